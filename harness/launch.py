@@ -20,7 +20,7 @@ from harness.settings.launch_command import LaunchCommand, LaunchOption, typed_f
 from harness.settings.launch_settings import Launch
 
 if TYPE_CHECKING:
-    from jobs.outcome import LaunchOutcome
+    from jobs.outcome import Outcome
     from jobs.run.folder import RunFolder
 
 _LISTS = ("methods", "datasets", "models", "presets", "prompts")
@@ -76,7 +76,7 @@ def main(context: click.Context, /, **values: Any) -> RunFolder | None:
     from jobs import outcome
 
     ending = {name: values[name] for name in _OF_THE_COMMAND if name != "as_json"}
-    with outcome.printed(outcome.LaunchOutcome(), as_json=values["as_json"]) as known:
+    with outcome.printed(outcome.Outcome(is_one_run=True), as_json=values["as_json"]) as known:
         return _launch(known, *_read(context), as_json=values["as_json"], **ending)
 
 
@@ -94,7 +94,7 @@ def _read(context: click.Context) -> tuple[Launch, Collection[str], bool]:
 
 
 def _launch(
-    known: LaunchOutcome,
+    known: Outcome,
     launch: Launch,
     typed: Collection[str],
     is_dry: bool,
@@ -105,27 +105,25 @@ def _launch(
 ) -> RunFolder:
     from harness.cli.screen import terminal
     from jobs.drive import drive, preview
-    from jobs.outcome import launch_errors_in_one_line
     from jobs.preparation import prepare
 
     console = terminal(stderr=as_json)
-    with launch_errors_in_one_line():
-        if tracker:
-            from jobs.finished import tracking
+    if tracker:
+        from jobs.finished import tracking
 
-            tracking.check(tracker)
-        prepared = prepare(launch, typed)
-        known.run = prepared.run
-        known.notices = [prepared.code_notice] if prepared.code_notice else []
-        if tracker and prepared.cluster == "slurm" and not wait:
-            raise click.UsageError(f"--tracker {tracker}: on Slurm it needs --wait, which waits for the result")
-        if is_dry:
-            preview(prepared, console)
-            return prepared.run
-        drive([[prepared]], console, waits=wait)
-        if tracker:
-            tracking.send(prepared.run, tracker)
-            console.print(f"Sent to {tracker}.")
+        tracking.check(tracker)
+    prepared = prepare(launch, typed)
+    known.runs = [prepared.run]
+    known.notices = [prepared.code_notice] if prepared.code_notice else []
+    if tracker and prepared.cluster == "slurm" and not wait:
+        raise click.UsageError(f"--tracker {tracker}: on Slurm it needs --wait, which waits for the result")
+    if is_dry:
+        preview(prepared, console)
+        return prepared.run
+    drive([[prepared]], console, waits=wait)
+    if tracker:
+        tracking.send(prepared.run, tracker)
+        console.print(f"Sent to {tracker}.")
     return prepared.run
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from jobs.arguments import RunCommands
 from jobs.cli import launches, runs, workers
+from jobs.cli.run_command import RunCommands
 
 
 @click.group(cls=RunCommands)

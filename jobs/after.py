@@ -6,17 +6,14 @@ the warehouse, and only when it is needed: the warehouse builds on jobs.
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from rich.console import Console
 
 from grading import GraderFailed
@@ -27,7 +24,7 @@ from harness.cli.screen import Column, Line, Screen, Table, terminal
 from harness.problems.problem import Problem
 from harness.settings.launch_settings import Launch
 from jobs.finished.grading import finish
-from jobs.run import derived, submissions, trace_files
+from jobs.run import derived, submissions
 from jobs.run import timing as timings
 from jobs.run.endings import Endings, by_shard, num_unfinished, wait_for_endings
 from jobs.run.files import write_atomically
@@ -38,7 +35,7 @@ from jobs.slurm import client
 
 if TYPE_CHECKING:
     from jobs.run.forecast import Recorded
-    from warehouse.nightly.judge import NightVerdict
+    from warehouse.nightly.verdict import Judged
 
 _IN_SHORT = ("models", "pass@1", "once complete", "verdicts", "fallback rate", "tokens per sample", "speed-up")
 """What the end of a run prints of its numbers."""
@@ -46,10 +43,6 @@ _DOUBT = "CHECK THE JUDGE"
 """In a line that it prints too."""
 _WAIT_SECONDS = 3600.0
 """How long to wait for the warehouse: the runs of a night end at the same time."""
-_GRADED = """
-SELECT run_id, count(*) FILTER (finished AND graded) AS num_graded FROM sample_grade
-WHERE run_id IN (SELECT unnest($run_ids::VARCHAR[])) GROUP BY run_id
-"""
 
 
 class WarehouseFailed(RuntimeError):
@@ -119,14 +112,6 @@ def forecast(
     return run_cost.forecast(launch, spec, num_samples, database, own, to_time)
 
 
-def load(run: RunFolder) -> None:
-    """Load a run into the warehouse beside it. Raises WarehouseFailed."""
-    from warehouse.loading.runs import load_run
-
-    with _warehouse_errors():
-        load_run(run, database_of(run))
-
-
 def short_names(runs: Sequence[RunSpec]) -> list[str]:
     """Return a short name for each run, by which it can be told from the others."""
     from warehouse.report.summary import row_labels, told_apart
@@ -136,24 +121,19 @@ def short_names(runs: Sequence[RunSpec]) -> list[str]:
 
 def conclude(folder: str, database: str | None = None) -> bool:
     """Conclude a run for a log or a terminal; returns whether it is complete. Raises what `report` raises."""
-    console = terminal()
-    run = RunFolder(Path(folder))
+    console, run = terminal(), RunFolder(Path(folder))
     if client.this_job():  # the workers have ended on other machines a moment ago
         wait_for_endings(run)
-    ungraded: GraderFailed | None = None
     try:
         report(run, console, Path(database) if database else None, _WAIT_SECONDS)
-    except GraderFailed as error:
-        ungraded = error
-    left, untimed = num_unfinished(run), timings.progress(run).left
-    if left or (untimed and not timings.is_at_work(run)):
-        samples = counted(left or untimed, "sample is", "samples are")
-        what = f"NOT COMPLETE: {samples} not finished" if left else f"NOT TIMED: {samples} still to be timed"
-        resume = f"To resume:  {typed('jobs resume')} {quote(str(run.path))}"
-        how = resume if submissions.read(run) else "To resume, run its launch command again."
-        console.print(f"{what}. {how}", style="bold yellow", soft_wrap=True)
-    if ungraded is not None:
-        raise ungraded
+    finally:
+        left, untimed = num_unfinished(run), timings.progress(run).left
+        if left or (untimed and not timings.is_at_work(run)):
+            samples = counted(left or untimed, "sample is", "samples are")
+            what = f"NOT COMPLETE: {samples} not finished" if left else f"NOT TIMED: {samples} still to be timed"
+            resume = f"To resume:  {typed('jobs resume')} {quote(str(run.path))}"
+            how = resume if submissions.read(run) else "To resume, run its launch command again."
+            console.print(f"{what}. {how}", style="bold yellow", soft_wrap=True)
     return not left
 
 
@@ -163,7 +143,6 @@ def report(
     database: Path | None = None,
     wait_seconds: float | None = None,
     *,
-    says_unscored: bool = True,
     among: str | None = None,
 ) -> None:
     """Grade and load what is finished, print the result, and write `results.json` once all is.
@@ -171,8 +150,8 @@ def report(
     Raises WarehouseFailed, with traces and grades safe, and, after all that, GraderFailed where samples are ungraded.
 
     `wait_seconds`: how long to wait for a warehouse that is being written; None: as long as its own commands do.
-    `says_unscored`: whether it says which samples the target has not read. `among`: the beginning of the result's line
-    where the run is one of several, whose warnings and next commands come after the last; None: it has some lines.
+    `among`: the beginning of the result's line where the run is one of several, whose warnings and next commands come
+    after the last; None: it has some lines.
     """
     database = database or database_of(run)
     ungraded: GraderFailed | None = None
@@ -183,7 +162,7 @@ def report(
             ungraded = error
     with _warehouse_errors():
         _load_and_print(run, database, console, wait_seconds, among)
-    if says_unscored and derived.are_logprobs_asked(run):
+    if derived.are_logprobs_asked(run):
         from jobs.finished import scoring  # with engines
 
         if missing := scoring.notice(run):
@@ -254,85 +233,30 @@ def write_results(run: RunFolder, database: Path) -> None:
     path, content = run.results_path, result.to_json()
     if result.state != "finished":  # samples that had failed are retried
         path.unlink(missing_ok=True)
-    elif not path.exists() or path.read_bytes() != content:
+    elif not is_concluded(run) or path.read_bytes() != content:
         write_atomically(path, content)
+
+
+def is_concluded(run: RunFolder) -> bool:
+    """Return whether the result of a run was written after the last of its samples and grades. Raises OSError."""
+    if not run.results_path.exists():
+        return False
+    written_at = run.results_path.stat().st_mtime_ns
+    files = (*run.journals(), *run.trace_files(), *run.derived("grades"))
+    return all(path.stat().st_mtime_ns <= written_at for path in files)
 
 
 def missing(run: RunFolder, endings: Endings) -> str:
     """Return in words what a run lacks whose samples are all finished; empty where nothing, or where some are not.
 
-    That is so where the job or command that concludes it has died. It is read from files, as little of them as will
-    do, so that it needs neither Slurm's accounting nor a digest of traces. What this user may not read, and a database
-    that another version of the warehouse wrote, is not judged.
+    That is so where the job or command that concludes it has died. What this user may not read is not judged.
     """
-    if by_shard(run, endings).num_unfinished:
-        return ""
     try:
-        return _missing(run, endings)
+        if by_shard(run, endings).num_unfinished or is_concluded(run):
+            return ""
     except OSError:
         return ""
-
-
-def _missing(run: RunFolder, endings: Endings) -> str:
-    num_planned, num_ungraded = run.units_by_shard().num_rows, _num_ungraded(run, endings)
-    if num_ungraded == num_planned:
-        return "not graded"
-    if num_ungraded:
-        return f"{num_ungraded} of {num_planned} samples are not graded"
-    database = database_of(run)
-    state = _files_loaded(database, run.path.name)
-    if state is None:
-        return ""
-    if not state:
-        return f"graded, but not in {database.name}"
-    changed = _files(run).items() - state.items()
-    return f"graded, but {database.name} has an earlier state of it" if changed else ""
-
-
-def _num_ungraded(run: RunFolder, endings: Endings) -> int:
-    """Return how many samples the version that graded last has not graded, or only before they were retried."""
-    planned = run.units_by_shard()["sample_id"].combine_chunks()
-    tables = {path: table for path in run.derived("grades") if (table := _grades(path)) is not None}
-    if not tables:
-        return len(planned)
-    table = tables[max(tables, key=derived.written_at)]
-    has_no_answer = pc.fill_null(pc.equal(table["verdict"], "error"), fill_value=False)
-    is_stale = pc.and_(has_no_answer, pc.invert(pc.is_in(table["sample_id"], value_set=endings.failed)))
-    graded = table["sample_id"].filter(pc.invert(is_stale)).combine_chunks()
-    return len(planned) - int(pc.sum(pc.is_in(planned, value_set=graded)).as_py() or 0)
-
-
-def _grades(path: Path) -> pa.Table | None:
-    """Read a file of grades; None where it does not count, because it is damaged or of another run."""
-    try:
-        with trace_files.opened(path, whole=False) as file:
-            return trace_files.columns_of(file, ("sample_id", "verdict"))
-    except PermissionError:
-        raise
-    except trace_files.DAMAGED:
-        return None
-
-
-def _files(run: RunFolder) -> dict[str, int]:
-    """Return the sizes of the files that the end of a run loads, by their paths in the run folder."""
-    paths = [*run.trace_files(), *run.derived("grades")]
-    return {path.relative_to(run.path).as_posix(): path.stat().st_size for path in paths}
-
-
-def _files_loaded(database: Path, name: str) -> dict[str, int] | None:
-    """Return the sizes of a run's files when they were loaded, by their paths in the run folder.
-
-    Empty where the database lacks the run, None where it cannot be read.
-    """
-    from warehouse.database import DatabaseError, WarehouseError, WarehouseMissing
-    from warehouse.loading.runs import files_of
-
-    try:
-        return files_of(database, name)
-    except WarehouseMissing:
-        return {}
-    except (WarehouseError, DatabaseError):
-        return None
+    return "not loaded" if run.derived("grades") else "not graded"
 
 
 def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
@@ -362,22 +286,19 @@ def _print_next(runs: Sequence[RunFolder], database: Path, console: Console) -> 
     """Print what to do with runs, by the last of them and the first on its problems with as many samples in flight."""
     from warehouse.options import DATABASE_NAME, RUNS_FOLDER
 
-    last = runs[-1]
-    spec = last.spec()
-    alike = (spec.dataset, spec.concurrency)
-    first = next(run for run in runs if (run.spec().dataset, run.spec().concurrency) == alike)
+    last, spec = runs[-1], runs[-1].spec()
     is_usual = database == RUNS_FOLDER / DATABASE_NAME  # where a hash is enough
-    at = "" if is_usual else f" --database {quote(str(database))}"
-    name = spec.digest
+    at, name = "" if is_usual else f" --database {quote(str(database))}", spec.digest
     problem = quote(last.problems()[0].id)
-    words = f"-- {name} {problem} 0" if problem.startswith("-") else f"{name} {problem} 0"
-    trace = f"{typed('warehouse.trace')}{at} {words}"
-    other = first.spec().digest if first.path != last.path else "OTHER_RUN"
     if last.derived("probe_points"):
         commands = {f"{typed('warehouse.probed')}{at} {name}": "what the probe found"}
     else:
+        alike = (spec.dataset, spec.concurrency)
+        first = next(run for run in runs if (run.spec().dataset, run.spec().concurrency) == alike)
+        other = first.spec().digest if first.path != last.path else "OTHER_RUN"
         commands = {
-            trace: "one sample, step by step",
+            f"{typed('warehouse.trace')}{at} {'-- ' * problem.startswith('-')}{name} {problem} 0": "one sample, step "
+            "by step",
             f"{typed('warehouse.compare')}{at} {other} {name}": "tests, what differs",
             **({f"{typed('warehouse.report')}{at} {name}": "a page with charts"} if len(runs) == 1 else {}),
         }
@@ -388,54 +309,25 @@ def _print_next(runs: Sequence[RunFolder], database: Path, console: Console) -> 
         console.print(f"  {command:{width}}  # {meaning}", markup=False, soft_wrap=True)
 
 
-def judged(database: Path, night: date, since: date | None = None) -> NightVerdict:
-    """Return the verdict on a night's runs against those of the nights before; those before `since` are ignored.
+def judged(database: Path, night: date, since: date | None = None) -> Judged:
+    """Print and return the verdict on a night's runs against the nights before; those before `since` are ignored.
 
-    What nights are judged by is kept beside the database, for when run folders are gone. Raises WarehouseFailed.
+    Raises WarehouseFailed.
     """
-    from warehouse.nightly import history
-    from warehouse.nightly import verdict as nights
+    from warehouse.nightly.verdict import judge_and_keep
 
     with _warehouse_errors():
-        history.keep_nights(database)
-        return nights.judged(database, night, since)
+        return judge_and_keep(database, night, since)
 
 
-def verdict_as(verdict: NightVerdict, shape: Literal["markdown", "json", "junit"]) -> str:
-    """Return a verdict as Markdown, as what `warehouse.nightly --json` prints, or as JUnit XML."""
-    from warehouse.nightly import verdict as nights
-
-    if shape == "junit":
-        return nights.junit(verdict)
-    out = io.StringIO()
-    nights.write(verdict, out, shape)
-    return out.getvalue()
-
-
-def junit_of_no_verdict(night: date, reason: str, exit_code: int) -> str:
-    """Return the JUnit XML of a night on which no verdict was possible."""
-    from warehouse.nightly import verdict as nights
-
-    return nights.junit_of_none(night, reason, exit_code)
-
-
-def print_verdict(verdict: NightVerdict) -> None:
-    """Print a verdict as a table."""
-    from warehouse.nightly import verdict as nights
-
-    nights.write(verdict, sys.stdout, "table")
-
-
-def num_graded(database: Path, names: Sequence[str]) -> dict[str, int]:
-    """Return how many finished samples of runs the warehouse has grades of, by run; what it lacks is left out.
-
-    A warehouse that cannot be read has none.
-    """
-    from warehouse.database import DatabaseError, WarehouseError, reader, rows
+def junit(database: Path, night: date, since: date | None, error: str | None, exit_code: int) -> str:
+    """Return the verdict on a night as JUnit XML, or the error for which there is none."""
+    from warehouse.nightly import verdict
 
     try:
-        with reader(database) as connection:
-            found = rows(connection, _GRADED, {"run_ids": [*names]})
-            return {row["run_id"]: row["num_graded"] for row in found}
-    except (WarehouseError, DatabaseError):
-        return {}
+        with _warehouse_errors():
+            if error is None:
+                return verdict.junit(verdict.judged(database, night, since))
+    except WarehouseFailed as failure:
+        error = str(failure)
+    return verdict.junit_of_none(night, error or "", exit_code)

@@ -6,8 +6,8 @@ round; of a suite the runs are one round and their probes the next; a night adds
 Runs of one round that can share engines follow each other, so that each engine is opened once. On Slurm runs of one
 pair of models share array jobs (jobs.submission.dispatch). In this process (`debug`) a run is graded and printed as
 soon as its samples have ended, while no other run is measured. Workers in processes of their own (`local`) go from run
-to run by themselves, and the runs are graded after the last. What the target is to read of runs without one, it reads
-after all of them. Library code: it prints to the console that it is given and raises; only a command exits.
+to run by themselves, and the runs are graded after the last. Library code: it prints to the console that it is given
+and raises; only a command exits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from shlex import quote
 from time import sleep
@@ -111,7 +110,7 @@ def create(prepared: PreparedLaunch) -> None:
     """Write the plan of a new run, or assign the samples of an existing one to another number of shards."""
     _assign(prepared)
     trust.remember(prepared.run, [*trust.options(prepared.sbatch), *trust.arguments(prepared.plan.spec.settings)])
-    if prepared.launch.target_logprobs or prepared.target_of:
+    if prepared.launch.target_logprobs:
         derived.ask_for_logprobs(prepared.run)  # of workers that have a target, and is what is told of
     if prepared.write_points is not None:
         prepared.write_points()
@@ -155,7 +154,6 @@ def carry_out(launches: Sequence[PreparedLaunch], console: Console) -> None:
     carried.run_in_this_process([prepared for prepared in here if prepared.cluster == "debug"])
     if failures := carried.failures:
         raise LaunchFailed("; ".join(map(str, failures)), failures[0].worker_traceback) from failures[0].__cause__
-    _score_targets(launches, console)
 
 
 class _OneLineEach:
@@ -221,8 +219,7 @@ class _Round:
             with contextlib.suppress(SlurmError):  # the run is complete, whatever the queue holds
                 dispatch.clear(run)
         try:
-            is_read_later = _is_read_later(prepared)
-            conclude(run, self.console, is_read_later=is_read_later, among=among or self.lines.next(run))
+            conclude(run, self.console, among=among or self.lines.next(run))
         except LaunchFailed as failure:
             self.failures.append(failure)
 
@@ -350,60 +347,19 @@ def _warn(line: str, console: Console) -> None:
     console.print(line, style="bold yellow", markup=False, soft_wrap=True)
 
 
-def conclude(run: RunFolder, console: Console, *, is_read_later: bool = False, among: str | None = None) -> None:
+def conclude(run: RunFolder, console: Console, *, among: str | None = None) -> None:
     """Grade, load and print. Raises LaunchFailed where samples stay ungraded or the warehouse cannot be written.
 
-    `is_read_later`: the target of another run is to read the chains after this, so that nothing is said of it here.
     `among`: the beginning of the only line that is printed of the run; None: it is printed in full.
     """
     try:
-        after.report(run, console, says_unscored=not is_read_later, among=among)
+        after.report(run, console, among=among)
     except after.WarehouseFailed as error:
         raise LaunchFailed(
             f"{error}. Traces and grades are safe. Try again later:  {typed('jobs finalize')} {quote(str(run.path))}"
         ) from error
     except GraderFailed as error:
         raise LaunchFailed(str(error)) from error
-
-
-def _is_read_later(prepared: PreparedLaunch) -> bool:
-    """Return whether a target reads the chains of a launch here, once all launches have ended."""
-    has_target = prepared.target_of or (prepared.launch.target_logprobs and prepared.plan.spec.target)
-    return bool(has_target) and prepared.cluster != "slurm"
-
-
-def _score_targets(launches: Sequence[PreparedLaunch], console: Console) -> None:
-    """Score what finished launches ask for and no worker has scored, over as few starts of engines as possible.
-
-    Where one cannot be scored the others are, and are loaded. Raises LaunchFailed, which names those that were not,
-    each with its reason, and after.WarehouseFailed.
-    """
-    waiting = list(filter(_is_read_later, launches))
-    if not waiting:
-        return
-    from jobs.finished import scoring  # with engines
-
-    reasons: dict[str, str] = {}
-    asked: list[tuple[RunFolder, RunSpec]] = []
-    for prepared in waiting:
-        try:
-            if scoring.num_unscored(prepared.run):
-                asked += [(prepared.run, spec) for spec in scoring.check([prepared.run], prepared.target_of)]
-        except ValueError as error:
-            reasons[prepared.run.path.name] = str(error)
-    runs, specs = [run for run, _ in asked], [spec for _, spec in asked]
-    scored = scoring.score_each(runs, specs, partial(console.print, soft_wrap=True)) if asked else []
-    for run, one in zip(runs, scored, strict=True):
-        if isinstance(one, Exception):
-            reasons[run.path.name] = str(one)
-        if run.derived("target_logprobs"):  # also what was scored before the target died
-            after.load(run)
-    if reasons:
-        told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-        raise LaunchFailed(
-            f"the target could not read finished chains of {told}. Nothing finished is lost: run the same command "
-            "again to resume."
-        )
 
 
 def wait(runs: Sequence[RunFolder], console: Console) -> None:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
-from dataclasses import asdict, dataclass
-from datetime import date
-from pathlib import Path
-from typing import Protocol, TypeVar
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from dataclasses import asdict, dataclass, field
 
 import click
 import orjson
@@ -21,77 +18,38 @@ from harness.engine import EngineDied
 from harness.problems import benchmarks
 from harness.weights import models
 from jobs import after
-from jobs.arguments import file_errors_in_one_line
 from jobs.drive import LaunchFailed
-from jobs.run.folder import RunFolder
+from jobs.run.files import FULL, FileDamaged, LocksRefused
+from jobs.run.folder import RunFolder, RunForbidden
 from jobs.slurm.client import SlurmError, SlurmRejected
 
-
-class Outcome(Protocol):
-    """The outcome of a command, as far as it is known."""
-
-    exit_code: int
-    """The exit code if no error follows."""
-
-    def record(self) -> dict[str, JsonValue]:
-        """Return what is known, under the keys of `--json`; an `error` in it counts where the command has none."""
+_WRONG_INPUTS = (benchmarks.DatasetNotFound, benchmarks.BadDataset, models.ModelUnavailable, ValueError)
 
 
 @dataclass
-class LaunchOutcome:
-    """The outcome of a launch."""
+class Outcome:
+    """The outcome of a command, as far as it is known."""
 
-    run: RunFolder | None = None
-    """The run folder, which need not exist; None before the launch is planned."""
+    found: dict[str, JsonValue] = field(default_factory=dict)
+    """What is known, under the keys of `--json`; an `error` in it counts where the command has none."""
+    runs: Sequence[RunFolder] = ()
+    """The run folders, which need not exist; empty before they are planned."""
+    is_one_run: bool = False
+    """Whether the outcome is that of its run alone: where it is, how far, and what its `results.json` holds."""
     notices: Sequence[str] = ()
     """Warnings of this launch, beside those of the run's result."""
     exit_code: int = 0
+    """The exit code if no error follows."""
 
     def record(self) -> dict[str, JsonValue]:
-        """Return where the run is, how far it is, and once it is finished what `results.json` holds."""
-        found = {} if self.run is None else _of_run(self.run)
-        before = found.get("warnings")
-        all_warnings = [*(before if isinstance(before, list) else []), *self.notices]
-        return {**found, "warnings": all_warnings} if self.notices else found
-
-
-@dataclass
-class SuiteOutcome:
-    """The outcome of the runs of a suite."""
-
-    suite: str
-    """Name of the suite."""
-    runs: Sequence[RunFolder] = ()
-    """The run folders in the order of the file; empty before they are planned."""
-    report: Path | None = None
-    """The report on all runs, once it is written."""
-    exit_code: int = 0
-
-    def record(self) -> dict[str, JsonValue]:
-        """Return the report, and of each run what a launch prints of it."""
-        report = None if self.report is None else str(self.report)
-        return {"suite": self.suite, "report": report, "runs": [_of_run(run) for run in self.runs]}
-
-
-@dataclass
-class NightOutcome:
-    """The outcome of a night: its runs, and the verdict where there is one already."""
-
-    night: date
-    runs: Sequence[RunFolder] = ()
-    verdict_job: str | None = None
-    """The Slurm job that gives the verdict."""
-    page: Path | None = None
-    """The page of the verdict."""
-    verdict: dict[str, JsonValue] | None = None
-    """What `warehouse.nightly --json` prints; None where there is no verdict."""
-    exit_code: int = 0
-
-    def record(self) -> dict[str, JsonValue]:
-        """Return the verdict under the keys of `warehouse.nightly --json`, and of each run what a launch prints."""
-        found = {"verdict": None, "cells": [], **(self.verdict or {}), "night": self.night.isoformat()}
-        page = None if self.page is None else str(self.page)
-        return {**found, "verdict_job": self.verdict_job, "page": page, "runs": [_of_run(run) for run in self.runs]}
+        """Return what is known."""
+        of_runs = [_of_run(run) for run in self.runs]
+        if not self.is_one_run:
+            return {**self.found, "runs": [*of_runs]}
+        known = {**self.found, **(of_runs[0] if of_runs else {})}
+        before = known.get("warnings")
+        warnings = [*(before if isinstance(before, list) else []), *self.notices]
+        return {**known, "warnings": warnings} if self.notices else known
 
 
 def _of_run(run: RunFolder) -> dict[str, JsonValue]:
@@ -107,30 +65,25 @@ def _of_run(run: RunFolder) -> dict[str, JsonValue]:
     return {**results, **outcome, **listing}
 
 
-_Known = TypeVar("_Known", bound=Outcome)
-
-
 @contextmanager
-def printed(known: _Known, *, as_json: bool) -> Iterator[_Known]:
-    """Print the outcome of a command as the last line of standard output, whether it succeeds or not.
+def printed(known: Outcome, *, as_json: bool) -> Iterator[Outcome]:
+    """Turn errors into one line, as below; with `as_json` print the outcome, whether there is one or not.
 
-    Whatever else is printed meanwhile goes to standard error. Errors go on as they are. If not `as_json`, nothing
-    changes and nothing is printed.
+    It is the last line of standard output. Whatever else is printed meanwhile goes to standard error.
     """
-    if not as_json:
-        yield known
-        return
     try:
-        with redirect_stdout(sys.stderr):
+        with redirect_stdout(sys.stderr) if as_json else nullcontext(), launch_errors_in_one_line():
             yield known
     except click.ClickException as error:
-        _print(known, error.exit_code, " ".join(error.format_message().split()))
+        if as_json:
+            _print(known, error.exit_code, " ".join(error.format_message().split()))
         raise
     except OSError as error:
-        if permissions.is_forbidden(error):
+        if as_json and permissions.is_forbidden(error):
             _print(known, exit_codes.WRONG_INPUT, permissions.explained(error))
         raise
-    _print(known, known.exit_code)
+    if as_json:
+        _print(known, known.exit_code)
 
 
 def _print(known: Outcome, exit_code: int, error: str | None = None) -> None:
@@ -140,30 +93,40 @@ def _print(known: Outcome, exit_code: int, error: str | None = None) -> None:
 
 
 @contextmanager
-def launch_errors_in_one_line(submitted: str = "the run") -> Iterator[None]:
-    """Turn the errors of planning and starting a launch into one line each, which names what was `submitted`.
-
-    The exit code is 2 where the input was wrong, the warehouse cannot be used or sbatch rejected the job; it is 1 where
-    Slurm, workers or the grader failed, or a file cannot be written. An interrupt goes on, with a line on how to
-    resume.
-    """
+def launch_errors_in_one_line() -> Iterator[None]:
+    """Turn errors into one line each; an interrupt goes on, with a line on how to resume."""
     try:
-        with file_errors_in_one_line():
-            yield
-    except SlurmRejected as rejection:
-        raise click.UsageError(f"Slurm rejected {submitted}: {rejection}") from rejection
-    except SlurmError as error:
-        raise click.ClickException(f"{submitted} was not submitted, because Slurm failed: {error}") from error
+        yield
     except KeyboardInterrupt:
         click.echo("Interrupted. What is finished is kept, and the same command resumes.", err=True)
         raise
-    except (EngineDied, GraderFailed, LaunchFailed) as error:
-        raise click.ClickException(str(error)) from error
-    except OSError as error:
-        if error.errno is not None:
+    except Exception as error:
+        if (line := explained(error)) is None:
             raise
-        raise click.ClickException(str(error)) from error  # of a library that found no files of the model
-    except after.WarehouseFailed as error:  # as the warehouse's own commands do
-        raise click.UsageError(str(error)) from error
-    except (benchmarks.DatasetNotFound, benchmarks.BadDataset, models.ModelUnavailable, ValueError) as error:
-        raise click.UsageError(str(error)) from error
+        raise line from error
+
+
+def explained(error: Exception) -> click.ClickException | None:
+    """Return an error as one line with its exit code; None where it is one of ours already, or nobody foresaw it.
+
+    The exit code is 2 where the input was wrong, the warehouse cannot be used, a file may not be read or sbatch
+    rejected the job; it is 1 where Slurm, workers or the grader failed, or a file is damaged or cannot be written.
+    """
+    if isinstance(error, SlurmRejected):
+        return click.UsageError(f"Slurm rejected the run: {error}")
+    if isinstance(error, SlurmError):
+        return click.ClickException(f"Slurm failed, and nothing more was done: {error}")
+    if isinstance(error, (FileDamaged, EngineDied, GraderFailed, LaunchFailed)):
+        return click.ClickException(str(error))
+    if isinstance(error, (after.WarehouseFailed, RunForbidden, LocksRefused, *_WRONG_INPUTS)):
+        return click.UsageError(str(error))
+    if not isinstance(error, OSError) or permissions.is_forbidden(error):
+        return None  # the command itself explains what is forbidden
+    if error.errno is None:
+        return click.ClickException(str(error))  # of a library that found no files of the model
+    is_full = error.errno in FULL
+    if not (error.filename or is_full) or not error.strerror:
+        return None
+    remedy = " (is the disk full, or a quota?)" if is_full else ""
+    name = f"{error.filename}: " if error.filename else ""  # a failed write of a library names none
+    return click.ClickException(f"{name}{error.strerror}{remedy}. Nothing finished is lost")

@@ -7,7 +7,7 @@ command exits.
 from __future__ import annotations
 
 import os
-from collections import Counter
+import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -20,6 +20,7 @@ from rich.markup import escape
 
 from harness.cli.messages import counted
 from harness.cli.program import typed as command
+from harness.cli.screen import printable
 from harness.engines import calls, placement
 from harness.problems.problem import Problem
 from harness.settings.launch_settings import SBATCH, Cluster, Launch, PartialLaunch
@@ -51,10 +52,6 @@ MOST_GRADED = 2_000
 _NAMED = 3
 _MOST_CHARACTERS = 60
 _ALONE = r"give the answer alone, words that an answer must repeat in \text{…}"
-NO_TARGET = (
-    "--target-logprobs: this run has no target; once it is finished: python -m jobs target-logprobs RUN "
-    "--target-of OTHER-RUN"
-)
 
 
 @dataclass(frozen=True)
@@ -71,8 +68,6 @@ class PreparedLaunch:
     """Widths, memory shares and caches of the engines, one line each, as far as they are known here."""
     code_notice: str | None = None
     """What is to be said of the code that worked on the run before; None where it is this code."""
-    target_of: RunFolder | None = None
-    """The run whose target reads this one's chains once all have ended; None: its own does, or none is asked to."""
     write_points: Callable[[], None] | None = None
     """Writes the points of a probe into its run folder; None: it is no probe."""
 
@@ -134,7 +129,10 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
             planned.notices.extend(check_golds(launch, planned.problems))
     sizes = lines_for_launch(planned.spec, planned.problems, cluster, sbatch, launch.workers_per_task, launch.shards)
     if launch.target_logprobs and planned.spec.target is None:
-        planned.notices.append(NO_TARGET)
+        planned.notices.append(
+            "--target-logprobs: this run has no target; once it is finished: python -m jobs target-logprobs RUN "
+            "--target-of OTHER-RUN"
+        )
     timings.check_request(launch.latency_sample, planned.spec, run)
     is_to_time = run.exists() and (launch.latency_sample or 0) != timings.progress(run).done
     notice = codes.check(run, accept=launch.accept_code_change, goes_on=bool(launch.latency_sample and is_to_time))
@@ -335,49 +333,41 @@ def check_golds(launch: PartialLaunch, problems: Sequence[Problem]) -> Iterator[
 
     Golds are graded as answers before a model runs. Refused is what would give silently wrong numbers: golds that are
     solutions where a rule reads the answer, and datasets of which no gold can be met. Single golds of other kinds are
-    named, and the run goes on: a dataset may have a few.
-
-    Raises ValueError where a rule reads the answers of golds that are solutions, and where no gold can be met.
+    named, and the run goes on: a dataset may have a few. Raises ValueError.
     """
-    from grading.check import conclusion, to_grade
+    from grading.check import to_grade
 
-    dataset = launch.dataset
     golds = tuple(gold_of(problem) for problem in problems)
     doubtful = to_grade(golds)
     chosen = tuple(doubtful[:: -(-len(doubtful) // MOST_GRADED) or 1])
     found = _findings(golds, chosen)
-    some = "at least " if len(chosen) < len(doubtful) else ""
-
-    def names(indexes: Sequence[int]) -> str:
-        first, *others = indexes[:_NAMED]
-        shown = [_shown(problems[first], found[first]), *(problems[index].id for index in others)]
-        return f"{', '.join(shown)}{', …' if len(indexes) > _NAMED else ''}"
-
-    def count(indexes: Sequence[int]) -> str:
-        return f"{some}{len(indexes):,} of {len(problems):,} golds"
-
-    unmet = [index for index, finding in found.items() if not finding.is_met]
-    rules = Counter(end.rule for index in unmet if (end := found[index].conclusion) is not None and end.rule)
-    if rules:
-        [(rule, _)] = rules.most_common(1)
-        solutions = [index for index in unmet if (end := found[index].conclusion) is not None and end.rule == rule]
-        reads = sum((end := conclusion(problem.answer)) is not None and end.rule == rule for problem in problems)
-        raise ValueError(
-            f"--dataset {dataset}: the right answer would be graded wrong, because {count(solutions)} are solutions: "
-            f"{names(solutions)}; {_remedy(rule, reads, len(problems))}"
-        )
-    if unmet and len(unmet) == len(chosen) and len(doubtful) == len(problems):
-        raise ValueError(f"--dataset {dataset}: no answer would be graded correct: {names(unmet)}; {_ALONE}")
-    rejected = [index for index in unmet if found[index].rejected]
-    prose = sorted((index for index in found if not found[index].rejected), key=lambda index: found[index].is_met)
-    columns, split = ",".join(launch.columns), launch.split or ""
-    given = {"--dataset": dataset, "--columns": columns, "--split": split}
+    given = {"--dataset": launch.dataset, "--columns": ",".join(launch.columns), "--split": launch.split}
     flags = [word for name, value in given.items() if value for word in (name, value)]
     more = f"all: {command('grading.check')} {join(flags)}"
+
+    def told(indexes: Sequence[int]) -> str:
+        problem, finding = problems[indexes[0]], found[indexes[0]]
+        first = f'{problem.id} "{textwrap.shorten(problem.answer, _MOST_CHARACTERS)}" ({_graded(finding)})'
+        names = ", ".join([printable(first), *(problems[index].id for index in indexes[1:_NAMED])])
+        some = "at least " if len(chosen) < len(doubtful) else ""
+        return f"{some}{len(indexes):,} of {len(golds):,} golds: {names}{', …' if len(indexes) > _NAMED else ''}"
+
+    unmet = [index for index, finding in found.items() if not finding.is_met]
+    solutions = [index for index in unmet if (end := found[index].conclusion) is not None and end.rule]
+    if solutions and (end := found[solutions[0]].conclusion):
+        raise ValueError(
+            f"--dataset {launch.dataset}: the right answer would be graded wrong, because these are solutions: "
+            f'{told(solutions)}; answer_rule = "{end.rule}" in a TOML file for the dataset reads the answer, where all '
+            "rows have this form"
+        )
+    if unmet and len(unmet) == len(chosen) and len(doubtful) == len(problems):
+        raise ValueError(f"--dataset {launch.dataset}: no answer would be graded correct: {told(unmet)}; {_ALONE}")
+    rejected = [index for index in unmet if found[index].rejected]
+    prose = sorted((index for index in found if not found[index].rejected), key=lambda index: found[index].is_met)
     if rejected:
-        yield f"GOLDS THAT NO ANSWER MEETS: {count(rejected)}: {names(rejected)}; {more}"
+        yield f"GOLDS THAT NO ANSWER MEETS: {told(rejected)}; {more}"
     if prose:
-        yield f"PROSE AS GOLDS: {count(prose)} are sentences or several lines: {names(prose)}; {_ALONE}; {more}"
+        yield f"PROSE AS GOLDS, sentences or several lines: {told(prose)}; {_ALONE}; {more}"
 
 
 @lru_cache(maxsize=4)  # the runs of a suite have the same problems
@@ -387,20 +377,7 @@ def _findings(golds: tuple[Gold, ...], chosen: tuple[int, ...]) -> dict[int, Fin
     return graded(golds, chosen)
 
 
-def _shown(problem: Problem, finding: Finding) -> str:
-    text = problem.answer if len(problem.answer) <= _MOST_CHARACTERS else f"{problem.answer[: _MOST_CHARACTERS - 1]}…"
+def _graded(finding: Finding) -> str:
     end = finding.conclusion
-    verdict = "graded correct" if finding.is_met else "graded wrong"
-    reason = finding.rejected if end is None else f"{_printable(end.answer[:_MOST_CHARACTERS])} is {verdict}"
-    return f'{problem.id} "{_printable(text)}" ({reason})'
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def _remedy(rule: str, reads: int, num_golds: int) -> str:
-    told = f'answer_rule = "{rule}" in a TOML file for the dataset'
-    if reads < num_golds:
-        return f"{told} reads {reads:,} of {num_golds:,}, so that rows have two forms: give the answer alone in all"
-    return f"{told} reads all"
+    verdict = "correct" if finding.is_met else "wrong"
+    return finding.rejected if end is None else f"{end.answer[:_MOST_CHARACTERS]} is graded {verdict}"

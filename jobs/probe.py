@@ -24,19 +24,15 @@ from rich.console import Console
 from harness.cli.messages import counted
 from harness.cli.program import typed
 from harness.engine import Role, normalized
-from harness.engines import registry
 from harness.methods import build, method_parameters
 from harness.methods.references import resolve
 from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
 from harness.settings.declaration import Flags
-from harness.settings.launch_settings import Launch, PartialLaunch
-from harness.settings.roles import ModelSettings
-from jobs import after
-from jobs.preparation import PreparedLaunch, prepare, sbatch_options
+from harness.settings.launch_settings import Launch
+from jobs.preparation import PreparedLaunch, sbatch_options
 from jobs.run import codes, derived, sizing, trace_files, trust
 from jobs.run.endings import finished_records, num_unfinished
 from jobs.run.folder import RunFolder, run_folder
-from jobs.run.forecast import total_of
 from jobs.run.plan import RunPlan
 from jobs.run.sizing import ServedRole, lines_for_launch
 from jobs.run.spec import RunSpec, check_model, current_prompt_hash
@@ -53,8 +49,6 @@ _OF_THE_PAIR = (
 )  # fmt: skip
 """Fields of a specification that a run of the target alone does not have."""
 _OF_THE_PAIRS_ENGINES = ("spec_decode", "spec_tokens", "spec_sampling", "logprobs")
-_OF_THE_PAIRS_LAUNCH = ("take_turns", "spec_decode", "spec_model", "spec_sampling", "spec_tokens")
-"""Settings of a launch that the target alone does not have."""
 _WHERE = (
     "output", "cluster", "profile", "slurm", "shards", "shards_per_task", "workers_per_task",
     "accept_code_change",
@@ -324,15 +318,9 @@ def rounds(
 
 
 def in_words(launches: Sequence[PreparedLaunch], settings: ProbeSettings) -> str:
-    """Say what the probes of these launches look at, and the most that they are likely to take."""
-    forecasts = []
-    for prepared in _probed(launches):
-        alone = _target_alone(prepared).changed(concurrency=settings.concurrency, latency_sample=None)
-        spec, most = prepare(alone).plan.spec, 2 * settings.points * settings.rollouts
-        forecasts.append(after.forecast(prepared.run, alone, spec, most, None))
-    looks = f"{settings.points} decisions, continued {settings.rollouts} times each way"
-    told = f"Then a probe of {counted(len(forecasts), 'run')}: {looks}."
-    return f"{told} It takes at most as much as whole chains of the target alone. {total_of(forecasts)}"
+    """Say what the probes of these launches look at."""
+    looks = f"{settings.points} decisions, continued {settings.rollouts} times each way by the target alone"
+    return f"Then a probe of {counted(len(_probed(launches)), 'run')}: {looks}."
 
 
 def _probed(launches: Sequence[PreparedLaunch]) -> list[PreparedLaunch]:
@@ -348,17 +336,6 @@ def _probed(launches: Sequence[PreparedLaunch]) -> list[PreparedLaunch]:
             setting = repr({name: value for name, value in vars(prepared.launch).items() if name not in size})
             found.setdefault(setting, prepared)
     return list(found.values())
-
-
-def _target_alone(own: PreparedLaunch) -> Launch:
-    """Return the launch of the target alone with everything else as another launch has it."""
-    launch, target = own.launch, own.plan.spec.target
-    alone = replace(launch.target, adapter=None)
-    if target is not None and registry.capabilities(launch.engine).runs_models and alone.model is None:
-        alone = replace(alone, model=target.name)  # each method has a default of its own
-    none = ModelSettings()
-    of_pair = {name: getattr(PartialLaunch, name) for name in _OF_THE_PAIRS_LAUNCH}
-    return launch.changed(method="vanilla", parameters={}, draft=none, reward=none, target=alone, **of_pair)
 
 
 def _write_points(

@@ -3,8 +3,7 @@
 Nothing polls. The job that gives the verdict starts after all other jobs of the night have ended; what it then finds
 unfinished it submits again, with itself behind it. A run is given up after `recoveries` such rounds, or after two in a
 row in which it neither finished a sample nor accepted a step. Runs whose own jobs died before they were graded are
-graded and loaded by the verdict job, at most twice each: what dies over one run must not take the verdict of the others
-with it.
+graded and loaded by the verdict job.
 
 A verdict job may die anywhere; the next one reads in the night's record what was done.
 """
@@ -15,8 +14,8 @@ import contextlib
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,6 @@ from jobs.watch.status import status
 
 _ROUNDS_WITHOUT_PROGRESS = 2
 _SHOWN_SHARDS = 12
-_MOST_GRADINGS = 2
 _WAIT_SECONDS = 600.0
 
 
@@ -55,7 +53,7 @@ class NightRecord:
     def events(self, what: str | None = None) -> list[dict[str, Any]]:
         """Return what happened since the last launch, that launch included; all of it, or one kind."""
         latest: list[dict[str, Any]] = []
-        for record in self._every():
+        for record in (record for record in read_records(self.path) if "event" in record):
             if record["event"] == "launched":
                 latest = []
             latest.append(record)
@@ -86,35 +84,19 @@ class NightRecord:
             found |= event["requests"]
         return found
 
-    def verdict_job(self, jobs: Sequence[str]) -> dict[str, Any] | None:
-        """Return what the last of these verdict jobs waits for, whichever launch of the night submitted it."""
-        of_these = [r for r in self._every() if r["event"] == "verdict job" and r["job"] in jobs]
-        return next(iter(reversed(of_these)), None)
-
-    def _every(self) -> Iterator[dict[str, Any]]:
-        return (record for record in read_records(self.path) if "event" in record)
-
 
 @dataclass
 class Gap:
     """What a run of a night lacks, and why."""
 
     run: str
-    missing: int
-    """Samples that are not finished or not graded, or not timed."""
-    planned: int
-    shards: Sequence[int] = ()
-    """Unfinished shards."""
+    what: str = ""
+    """The samples that are missing, in words; empty where that is not known."""
     why: str = ""
-    is_timing: bool = False
-    """Whether all samples are finished, and these were to run again, one at a time."""
+    num_missing: int = 0
 
     def __str__(self) -> str:
-        shown = ", ".join(map(str, self.shards[:_SHOWN_SHARDS])) + (", …" if len(self.shards) > _SHOWN_SHARDS else "")
-        where = f" (shard{'' if len(self.shards) == 1 else 's'} {shown})" if self.shards else ""
-        kind = "timing sample" if self.is_timing else "sample"
-        number = f"{self.missing} of {counted(self.planned, kind)}" if self.planned else "all samples"
-        return f"{self.run}: {number} missing{where}: {self.why}"
+        return ": ".join(filter(None, (self.run, self.what, self.why)))
 
 
 @dataclass
@@ -140,69 +122,41 @@ def recover(runs: Sequence[RunFolder], record: NightRecord, recoveries: int) -> 
     requests: list[Request] = []
     for run in runs:
         gap = unfinished(run)
-        if gap is None or _is_active(run, active):
+        if gap is None or run.path.name in active:
             continue
         refusal = gap.why or _refusal(run, record, recoveries)
         if not refusal:
-            requests.append(_request_of(run, record))
+            requests.append(Request(run, **record.requests[run.path.name]))
         else:
-            gap.why = refusal if gap.why else refusal + last_error(run)
+            gap.why = refusal if gap.why else refusal + _last_error(run)
             found.gaps.append(gap)
     if requests:
         # Before anything is submitted: a job that dies over it has used up a round.
         record.append("recovered", work={request.run.path.name: work_of(request.run) for request in requests})
-        _submit(requests, found)
+        try:
+            done = dispatch_together(requests)
+            found.resumed = {one.run.path.name: did.tasks for one, did in zip(requests, done, strict=True)}
+        except (client.SlurmError, ValueError, OSError) as error:
+            why = f"it could not be submitted again: {_one_line(error)}"
+            found.gaps += [replace(gap, why=why) for one in requests if (gap := unfinished(one.run))]
         active = active_jobs(on_slurm)
     found.waiting_for = sorted({job for jobs in active.values() for job in jobs}, key=lambda job: (len(job), job))
     return found
 
 
-def _submit(requests: Sequence[Request], found: Found) -> None:
-    try:
-        done = dispatch_together(requests)
-    except (client.SlurmError, ValueError, OSError) as error:
-        for request in requests:
-            gap = unfinished(request.run)
-            if gap is not None and not _is_active(request.run, active_jobs([request.run])):
-                gap.why = f"it could not be submitted again: {_one_line(error)}"
-                found.gaps.append(gap)
-        return
-    for request, dispatched in zip(requests, done, strict=True):
-        found.resumed[request.run.path.name] = dispatched.tasks
-
-
 def complete(runs: Sequence[RunFolder], database: Path, record: NightRecord) -> list[Gap]:
-    """Grade and load every run whose finished samples the warehouse lacks; returns what could not be."""
-    graded = after.num_graded(database, [run.path.name for run in runs])
+    """Grade and load every run whose own job has not; returns what could not be."""
     gaps = []
     for run in runs:
         try:
-            ended = by_shard(run, read_endings(run)) if run.exists() else None
-        except (RunDamaged, OSError):
-            ended = None  # named among the gaps of recovery
-        if ended is None or sum(ended.finished) <= graded.get(run.path.name, -1):
-            continue
-        tries = sum(event["run"] == run.path.name for event in record.events("grading"))
-        if tries >= _MOST_GRADINGS:
-            why = f"grading or loading it was begun {tries} times and never ended"
-        else:
+            if not run.exists() or after.is_concluded(run):
+                continue
             record.append("grading", run=run.path.name)
-            why = _grade(run, database)
-        if why:
-            now = after.num_graded(database, [run.path.name]).get(run.path.name, 0)
-            missing = sum(ended.finished) - max(0, now)
-            gaps.append(Gap(run.path.name, missing, sum(ended.planned), (), why))
+            after.report(run, terminal(), database, _WAIT_SECONDS)
+        except Exception as error:  # noqa: BLE001 one damaged run must not keep the night from its verdict
+            traceback.print_exc()
+            gaps.append(Gap(run.path.name, why=f"it could not be graded or loaded: {_one_line(error)}"))
     return gaps
-
-
-def _grade(run: RunFolder, database: Path) -> str:
-    """Grade and load a run; returns what went wrong, empty where nothing did."""
-    try:
-        after.report(run, terminal(), database, _WAIT_SECONDS)
-    except Exception as error:  # noqa: BLE001 one damaged run must not keep the night from its verdict
-        traceback.print_exc()
-        return f"it could not be graded or loaded: {_one_line(error)}"
-    return ""
 
 
 def active_jobs(runs: Sequence[RunFolder]) -> dict[str, list[str]]:
@@ -223,24 +177,23 @@ def active_jobs(runs: Sequence[RunFolder]) -> dict[str, list[str]]:
     return {name: list(jobs) for name, jobs in active.items()}
 
 
-def _is_active(run: RunFolder, active: Mapping[str, Sequence[str]]) -> bool:
-    return bool(active.get(run.path.name))
-
-
 def unfinished(run: RunFolder) -> Gap | None:
     """Return what a run lacks; None where every sample is finished, and timed where it is to be."""
     if not run.exists():
-        return Gap(run.path.name, 0, 0, (), "")
+        return Gap(run.path.name, why="it was never launched")
     try:
         ended = by_shard(run, read_endings(run))
     except (RunDamaged, OSError) as error:
-        return Gap(run.path.name, 0, 0, (), _one_line(error))
+        return Gap(run.path.name, why=_one_line(error))
     if not ended.num_left:
         return None
+    planned, kind = sum(ended.planned), "sample"
     if not ended.num_unfinished:
-        asked = timings.progress(run).asked
-        return Gap(run.path.name, ended.num_untimed, asked, ended.unfinished_shards, is_timing=True)
-    return Gap(run.path.name, ended.num_unfinished, sum(ended.planned), ended.unfinished_shards)
+        planned, kind = timings.progress(run).asked, "timing sample"
+    shards = ended.unfinished_shards
+    shown = ", ".join(map(str, shards[:_SHOWN_SHARDS])) + ", …" * (len(shards) > _SHOWN_SHARDS)
+    missing = f"{ended.num_left} of {counted(planned, kind)} missing (shard{'s' * (len(shards) > 1)} {shown})"
+    return Gap(run.path.name, missing, num_missing=ended.num_left)
 
 
 def work_of(run: RunFolder) -> list[int]:
@@ -254,8 +207,6 @@ def work_of(run: RunFolder) -> list[int]:
 
 def _refusal(run: RunFolder, record: NightRecord, recoveries: int) -> str | None:
     """Return why a run is not submitted again; None where it is."""
-    if not run.exists():
-        return "it was never launched"
     if submissions.is_canceled(run):
         return "it was canceled"
     refusal = out_of_rounds(record, [run], recoveries)
@@ -280,22 +231,12 @@ def out_of_rounds(record: NightRecord, runs: Sequence[RunFolder], recoveries: in
     return None
 
 
-def _request_of(run: RunFolder, record: NightRecord) -> Request:
-    """Return how a run is submitted: as it was last, or as the launch wanted it where that came to nothing."""
-    submitted, asked = submissions.read(run), record.requests.get(run.path.name, {})
-    if submitted:
-        last = submitted[-1]
-        return Request(run, last.options, last.shards_per_task, last.workers_per_task)
-    return Request(run, asked["options"], asked["shards_per_task"], asked["workers_per_task"])
-
-
-def last_error(run: RunFolder) -> str:
+def _last_error(run: RunFolder) -> str:
     """Return the most frequent last error of a run's workers, as the end of a sentence; empty where none is known."""
-    errors: Counter[str] = Counter()
     with contextlib.suppress(OSError, ValueError):
-        if run.exists() and submissions.read(run):
-            errors.update(shard.last_error for shard in status(run).shards if shard.last_error)
-    return f"; last error: {errors.most_common(1)[0][0]}" if errors else ""
+        errors = Counter(shard.last_error for shard in status(run).shards if shard.last_error)
+        return f"; last error: {errors.most_common(1)[0][0]}" if errors else ""
+    return ""
 
 
 def _one_line(error: BaseException) -> str:

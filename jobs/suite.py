@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from shlex import quote
@@ -56,14 +56,15 @@ from harness.settings.roles import ROLE_SETTINGS, flattened
 from harness.sizing.memory import without_replaced
 from jobs import after, preparation, probe
 from jobs.drive import Schedule, drive
-from jobs.outcome import SuiteOutcome
-from jobs.preparation import NO_TARGET, PreparedLaunch, distinct, print_plan
+from jobs.outcome import Outcome
+from jobs.preparation import PreparedLaunch, distinct, print_plan
 from jobs.probe import ProbeSettings
 from jobs.run import submissions
 
 DEFAULT_OUTPUT, NIGHTLY_OUTPUT = "runs", "runs/nightly"
 """Where the runs of a suite without `output` go. Until nights had a folder of their own, all went to the second."""
 _NOT_IN_A_SUITE = {"tag", "dry-run", "config", "accept-code-change"}
+_ONCE = {"output": "all runs share a warehouse", "max_gpu_hours": "it is the limit of all runs together"}
 _REPEATED = {
     "parameter",
     *(name for name, one in {**settings_of(Launch), **ROLE_SETTINGS}.items() if one.is_repeated),
@@ -114,39 +115,47 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[st
         content = read_toml(path)
     except ValueError as error:
         raise BadSuite(str(error)) from error
+    try:
+        return _suite(path, content, default_output, overrides or {})
+    except ValueError as error:
+        raise BadSuite(f"{path}: {error}") from error
+
+
+def _suite(path: Path, content: dict[str, Any], default_output: str, overrides: Mapping[str, Any]) -> Suite:
+    """Raises ValueError with one line."""
     runs, latency = content.pop("run", []), content.pop("latency", None)
-    try:
-        nightly = _from_table(NightSettings, "nightly", content.pop("nightly", {}))
-        probed = _from_table(ProbeSettings, "probe", content.pop("probe")) if "probe" in content else None
-    except ValueError as error:
-        raise BadSuite(f"{path}: {error}") from error
+    nightly = _from_table(NightSettings, "nightly", content.pop("nightly", {}))
+    probed = _from_table(ProbeSettings, "probe", content.pop("probe")) if "probe" in content else None
     if not (isinstance(runs, list) and runs and all(isinstance(run, dict) for run in runs)):
-        raise BadSuite(f"{path}: no runs; add at least one [[run]] table of launch flags")
-    _check_latency(path, latency)
-    try:
-        content, runs = flattened(content), [flattened(run) for run in runs]
-        latency = None if latency is None else flattened(latency)
-    except ValueError as error:
-        raise BadSuite(f"{path}: {error}") from error
-    own_flags = [*runs, *([latency] if latency else [])]
-    for flags in (content, *own_flags):
+        raise ValueError("no runs; add at least one [[run]] table of launch flags")
+    if not (latency is None or (isinstance(latency, dict) and latency.get("concurrency", 1) == 1)):
+        raise ValueError("[latency]: expected a table of launch flags, of runs with one sample in flight")
+    content, runs = flattened(content), [flattened(run) for run in runs]
+    again = [] if latency is None else [flattened(latency)]
+    for flags in (content, *runs, *again):
         if misplaced := _NOT_IN_A_SUITE & {key.replace("_", "-") for key in flags}:
-            raise BadSuite(f"{path}: not allowed in a suite: {', '.join(sorted(misplaced))}")
-    if any("output" in flags for flags in own_flags):
-        raise BadSuite(f"{path}: set output once at the top: all runs share a warehouse")
-    if any("max_gpu_hours" in flags for flags in own_flags):
-        raise BadSuite(f"{path}: set max-gpu-hours once at the top: it is the limit of all runs together")
-    overrides = overrides or {}
-    try:
-        profile = overrides.get("profile") or content.get("profile")
-        of_profile = layers.flags_of_profile(None if profile is None else str(profile))
-    except ValueError as error:
-        raise BadSuite(f"{path}: {error}") from error
-    output = {"output": default_output, **of_profile, **content, **overrides}["output"]
-    content["output"] = str(output)
-    launches = list(_launches(path, content, runs, latency, overrides))
+            raise ValueError(f"not allowed in a suite: {', '.join(sorted(misplaced))}")
+    for name, why in _ONCE.items():
+        if any(name in flags for flags in (*runs, *again)):
+            raise ValueError(f"set {name.replace('_', '-')} once at the top: {why}")
+    profile = overrides.get("profile") or content.get("profile")
+    of_profile = layers.flags_of_profile(None if profile is None else str(profile))
+    output = str({"output": default_output, **of_profile, **content, **overrides}["output"])
+    content["output"] = output
+    launches: list[tuple[str | None, Launch]] = []
+    alone: list[tuple[str | None, Launch]] = []
+    for number, run in enumerate(runs, 1):
+        own = _launches(f"run {number}", content, run, path.parent, overrides)
+        launches += own
+        # A table that has a run with one sample in flight already has no other one.
+        for flags in again if all(request.concurrency > 1 for _, request in own) else ():
+            run_alone = {**_flags(run, flags), "concurrency": 1}
+            with_one = {name: value for name, value in overrides.items() if name != "concurrency"}
+            alone += _launches(f"[latency], run {number}", content, run_alone, path.parent, with_one)
+    known = [request for _, request in launches]
+    launches += [(row, request) for row, request in alone if request not in known]
     rows, requests = tuple(row for row, _ in launches), tuple(request for _, request in launches)
-    return Suite(path.stem, Path(str(output)), requests, nightly, rows, probed)
+    return Suite(path.stem, Path(output), requests, nightly, rows, probed)
 
 
 def _from_table(model: type[_Table], name: str, table: object) -> _Table:
@@ -160,52 +169,15 @@ def _from_table(model: type[_Table], name: str, table: object) -> _Table:
         raise ValueError(f"[{name}]: {place} {first['input']}: {first['msg']}{known}") from error
 
 
-def _check_latency(path: Path, latency: object) -> None:
-    """Raise BadSuite where what the file says of runs with one sample in flight is not a table of flags for them."""
-    if latency is None:
-        return
-    if not isinstance(latency, dict):
-        raise BadSuite(f"{path}: latency: expected a table [latency] of launch flags")
-    if latency.get("concurrency", 1) != 1:
-        raise BadSuite(
-            f"{path}: [latency]: concurrency {latency['concurrency']}: these runs have one sample in flight; "
-            "for another number, add a [[run]]"
-        )
-
-
 def _launches(
-    path: Path,
-    common: dict[str, Any],
-    runs: Sequence[dict[str, Any]],
-    latency: dict[str, Any] | None,
-    overrides: Mapping[str, Any],
-) -> Iterator[tuple[str | None, Launch]]:
-    """Yield the name of its row and the launch of every run: all of the tables `[[run]]`, then those of `[latency]`.
-
-    A table that has a run with one sample in flight already has no other one, and a run that the file has already is
-    not repeated. Raises BadSuite.
-    """
-    again, own = [], list[Launch]()
-    for number, run in enumerate(runs, 1):
-        launches = list(_of_table(f"{path}: run {number}", common, run, path.parent, overrides))
-        yield from launches
-        own += [request for _, request in launches]
-        if latency is not None and all(request.concurrency > 1 for _, request in launches):
-            again.append((f"{path}: [latency], run {number}", _flags(run, latency) | {"concurrency": 1}))
-    applicable = {name: value for name, value in overrides.items() if name != "concurrency"}
-    for where, run in again:
-        repeated = _of_table(where, common, run, path.parent, applicable)
-        yield from ((row, request) for row, request in repeated if request not in own)
-
-
-def _of_table(
     where: str, common: dict[str, Any], run: dict[str, Any], folder: Path, overrides: Mapping[str, Any]
-) -> Iterator[tuple[str | None, Launch]]:
+) -> list[tuple[str | None, Launch]]:
+    """Return the row's name and the launch of every run that a table stands for. Raises ValueError."""
     try:
-        for row, flags in _runs(common, run, folder):
-            yield row, layers.launch_from(_overridden(flags, overrides))
+        expanded = _runs(common, run, folder)
+        return [(row, layers.launch_from(_overridden(flags, overrides))) for row, flags in expanded]
     except ValueError as error:
-        raise BadSuite(f"{where}: {error}") from error
+        raise ValueError(f"{where}: {error}") from error
 
 
 def _runs(common: dict[str, Any], run: dict[str, Any], folder: Path) -> Iterator[tuple[str | None, dict[str, Any]]]:
@@ -282,30 +254,7 @@ def prepare(
     """
     launches = suite.launches if only is None else [suite.launches[number] for number in only]
     changes = {**({"tag": tag} if tag else {}), **({"accept_code_change": True} if accept_code_change else {})}
-    return _with_assigned_targets([preparation.prepare(request.changed(**changes)) for request in launches])
-
-
-def _with_assigned_targets(launches: Sequence[PreparedLaunch]) -> list[PreparedLaunch]:
-    """Let the target of the other launches read the chains of those that ask for it and have none.
-
-    Nothing changes on Slurm, where this process has no GPU, and where the others have several targets or none: their
-    notice says what to do.
-    """
-    targets = {other.plan.spec.target.fingerprint: other.run for other in launches if other.plan.spec.target}
-    if len(targets) != 1:
-        return list(launches)
-    [target_of] = targets.values()
-    return [
-        replace(
-            prepared,
-            launch=prepared.launch.changed(target_logprobs=False),  # its workers have no target
-            plan=replace(prepared.plan, notices=[line for line in prepared.plan.notices if line != NO_TARGET]),
-            target_of=target_of,
-        )
-        if prepared.launch.target_logprobs and prepared.plan.spec.target is None and prepared.cluster != "slurm"
-        else prepared
-        for prepared in launches
-    ]
+    return [preparation.prepare(request.changed(**changes)) for request in launches]
 
 
 def preview(launches: Sequence[PreparedLaunch], console: Console) -> None:
@@ -336,7 +285,7 @@ def rounds(launches: Sequence[PreparedLaunch], settings: ProbeSettings | None, c
 
 
 def carry_out(
-    known: SuiteOutcome,
+    known: Outcome,
     suite: Suite,
     tag: str | None,
     *,
@@ -374,6 +323,6 @@ def carry_out(
     print(f"  {typed('warehouse.report')} {folders} -o {quote(str(page))}")
 
 
-def _compare(known: SuiteOutcome, page: Path) -> None:
+def _compare(known: Outcome, page: Path) -> None:
     after.compare_and_report(known.runs, page)
-    known.report = page
+    known.found["report"] = str(page)

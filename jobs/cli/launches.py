@@ -14,7 +14,16 @@ import click
 from harness.cli.command import DATE, OutputFile
 from harness.cli.program import typed
 from harness.settings.declaration import Value
-from jobs.arguments import ACCEPT_CODE_CHANGE, JSON_OUTCOME, MAX_GPU_HOURS, RUN, TRUST, RunCommand, given, trusted_run
+from jobs.cli.run_command import (
+    ACCEPT_CODE_CHANGE,
+    JSON_OUTCOME,
+    MAX_GPU_HOURS,
+    RUN,
+    TRUST,
+    RunCommand,
+    given,
+    trusted_run,
+)
 
 _FOLDER = resources.files("jobs") / "examples"
 EXAMPLES = {
@@ -57,10 +66,10 @@ def launch_suite(
     pair on a GPU and what its judge truly lets through.
     """
     from jobs import suite as suites
-    from jobs.outcome import SuiteOutcome, launch_errors_in_one_line, printed
+    from jobs.outcome import Outcome, printed
     from jobs.run.spec import night_of
 
-    with printed(SuiteOutcome(file.stem), as_json=as_json) as known, launch_errors_in_one_line():
+    with printed(Outcome({"suite": file.stem, "report": None}), as_json=as_json) as known:
         if tag and night_of(tag):
             raise click.UsageError(
                 f"--tag {tag}: tags that begin with a date are those of nights; choose another, or launch a night "
@@ -106,20 +115,13 @@ def nightly(
     submitted.
     """
     from jobs import nightly as nights
-    from jobs.outcome import NightOutcome, launch_errors_in_one_line, printed
+    from jobs.outcome import Outcome, printed
 
-    evening = night or datetime.now(UTC)
-    with printed(NightOutcome(evening.date()), as_json=as_json) as known, launch_errors_in_one_line():
-        nights.carry_out(
-            known,
-            suite,
-            given(cost),
-            is_dry=dry_run,
-            waits=wait,
-            junit=junit,
-            as_json=as_json,
-            accept_code_change=accept,
-        )
+    day = (night or datetime.now(UTC)).date()
+    keys: dict[str, Any] = {"verdict": None, "cells": [], "night": f"{day}", "verdict_job": None, "page": None}
+    with printed(Outcome(keys), as_json=as_json) as known:
+        options = {"is_dry": dry_run, "waits": wait, "accept_code_change": accept}
+        nights.carry_out(known, suite, day, given(cost), junit=junit, **options)
     sys.exit(known.exit_code)
 
 
@@ -184,17 +186,17 @@ def probe(
     from jobs.run.endings import num_unfinished
 
     console = terminal()
-    with launch_errors_in_one_line("the probe"):
-        settings = ProbeSettings(points=points, rollouts=rollouts, seed=seed, concurrency=concurrency)
-        source, asked = trusted_run(run, accept=trust, runs_method=False), {**flags, "accept_code_change": accept}
+    settings = ProbeSettings(points=points, rollouts=rollouts, seed=seed, concurrency=concurrency)
+    source, asked = trusted_run(run, accept=trust, runs_method=False), {**flags, "accept_code_change": accept}
+    with launch_errors_in_one_line():
         planned = plan(source, settings, asked, is_preview=dry_run)
         if dry_run:
             preview(planned, console)
             return
         [probed] = drive([[planned]], console, waits=wait)
-        if num_unfinished(probed):
-            name = probed.path.name
-            console.print(f"Its result, once it has ended:  {typed('warehouse.probed')} {name}", soft_wrap=True)
+    if num_unfinished(probed):
+        name = probed.path.name
+        console.print(f"Its result, once it has ended:  {typed('warehouse.probed')} {name}", soft_wrap=True)
 
 
 @click.command(cls=RunCommand, short_help="Print an example of a file.")

@@ -11,7 +11,8 @@ import click
 
 from harness.cli.messages import counted
 from harness.cli.program import typed
-from jobs.arguments import RUN, TRUST, RunCommand, RunPath, check_shard, run_folder, trusted_run
+from jobs.arguments import RunPath
+from jobs.cli.run_command import RUN, TRUST, RunCommand, check_shard, run_folder, trusted_run
 
 if TYPE_CHECKING:
     from jobs.run.folder import RunFolder
@@ -136,10 +137,8 @@ def show(run: Path, database: Path | None) -> None:
     """Print all numbers of a run that was graded and loaded, from the warehouse; of a probe, what it found."""
     from harness.cli.screen import terminal
     from jobs import after
-    from jobs.outcome import launch_errors_in_one_line
 
-    with launch_errors_in_one_line():
-        after.show(run_folder(run), terminal(), database)
+    after.show(run_folder(run), terminal(), database)
 
 
 @click.command(cls=RunCommand, short_help="Grade, load and print the result.")
@@ -148,10 +147,8 @@ def show(run: Path, database: Path | None) -> None:
 def finalize(run: Path, database: Path | None) -> None:
     """Compact journals, grade, load the warehouse and print the result."""
     from jobs import after
-    from jobs.outcome import launch_errors_in_one_line
 
-    with launch_errors_in_one_line():
-        after.conclude(str(run_folder(run).path), str(database) if database else None)
+    after.conclude(str(run_folder(run).path), str(database) if database else None)
 
 
 @click.command(cls=RunCommand, short_help="Score steps with a reward model.")
@@ -180,11 +177,9 @@ def score(run: Path, model: str, kind: str, max_context: int | None, concurrency
     """
     from harness.weights import models
     from jobs.finished import scoring
-    from jobs.outcome import launch_errors_in_one_line
 
-    with launch_errors_in_one_line():
-        source = scoring.source(models.resolve(model))
-        judged, missing = scoring.score_run(run_folder(run), source, kind, max_context, concurrency, click.echo)
+    source = scoring.source(models.resolve(model))
+    judged, missing = scoring.score_run(run_folder(run), source, kind, max_context, concurrency, click.echo)
     without = f"; {missing} without a score" if missing else ""
     click.echo(f"{counted(judged, 'judgment')} by {source.scorer}{without}")
     click.echo(f"  {typed('warehouse.load')} {quote(str(run))}")
@@ -205,18 +200,15 @@ def target_logprob(runs: tuple[Path, ...], target_of: Path | None, trust: bool) 
     The target reads every chain once, at temperature 1, in its own prompt. Samples that are scored stay as they are.
     """
     from jobs.finished import scoring
-    from jobs.outcome import launch_errors_in_one_line
 
     folders = [trusted_run(run, accept=trust, runs_method=False) for run in runs]
     other = trusted_run(target_of, accept=trust, runs_method=False) if target_of else None
-    with launch_errors_in_one_line():
-        specs = scoring.check(folders, other)
-        scored = scoring.score_each(folders, specs, click.echo)
-        for folder, one in zip(folders, scored, strict=True):
-            if isinstance(one, Exception):
-                raise one
-            if not one.num_samples:
-                click.echo(f"{folder.path.name}: every finished sample is scored already")
+    scored = scoring.score_each(folders, other, click.echo)
+    for folder, one in zip(folders, scored, strict=True):
+        if isinstance(one, Exception):
+            raise one
+        if not one.num_samples:
+            click.echo(f"{folder.path.name}: every finished sample is scored already")
     click.echo(f"  {typed('warehouse.load')} {' '.join(quote(str(run)) for run in runs)}")
 
 
@@ -231,10 +223,7 @@ def lossless(run: Path, baseline: Path) -> None:
     from jobs.finished.lossless import compare, has_served_target
 
     folders = run_folder(run), run_folder(baseline)
-    try:
-        pairs = compare(*folders)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
+    pairs = compare(*folders)
     if served := [folder.path.name for folder in folders if has_served_target(folder.spec())]:
         click.echo(f"not compared: the weights of the target of {' and '.join(served)}, which a server runs")
     differing = [pair for pair in pairs if pair.first_divergence is not None]

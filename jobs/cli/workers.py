@@ -10,7 +10,7 @@ import click
 
 from harness.cli.messages import counted
 from harness.cli.program import typed
-from jobs.arguments import ACCEPT_CODE_CHANGE, RUN, TRUST, RunCommand, check_shard, run_folder, trusted_run
+from jobs.cli.run_command import ACCEPT_CODE_CHANGE, RUN, TRUST, RunCommand, check_shard, run_folder, trusted_run
 
 if TYPE_CHECKING:
     from jobs.run.folder import RunFolder
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 @TRUST
 def worker(run: Path, shard: int, accept: bool, trust: bool) -> None:
     """Run the unfinished samples of one shard in this process."""
-    from harness.methods.plugins import BadMethod
-    from jobs.run import codes
-    from jobs.run.spec import OtherPrompts
     from jobs.work.worker import ShardBusyError, run_shard
 
     folder = trusted_run(run, accept=trust)
@@ -34,8 +31,6 @@ def worker(run: Path, shard: int, accept: bool, trust: bool) -> None:
         if accept:
             _check_code(folder, accept=True, goes_on=True)
         num_ended = run_shard(str(folder.path), shard)
-    except (BadMethod, OtherPrompts, codes.CodeChanged) as error:
-        raise click.UsageError(str(error)) from error
     except ShardBusyError as error:
         raise click.ClickException(f"{error}, which works on it: wait for its end, or cancel its job") from error
     click.echo(f"{counted(num_ended, 'sample')} ended")
@@ -48,7 +43,6 @@ def cancel(run: Path) -> None:
 
     A job that it shares with other runs of its suite goes on with those, and passes over this one.
     """
-    from jobs.slurm import client
     from jobs.submission import canceling
 
     folder = run_folder(run)
@@ -57,10 +51,6 @@ def cancel(run: Path) -> None:
     except canceling.Finished as finished:
         click.echo(str(finished))
         return
-    except canceling.NotSubmitted as error:
-        raise click.UsageError(str(error)) from error
-    except client.SlurmError as error:
-        raise click.ClickException(f"the run was not canceled, because Slurm failed: {error}") from error
     if others:
         click.echo(f"the jobs that it shared go on with {', '.join(others)}")
     click.echo(f"canceled; to resume:  {typed('jobs resume')} {quote(str(run))}")
@@ -76,7 +66,6 @@ def resume(run: Path, accept: bool, trust: bool) -> None:
     A finished run whose last job died is graded and loaded: by that job again, or here for a run of this machine.
     """
     from jobs import after
-    from jobs.outcome import launch_errors_in_one_line
     from jobs.run import submissions
     from jobs.run.endings import by_shard, read_endings
 
@@ -84,8 +73,7 @@ def resume(run: Path, accept: bool, trust: bool) -> None:
     if not submissions.read(folder):
         if missing := after.missing(folder, read_endings(folder)):
             click.echo(f"Every sample is finished; {missing}. It is done here now.")
-            with launch_errors_in_one_line():
-                after.conclude(str(folder.path))
+            after.conclude(str(folder.path))
             return
         if not by_shard(folder, read_endings(folder)).num_left:
             click.echo("Every sample is finished: nothing to resume.")
@@ -103,13 +91,11 @@ def resume(run: Path, accept: bool, trust: bool) -> None:
 @TRUST
 def retry_failed(run: Path, at_most: int, accept: bool, trust: bool) -> None:
     """Retry samples that ended in an error; a sample that is out of retries stays as data."""
-    from jobs.outcome import launch_errors_in_one_line
     from jobs.run import endings, submissions
 
     folder = trusted_run(run, accept=trust, submits=True)
     if submissions.read(folder):
-        with launch_errors_in_one_line():
-            _check_code(folder, accept=accept, goes_on=True)
+        _check_code(folder, accept=accept, goes_on=True)
     granted = endings.grant_retries(folder, at_most)
     exhausted = counted(granted.num_exhausted, "is", "are") + f" out of retries (--at-most {at_most})"
     retried = counted(len(granted.retried), "failed sample")
@@ -123,23 +109,19 @@ def retry_failed(run: Path, at_most: int, accept: bool, trust: bool) -> None:
 def _submit_unfinished(run: RunFolder, *, accept: bool) -> None:
     from harness.cli.screen import terminal
     from jobs.drive import print_dispatched, print_how_to_watch
-    from jobs.outcome import launch_errors_in_one_line
     from jobs.run import submissions
     from jobs.submission.dispatch import Request, conclude_again, dispatch_together
 
     last = submissions.read(run)[-1]
-    with launch_errors_in_one_line():
-        _check_code(run, accept=accept)
-        per_task = last.shards_per_task, last.workers_per_task
-        [dispatched] = dispatch_together([Request(run, last.options, *per_task, accept)])
-        is_idle = not (dispatched.submitted or dispatched.num_active_shards)
-        concluding = conclude_again(run) if is_idle else ""
-    if concluding:
+    _check_code(run, accept=accept)
+    per_task = last.shards_per_task, last.workers_per_task
+    [dispatched] = dispatch_together([Request(run, last.options, *per_task, accept)])
+    is_idle = not (dispatched.submitted or dispatched.num_active_shards)
+    if is_idle and (concluding := conclude_again(run)):
         click.echo(f"Every sample is finished; {concluding}")
-    else:
-        console = terminal()
-        print_dispatched(dispatched, console)
-        print_how_to_watch([run], console)
+        return
+    print_dispatched(dispatched, terminal())
+    print_how_to_watch([run], terminal())
 
 
 def _check_code(run: RunFolder, *, accept: bool, goes_on: bool = False) -> None:

@@ -45,12 +45,7 @@ def finish(run: RunFolder, workers: int | None = None) -> int:
         with contextlib.suppress(Timeout), timed.lock():
             compact(timed)
     with run.compaction_lock():
-        return grade(run, workers)
-
-
-def grade(run: RunFolder, workers: int | None = None) -> int:
-    """Grade what this grader version has not graded yet; grades of other versions are kept. Raises GraderFailed."""
-    return grade_by(run, grader_version(), grade_one, workers)
+        return grade_by(run, grader_version(), grade_one, workers)
 
 
 def grade_by(run: RunFolder, version: str, grader: GradeOne, workers: int | None = None) -> int:

@@ -187,15 +187,15 @@ def _judgments(sample: SampleRow, separator: str) -> Iterator[_Judgment]:
             yield _Judgment(sample["problem_id"], (*shown.before, shown.begun + text), place)
 
 
-def check(runs: Sequence[RunFolder], target_of: RunFolder | None) -> list[RunSpec]:
-    """Return the specification that each run is scored by. Raises ValueError where one cannot be scored."""
-    return [_with_target(run, target_of) for run in runs]
-
-
 def score_each(
-    runs: Sequence[RunFolder], specs: Sequence[RunSpec], say: Callable[[str], None] = lambda _: None
+    runs: Sequence[RunFolder], target_of: RunFolder | None = None, say: Callable[[str], None] = lambda _: None
 ) -> list[Scored | ValueError | EngineDied]:
-    """Score the rest of runs over as few starts of engines as possible; by run what was scored, or why it was not."""
+    """Score the rest of runs over as few starts of engines as possible; by run what was scored, or why it was not.
+
+    `target_of`: the run whose target reads the chains of those without one. Raises ValueError, before anything is read,
+    where the chains of one cannot be.
+    """
+    specs = [_spec_of(run, target_of) for run in runs]
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -284,8 +284,8 @@ def _scorer(spec: RunSpec) -> Scorer:
     return scorer_of(spec.target, spec)
 
 
-def _with_target(run: RunFolder, target_of: RunFolder | None) -> RunSpec:
-    """Return a run's specification with a target that only reads. Raises ValueError where it cannot be scored."""
+def _spec_of(run: RunFolder, target_of: RunFolder | None) -> RunSpec:
+    """Return the specification that a run's chains are read by. Raises ValueError where they cannot be."""
     spec = run.spec()
     current, recorded = prompt_hash(spec.wording), spec.prompt_hash.partition("-")[0]
     if current != recorded:  # what follows after a hyphen is of the questions of verdicts, which are not read

@@ -64,8 +64,7 @@ def test_the_demo_has_the_nats_of_every_run_with_a_target_once(tmp_path: Path, m
     launches = suite.prepare(suite.read(SUITES["demo"]), None)
     by_concurrency = {80: 0, 1: 0}
     for prepared in launches:
-        is_read = prepared.launch.target_logprobs or prepared.target_of is not None
-        by_concurrency[prepared.plan.spec.concurrency] += is_read
+        by_concurrency[prepared.plan.spec.concurrency] += prepared.launch.target_logprobs
     assert by_concurrency == {80: 3, 1: 0}, "the draft alone is left out, for which the target would start once more"
 
 

@@ -186,15 +186,6 @@ def _unchanged(
         return [(folder, None) for folder in runs]
 
 
-def files_of(database: Path, run_id: str, wait_seconds: float = 1.0) -> dict[str, int]:
-    """Return the sizes of a run's files when they were loaded, by name; empty where the database lacks the run.
-
-    Raises WarehouseError.
-    """
-    with reader(database, wait_seconds) as connection:
-        return {file.name: file.size_bytes for file in _loaded_files(connection, run_id)}
-
-
 def _report_if_unchanged(connection: Connection, folder: RunFolder) -> LoadReport | None:
     started = time.perf_counter()
     try:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import IO, get_args
@@ -16,7 +17,7 @@ from harness.cli.number_format import NOTHING, fixed
 from harness.cli.screen import Column, Line, Page, Screen, Table, exact, printable
 from harness.engine import Role
 from warehouse.database import WAIT_SECONDS, WarehouseError, reader
-from warehouse.nightly.history import kept_nights, read_nights, recorded
+from warehouse.nightly.history import keep_nights, kept_nights, read_nights, recorded
 from warehouse.nightly.judge import (
     JUDGED,
     PASS_AT_1,
@@ -24,6 +25,7 @@ from warehouse.nightly.judge import (
     Ledger,
     MetricVerdict,
     NightVerdict,
+    Verdict,
     natural,
     replay,
     shown,
@@ -32,9 +34,9 @@ from warehouse.options import VerdictFormat
 from warehouse.report.tables import markdown
 from warehouse.statistics.night import FEWEST
 
+NO_VERDICT = "NO VERDICT"
 CELL = "verdict"
 """Name of the JUnit case that has the verdict on a whole cell."""
-NO_VERDICT = "NO VERDICT"
 _Case = tuple[str, str, str, Sequence[str], Sequence[str]]
 """Class, name, verdict, reasons and numbers of a JUnit case."""
 _STYLES = {"PASS": "green", "WARN": "yellow", "FAIL": "bold red", "INCONCLUSIVE": "magenta"}
@@ -63,6 +65,31 @@ def judged(
         newest = ", ".join(map(str, dates[-5:]))
         raise WarehouseError(f"nothing ran in the night of {night}; the newest nights are: {newest}")
     return ordered(replay(nights[: dates.index(night) + 1] if night else nights)[-1])
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The verdict on a night as its job needs it."""
+
+    verdict: Verdict
+    exit_code: int
+    to_confirm: frozenset[str]
+    """Ids of the runs to be run again with another seed."""
+    markdown: str
+    record: dict[str, object]
+    """What `--json` prints."""
+
+
+def judge_and_keep(database: Path, night: date, since: date | None) -> Judged:
+    """Judge a night and print the verdict. Raises WarehouseError, DatabaseError and OSError.
+
+    What nights are judged by is kept beside the database, for when run folders are gone.
+    """
+    keep_nights(database)
+    found = judged(database, night, since)
+    write(found, sys.stdout, "table")
+    to_confirm = frozenset(cell.run_id for cell in found.to_confirm if cell.run_id)
+    return Judged(found.verdict, found.exit_code, to_confirm, markdown(_page(found)), _record(found))
 
 
 def ordered(verdict: NightVerdict) -> NightVerdict:

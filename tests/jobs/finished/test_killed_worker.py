@@ -118,7 +118,7 @@ def test_a_journal_that_cannot_be_compacted_keeps_no_other_run_from_being_scored
 
     monkeypatch.setattr("jobs.run.endings.compact", refuse)
     runs = [killed, other]
-    refused, scored = scoring.score_each(runs, scoring.check(runs, None))
+    refused, scored = scoring.score_each(runs, None)
     assert isinstance(refused, RunDamaged)
     assert isinstance(scored, Scored)
     assert scored.num_samples == 8

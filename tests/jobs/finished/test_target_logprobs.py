@@ -66,7 +66,7 @@ def test_a_worker_scores_what_it_finishes_where_the_run_asks_for_it(tmp_path: Pa
     assert by_worker
     assert by_worker < places(run)
     assert "samples have no log-probabilities by the target yet" in scoring.notice(run)
-    scoring.score_each([run], scoring.check([run], None))
+    scoring.score_each([run], None)
     assert scored_places(run) == places(run), "the command scores what is left, and nothing twice"
     assert scoring.notice(run) == ""
 
@@ -76,10 +76,10 @@ def test_a_damaged_file_is_named_and_its_samples_are_scored_again(
 ) -> None:
     run = plan(tmp_path, samples=1)
     run_shard(str(run.path), 0)
-    scoring.score_each([run], scoring.check([run], None))
+    scoring.score_each([run], None)
     [path] = run.derived("target_logprobs")
     path.write_bytes(path.read_bytes()[:-40])
-    [again] = scoring.score_each([run], scoring.check([run], None))
+    [again] = scoring.score_each([run], None)
     assert isinstance(again, Scored)
     assert again.num_samples == 8
     assert path.name in caplog.text
@@ -127,7 +127,7 @@ def test_runs_of_other_sizes_are_scored_over_one_start_of_the_target(
         return start(*settings)  # type: ignore[arg-type]
 
     monkeypatch.setattr(scripted_engine, "dry_run_engine", counted)
-    scoring.score_each(runs, scoring.check(runs, None))
+    scoring.score_each(runs, None)
     assert len(started) == 1
     assert all(scored_places(run) == places(run) for run in runs)
 
@@ -187,7 +187,7 @@ def test_a_run_with_other_prompts_is_refused_before_an_engine_starts(tmp_path: P
 def test_a_file_says_what_its_numbers_are_of(tmp_path: Path) -> None:
     run = plan(tmp_path, samples=1)
     run_shard(str(run.path), 0)
-    scoring.score_each([run], scoring.check([run], None))
+    scoring.score_each([run], None)
     [path] = run.derived("target_logprobs")
     scorer = derived.header(path)["scorer"]
     assert scorer == {

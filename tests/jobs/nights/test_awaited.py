@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 from junitparser import JUnitXml
 
+from jobs import after
 from jobs.__main__ import main
-from jobs.nightly import Night, tell
-from jobs.outcome import NightOutcome
+from jobs.nightly import Night
 from jobs.recovery import NightRecord
 from tests.jobs.slurm.fake import SQUEUE_DOWN, FakeSlurm
 
@@ -87,38 +87,39 @@ def test_waiting_ends_with_the_verdict_of_the_record(
     chosen: Night, record: NightRecord, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for job in ("7", "9"):
-        record.append("verdict job", job=job, after=[])
+        record.append("verdict job", job=job)
     slurm.prints(squeue="small.2026-01-01.verdict|N/A|7|7|RUNNING|n1|None")
     between_looks(
         monkeypatch,
         lambda: slurm.answers(squeue=SQUEUE_DOWN),
         lambda: slurm.prints(squeue=""),
         lambda: slurm.prints(squeue="small.2026-01-01.confirm.verdict|N/A|9|9|PENDING||Dependency"),
-        lambda: record.append("concluded", verdict="FAIL", exit_code=1, missing=0),
+        lambda: record.append("concluded", verdict="FAIL", exit_code=1, found={}),
     )
-    assert chosen.awaited() == 1
+    chosen.wait()
+    assert record.last("concluded") is not None
 
 
-def test_a_night_whose_verdict_jobs_are_gone_has_no_verdict(
+def test_a_night_whose_verdict_jobs_are_gone_is_not_waited_for(
     chosen: Night, record: NightRecord, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slurm.prints(squeue="")
     between_looks(monkeypatch, *[lambda: None] * 2)
-    assert chosen.awaited() == 2
+    chosen.wait()
+    assert record.last("concluded") is None
 
 
 def test_a_job_of_the_same_name_of_another_suite_is_not_waited_for(
     chosen: Night, record: NightRecord, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record.append("verdict job", job="7", after=[])
+    record.append("verdict job", job="7")
     slurm.prints(squeue="small.2026-01-01.verdict|N/A|8|8|RUNNING|n1|None|1234|colleague")
     between_looks(monkeypatch, *[lambda: None] * 2)
-    assert chosen.awaited() == 2
+    chosen.wait()
+    assert record.last("concluded") is None
 
 
-def test_junit_without_anything_to_judge_is_an_error_case(chosen: Night, tmp_path: Path) -> None:
-    file = tmp_path / "night.xml"
-    for exit_code in (0, 2):
-        tell(NightOutcome(NIGHT, exit_code=exit_code), chosen, file)
-        [found] = JUnitXml.fromfile(str(file))
-        assert [case.is_error for case in found] == [True]
+@pytest.mark.parametrize("error", [None, "nobody gave one"])
+def test_junit_without_anything_to_judge_is_an_error_case(error: str | None, chosen: Night) -> None:
+    [found] = JUnitXml.fromstring(after.junit(chosen.database, NIGHT, None, error, 2))
+    assert [case.is_error for case in found] == [True]

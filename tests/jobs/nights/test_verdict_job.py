@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jobs.nightly import Night, VerdictJobs
+from jobs.nightly import Night
 from jobs.recovery import NightRecord
 from jobs.run import trust
 from jobs.run.files import RunDamaged
@@ -21,17 +20,36 @@ from tests.jobs.slurm.fake import FakeSlurm
 NAME = "small.2026-01-01.verdict"
 
 
+SUITE = """
+output = "{output}"
+dataset = "demo"
+engine = "scripted"
+
+[[run]]
+method = "vanilla"
+
+[nightly.slurm]
+mail-type = "FAIL"
+mail-user = "me@example.org"
+"""
+
+
 class Cluster:
     """What was submitted: ids from 51 on, each with its dependency."""
 
     def __init__(self, folder: Path) -> None:
         self.jobs: dict[str, str | None] = {}
         self.parameters: list[dict[str, Any]] = []
-        record = NightRecord(folder / "2026-01-01.jsonl")
-        record.append("launched", runs={}, requests={})
-        options = {"partition": "gpu", "gpus-per-node": 2, "dependency": "singleton", "mail-type": "FAIL", "time": 30}
-        trust.remember(RunFolder(folder), trust.options(options))
-        self.verdicts = VerdictJobs(folder, NAME, record, options, ())
+        file = folder / "small.toml"
+        file.write_text(SUITE.format(output=folder), encoding="utf-8")
+        self.night = Night.read(file, date(2026, 1, 1))
+        options = {"partition": "gpu", "gpus-per-node": 2, "dependency": "singleton", "mail-type": "END", "time": 30}
+        trust.remember(RunFolder(self.night.folder), trust.options(options))
+        self.launched(options)
+
+    def launched(self, options: dict[str, Any]) -> None:
+        asked = {"options": options, "shards_per_task": 1, "workers_per_task": 1}
+        self.night.record.append("launched", runs={}, requests={"RUN": asked})
 
     def submit_alone(self, folder: Path, name: str, parameters: dict[str, Any], *task: str) -> str:
         self.parameters.append(parameters)
@@ -53,50 +71,28 @@ def queued(*jobs: str) -> str:
     return "\n".join(f"{NAME}|N/A|{job}|{job}|PENDING||Dependency" for job in jobs)
 
 
-def test_the_job_is_light_and_a_second_one_takes_its_place(cluster: Cluster) -> None:
-    assert cluster.verdicts.behind(["7", "9"]) == ("51", "")
+def test_the_job_is_light_mails_whom_the_suite_names_and_a_second_one_takes_its_place(cluster: Cluster) -> None:
+    assert cluster.night.submit_verdict(["7", "9"]) == "51"
     assert cluster.jobs == {"51": "afterany:7:9", "52": "afternotok:51"}
     first, second = cluster.parameters
-    passed = {"requeue": True, "mail-type": "FAIL", "partition": "gpu", "mem": "4G"}
+    mails = {"mail-type": "FAIL", "mail-user": "me@example.org"}
+    passed = {"requeue": True, "partition": "gpu", "mem": "4G", **mails}
     assert first["additional_parameters"] == passed, "no GPUs, and no dependency but its own"
     assert first["time"] == 60, "the least: it may have to grade"
-    assert second["additional_parameters"]["kill-on-invalid-dep"] == "yes"
+    assert second["additional_parameters"] == {**passed, "kill-on-invalid-dep": "yes"}
 
 
-def test_slurm_mails_the_verdict_to_whom_the_suite_names(cluster: Cluster, tmp_path: Path) -> None:
-    file = tmp_path / "small.toml"
-    table = '[nightly.slurm]\nmail-type = "FAIL"\nmail-user = "me@example.org"'
-    file.write_text(
-        f'output = "{tmp_path}"\ndataset = "demo"\nengine = "scripted"\n[[run]]\nmethod = "vanilla"\n{table}\n'
-    )
-    Night.read(file, date(2026, 1, 1)).verdict_jobs(confirmed=False).behind(["7"])
-    for parameters in cluster.parameters:
-        passed = parameters["additional_parameters"]
-        assert (passed["mail-type"], passed["mail-user"]) == ("FAIL", "me@example.org")
-    assert len(cluster.parameters) == 2, "the job that takes its place has them too"
-
-
-def test_launched_again_a_job_that_waits_for_everything_is_kept(cluster: Cluster, slurm: FakeSlurm) -> None:
-    cluster.verdicts.behind(["7", "9"])
-    cluster.verdicts.record.append("launched", runs={}, requests={})
-    slurm.prints(squeue=queued("51", "52"))
-    assert cluster.verdicts.behind(["9"]) == ("51", ", which was waiting for them already")
-    assert len(cluster.jobs) == 2
-
-
-def test_launched_again_a_job_that_waits_for_old_jobs_is_replaced(cluster: Cluster, slurm: FakeSlurm) -> None:
-    cluster.verdicts.behind(["7"])
-    cluster.verdicts.record.append("launched", runs={}, requests={})
+def test_launched_again_a_job_that_waits_is_replaced(cluster: Cluster, slurm: FakeSlurm) -> None:
+    cluster.night.submit_verdict(["7"])
     slurm.prints(squeue=queued("51", "52"), scancel="")
-    job, notice = cluster.verdicts.behind(["7", "12"])
-    assert (job, notice) == ("53", " (instead of job 51, which did not wait for all of them)")
+    assert cluster.night.submit_verdict(["7", "12"]) == "53"
     assert cluster.jobs["53"] == "afterany:7:12"
     assert "scancel 51 52" in slurm.calls()
 
 
 def test_a_verdict_that_is_being_given_is_waited_for(cluster: Cluster, slurm: FakeSlurm) -> None:
     slurm.prints(squeue=f"{NAME}|N/A|51|51|RUNNING|n1|None", scancel="")
-    assert cluster.verdicts.behind(["12"]) == ("51", "; job 51 was giving one")
+    assert cluster.night.submit_verdict(["12"]) == "51"
     assert cluster.jobs["51"] == "afterany:12:51"
 
 
@@ -105,20 +101,20 @@ def test_a_job_that_took_anothers_place_has_one_too(
 ) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "52")
     slurm.prints(squeue=f"{NAME}|N/A|52|52|RUNNING|n1|None")
-    cluster.verdicts.ensure_successor()
+    cluster.night.ensure_successor()
     assert cluster.jobs == {"51": "afternotok:52"}
     slurm.prints(squeue=f"{NAME}|N/A|52|52|RUNNING|n1|None\n{queued('51')}", scancel="")
-    cluster.verdicts.ensure_successor()
+    cluster.night.ensure_successor()
     assert len(cluster.jobs) == 1
-    cluster.verdicts.dismiss_successors()
+    cluster.night.dismiss_successors()
     assert slurm.calls()[-1] == "scancel 51", "whatever the exit code says, this verdict stands"
 
 
 def test_verdict_jobs_that_die_for_ever_end(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "52")
     for _ in range(50):
-        cluster.verdicts.record.append("started", job="52")
-    cluster.verdicts.ensure_successor()
+        cluster.night.record.append("started", job="52")
+    cluster.night.ensure_successor()
     assert cluster.jobs == {}
 
 
@@ -128,11 +124,11 @@ def test_verdict_jobs_that_die_for_ever_end(cluster: Cluster, monkeypatch: pytes
 def test_options_that_somebody_else_recorded_are_in_no_verdict_job(
     harmful: dict[str, Any], cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    verdicts = replace(cluster.verdicts, options=harmful)
+    cluster.launched(harmful)
     with pytest.raises(trust.NotTrusted, match="options of sbatch, which you did not give"):
-        verdicts.behind(["7"])
+        cluster.night.submit_verdict(["7"])
     monkeypatch.setenv("SLURM_JOB_ID", "52")
-    verdicts.ensure_successor()
+    cluster.night.ensure_successor()
     assert "no job takes the place of verdict job 52" in capsys.readouterr().out
     assert cluster.jobs == {}
 
@@ -155,5 +151,5 @@ def test_where_no_second_job_is_taken_the_verdict_goes_on(
         return cluster.submit_alone(*arguments)
 
     monkeypatch.setattr(submit, "submit_alone", one_only)
-    assert cluster.verdicts.behind(["7"])[0] == "51"
+    assert cluster.night.submit_verdict(["7"]) == "51"
     assert "no job takes the place of verdict job 51 if it dies: QOSMaxSubmit" in capsys.readouterr().out

@@ -1,0 +1,115 @@
+"""The commands of `python -m jobs`: their errors, their options, and the run folders that they work on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.cli.command import OneLineErrors, OneLineGroup
+from harness.cli.messages import counted
+from jobs.arguments import RunPath
+
+if TYPE_CHECKING:
+    from jobs.run.folder import RunFolder
+
+_MAX_NAMES = 8
+"""Run folders that are named to someone who gave their parent folder."""
+
+RUN = click.argument("run", metavar="RUN", type=RunPath())
+"""The argument of a command on one run."""
+ACCEPT_CODE_CHANGE = click.option(
+    "--accept-code-change",
+    "accept",
+    is_flag=True,
+    help="Go on with a run that other code began; its results then say that two codes made them.",
+)
+"""The option of a command that goes on with runs."""
+TRUST = click.option(
+    "--trust",
+    is_flag=True,
+    help="Accept what somebody else recorded in the run folder, as this command has shown it: code of a method, "
+    "addresses of servers, options of sbatch.",
+)
+"""The option of a command that works on a run, or submits work on it."""
+MAX_GPU_HOURS = click.option(
+    "--max-gpu-hours",
+    metavar="H",
+    type=click.FloatRange(0, min_open=True),
+    help="Refuse to begin where the estimate for all runs of this command is above H GPU-hours, or where a run has "
+    "none. Without GPUs: hours of workers.",
+)
+"""The option of a command that launches runs."""
+JSON_OUTCOME = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the outcome as JSON, as the last line of standard output; everything else goes to standard error.",
+)
+"""The option of a command that ends with the outcome of several runs."""
+
+
+class RunCommand(OneLineErrors):
+    """A command on runs: what it raises is one line, where that is foreseen."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            from jobs.outcome import explained
+
+            if (line := explained(error)) is None:
+                raise
+            raise line from error
+
+
+class RunCommands(OneLineGroup):
+    """A command whose subcommands are commands on runs."""
+
+    command_class = RunCommand
+
+
+def given(cost: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of these options that were given, as flags of every run."""
+    return {name: value for name, value in cost.items() if value is not None}
+
+
+def run_folder(path: Path) -> RunFolder:
+    """Return the run folder at a path. Raises click.UsageError where there is none."""
+    from jobs.run.folder import RunFolder, run_folders
+
+    run = RunFolder(path)
+    if not run.exists():
+        names = [inner.path.name for inner in run_folders([path])] if path.is_dir() else []
+        inside = f"; the run folders in it: {', '.join(names[:_MAX_NAMES])}" if names else ""
+        raise click.UsageError(f"{path} is not a run folder: it has no events.jsonl{inside}")
+    return run
+
+
+def trusted_run(path: Path, *, accept: bool, submits: bool = False, runs_method: bool = True) -> RunFolder:
+    """Return the run folder at a path, of which all that a command uses to work on the run is trusted.
+
+    What is not trusted is shown, and accepted with `accept`. `submits`: whether jobs are submitted with the options of
+    the last ones; `runs_method`: whether the run's method runs. Raises UsageError, NotTrusted and BadMethod.
+    """
+    from jobs.run import codes, sizing, submissions, trust
+
+    run = run_folder(path)
+    submitted = submissions.read(run) if submits else []
+    of_submission = trust.options(submitted[-1].options) if submitted else []
+    of_method = codes.recorded_method(run) if runs_method else []
+    of_models = [*trust.arguments(run.spec().settings), *trust.servers(sizing.recorded_servers(run))]
+    trust.ask(run, [*of_submission, *of_models, *of_method], accept=accept)
+    return run
+
+
+def check_shard(run: RunFolder, shard: int) -> None:
+    """Raise click.UsageError where a run has no shard of this number."""
+    number = run.num_shards()
+    if not 0 <= shard < number:
+        raise click.UsageError(f"SHARD {shard}: the run has {counted(number, 'shard')}, numbered from 0")
