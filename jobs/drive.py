@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 from time import sleep
@@ -28,6 +27,7 @@ from harness.cli.messages import counted
 from harness.cli.program import typed
 from harness.cli.screen import terminal
 from jobs import after, preparation
+from jobs.finished import grading
 from jobs.preparation import PreparedLaunch, check_engines, distinct, print_plan
 from jobs.run import codes, derived, endings, forecast, sizing, trust
 from jobs.run import timing as timings
@@ -138,36 +138,37 @@ def carry_out(launches: Sequence[PreparedLaunch], console: Console) -> None:
     """
     launches = distinct(launches)
     listed = {prepared.run.path: prepared.plan.spec for prepared in launches if prepared.write_points is None}
-    carried = _Round(console, _OneLineEach(listed, is_several=len(launches) > 1))
-    carried.lines.print_notices(launches, console)
+    carried = _Round(console, listed, is_several=len(launches) > 1)
+    carried.print_notices(launches)
     unfinished: list[PreparedLaunch] = []
     finished: list[PreparedLaunch] = []
     for prepared in launches:
         (unfinished if carried.begin(prepared) else finished).append(prepared)
     for prepared in finished:
-        carried.conclude(prepared)
+        carried.conclude(prepared.run)
     carried.submit([prepared for prepared in unfinished if prepared.cluster == "slurm"])
     here = [prepared for prepared in unfinished if prepared.cluster != "slurm"]
     for prepared in here:
         codes.claim(prepared.run, accept=prepared.launch.accept_code_change)
     carried.run_in_processes([prepared for prepared in here if prepared.cluster == "local"])
     carried.run_in_this_process([prepared for prepared in here if prepared.cluster == "debug"])
-    if failures := carried.failures:
-        raise LaunchFailed("; ".join(map(str, failures)), failures[0].worker_traceback) from failures[0].__cause__
+    carried.raise_failures()
 
 
-class _OneLineEach:
-    """Several runs, of each of which one line is printed: `[2/8] speccot  96.2 ± 2.8 %`, numbered as they come.
+class _Round:
+    """A round that is carried out: what is printed of its runs, and which of them failed.
 
-    A run alone is printed in full. So is a probe, whose result is a table.
+    Of several runs one line each is printed: `[2/8] speccot  96.2 ± 2.8 %`, numbered as they come. A run alone is
+    printed in full. So is a probe, whose result is a table.
     """
 
-    def __init__(self, runs: Mapping[Path, RunSpec], *, is_several: bool) -> None:
-        """`runs` are those that are no probes, by run folder."""
-        self.is_several = is_several
-        names = after.short_names([*runs.values()]) if len(runs) > 1 else []
+    def __init__(self, console: Console, listed: Mapping[Path, RunSpec], *, is_several: bool) -> None:
+        """`listed` are the runs that are no probes, by run folder."""
+        self.console, self.is_several = console, is_several
+        self.failures: list[LaunchFailed] = []
+        names = after.short_names([*listed.values()]) if len(listed) > 1 else []
         width = max(map(len, names), default=0)
-        self._names = dict(zip(runs, (name.ljust(width) for name in names), strict=False))
+        self._names = dict(zip(listed, (name.ljust(width) for name in names), strict=False))
         self._num_begun = 0
 
     def next(self, run: RunFolder) -> str | None:
@@ -178,50 +179,45 @@ class _OneLineEach:
         self._num_begun += 1
         return f"[{self._num_begun}/{len(self._names)}] {name}"
 
-    def details(self, run: RunFolder, console: Console) -> Console:
-        """Return the console for what only a run that is printed in full has."""
-        return terminal(quiet=True) if run.path in self._names else console
-
-    def print_notices(self, launches: Sequence[PreparedLaunch], console: Console) -> None:
-        """Print the warnings of the plans of these runs, each once."""
+    def print_notices(self, launches: Sequence[PreparedLaunch]) -> None:
+        """Print the warnings of the plans of runs that have a line each, each once."""
         own = [prepared for prepared in launches if prepared.run.path in self._names]
         notices: Counter[str] = Counter()
         for prepared in own:
-            found = [*prepared.plan.notices, prepared.code_notice]
-            notices.update(notice for notice in dict.fromkeys(found) if notice)
+            notices.update(dict.fromkeys(filter(None, (*prepared.plan.notices, prepared.code_notice)), 1))
         for notice, number in notices.items():
             where = "" if number == len(own) else f"{number} of {counted(len(own), 'run')}: "
-            console.print(f"{where}{notice}", style="bold yellow", markup=False, soft_wrap=not console.is_terminal)
-
-
-@dataclass
-class _Round:
-    """A round that is carried out: what is printed of its runs, and which of them failed."""
-
-    console: Console
-    lines: _OneLineEach
-    failures: list[LaunchFailed] = field(default_factory=list)
+            fits = not self.console.is_terminal
+            self.console.print(f"{where}{notice}", style="bold yellow", markup=False, soft_wrap=fits)
 
     def begin(self, prepared: PreparedLaunch) -> bool:
         """Print the plan, create the run and say what earlier attempts have left; returns whether work is left."""
-        details = self.lines.details(prepared.run, self.console)
+        details = terminal(quiet=True) if prepared.run.path in self._names else self.console
         print_plan(prepared, details)
         create(prepared)
-        return _print_what_is_left(prepared.run, details)
-
-    def conclude(self, prepared: PreparedLaunch, among: str | None = None) -> None:
-        """Grade, load and print a finished run; a failure keeps no other run from it."""
-        run = prepared.run
-        if prepared.cluster == "slurm":
+        is_left = _print_what_is_left(prepared.run, details)
+        if prepared.cluster == "slurm" and not is_left:
             from jobs.slurm.client import SlurmError
             from jobs.submission import dispatch
 
             with contextlib.suppress(SlurmError):  # the run is complete, whatever the queue holds
-                dispatch.clear(run)
+                dispatch.clear(prepared.run)
+        return is_left
+
+    def conclude(self, run: RunFolder, among: str | None = None) -> None:
+        """Grade, load and print a finished run; a failure keeps no other run from it."""
         try:
-            conclude(run, self.console, among=among or self.lines.next(run))
-        except LaunchFailed as failure:
+            after.report(run, self.console, among=among or self.next(run))
+        except (GraderFailed, after.WarehouseFailed) as error:
+            again = f". Traces and grades are safe. Try again later:  {typed('jobs finalize')} {quote(str(run.path))}"
+            failure = LaunchFailed(f"{error}{'' if isinstance(error, GraderFailed) else again}")
+            failure.__cause__ = error
             self.failures.append(failure)
+
+    def raise_failures(self) -> None:
+        """Raise LaunchFailed where a run failed."""
+        if failures := self.failures:
+            raise LaunchFailed("; ".join(map(str, failures)), failures[0].worker_traceback) from failures[0].__cause__
 
     def submit(self, launches: Sequence[PreparedLaunch]) -> None:
         """Submit runs: those of one pair of models share jobs."""
@@ -234,7 +230,7 @@ class _Round:
             _warn(f"WARNING: {ONE_NODE.format(option)}", self.console)
         done = dispatch_together(list(map(_request, launches)))
         for prepared, dispatched in zip(launches, done, strict=True):
-            if self.lines.is_several:
+            if self.is_several:
                 self.console.print(prepared.run.path.name, style="bold", soft_wrap=True)
             print_dispatched(dispatched, self.console)
         print_how_to_watch([prepared.run for prepared in launches], self.console)
@@ -262,7 +258,7 @@ class _Round:
         with InProcessWorker(parts) as worker:
             in_order = worker.in_order()
             for part in in_order:
-                run, among = part.run, self.lines.next(part.run)
+                run, among = part.run, self.next(part.run)
                 jobs = [InProcessJob(worker.run, (part,), run.logs_dir / "jobs" / IN_PROCESS_LOG)]
                 follow([run], jobs, self.console, elsewhere=False, among=among)
                 num_failures = len(self.failures)
@@ -280,10 +276,10 @@ class _Round:
         if not by_shard(run, read_endings(run)).num_left:
             if own:  # after its last sample
                 _warn(f"{len(reasons)} of {len(jobs)} workers failed after the last sample: {own[0]}", self.console)
-            self.conclude(prepared, among)
+            self.conclude(run, among)
             return
         failed = f"{len(reasons)} of {len(jobs)} workers failed: {own[0]}" if own else "its workers ended early"
-        name = f"{run.path.name}: " * self.lines.is_several
+        name = f"{run.path.name}: " * self.is_several
         message = f"{name}{failed}. Nothing finished is lost: run the same command again to resume."
         self.failures.append(LaunchFailed(message, reasons[own[0]] if own else ""))
 
@@ -347,21 +343,6 @@ def _warn(line: str, console: Console) -> None:
     console.print(line, style="bold yellow", markup=False, soft_wrap=True)
 
 
-def conclude(run: RunFolder, console: Console, *, among: str | None = None) -> None:
-    """Grade, load and print. Raises LaunchFailed where samples stay ungraded or the warehouse cannot be written.
-
-    `among`: the beginning of the only line that is printed of the run; None: it is printed in full.
-    """
-    try:
-        after.report(run, console, among=among)
-    except after.WarehouseFailed as error:
-        raise LaunchFailed(
-            f"{error}. Traces and grades are safe. Try again later:  {typed('jobs finalize')} {quote(str(run.path))}"
-        ) from error
-    except GraderFailed as error:
-        raise LaunchFailed(str(error)) from error
-
-
 def wait(runs: Sequence[RunFolder], console: Console) -> None:
     """Wait until no job works on runs, then print their results; those that have theirs already are left alone.
 
@@ -374,22 +355,18 @@ def wait(runs: Sequence[RunFolder], console: Console) -> None:
     pending = [
         run
         for run in dict.fromkeys(runs)
-        if endings.num_unfinished(run) or timings.progress(run).left or after.missing(run, read_endings(run))
+        if endings.num_unfinished(run) or timings.progress(run).left or grading.missing(run, read_endings(run))
     ]
     if not pending:
         return
     listed = {run.path: run.spec() for run in pending if not run.derived("probe_points")}
-    failures, lines = [], _OneLineEach(listed, is_several=len(pending) > 1)
+    waited = _Round(console, listed, is_several=len(pending) > 1)
     for run, status in zip(pending, _statuses_at_the_end(pending, console), strict=True):
         if status.finished < status.planned:
-            failures.append(_unfinished(run, status))
-            continue
-        try:
-            conclude(run, console, among=lines.next(run))
-        except LaunchFailed as failure:
-            failures.append(str(failure))
-    if failures:
-        raise LaunchFailed("; ".join(failures))
+            waited.failures.append(LaunchFailed(_unfinished(run, status)))
+        else:
+            waited.conclude(run)
+    waited.raise_failures()
 
 
 def until_ended(look: Callable[[], Look]) -> None:

@@ -10,7 +10,7 @@ import os
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from shlex import join
 from typing import TYPE_CHECKING, Any
@@ -208,94 +208,61 @@ def sbatch_options(launch: PartialLaunch) -> dict[str, Any]:
 def print_plan(prepared: PreparedLaunch, console: Console, *, is_preview: bool = False) -> None:
     """Print what a launch comes to; a preview says also that its cost is not known."""
     spec = prepared.plan.spec
-    for notice in (*prepared.plan.notices, *([prepared.code_notice] if prepared.code_notice else [])):
-        console.print(notice, style="bold yellow", markup=False, soft_wrap=not console.is_terminal)
+    say = partial(console.print, markup=False, soft_wrap=not console.is_terminal)
+    for notice in filter(None, (*prepared.plan.notices, prepared.code_notice)):
+        say(notice, style="bold yellow")
     parameters = escape(", ".join(f"{name} {value}" for name, value in spec.params.items()))
     names_of_both = f"[bold]{escape(spec.method)}[/bold] on [bold]{escape(spec.dataset)}[/bold]"
     console.print(f"{names_of_both}: {parameters}", markup=True)
+    for line in _settings(prepared):
+        say(f"  {line}")
+    if spec.limited:
+        of_all = f"{spec.num_problems} of {spec.dataset_size} problems"
+        say(f"LIMITED RUN: {of_all}; its numbers are not results of the benchmark.", style="bold yellow")
+    if is_preview or is_cost_said(prepared):
+        say(f"  {_cost_line(prepared)}")
+    console.print(f"  run folder {prepared.run.path}", soft_wrap=True)
+
+
+def _settings(prepared: PreparedLaunch) -> Iterator[str]:
+    """Yield lines on what a launch runs and where; what stands at its default is left out."""
+    spec, engine = prepared.plan.spec, prepared.plan.spec.engine
     if own := spec.dataset_origin:
-        title = f"{own.title}, " if own.title else ""
-        console.print(
-            f"  problems: {title}{own.source}, hash {own.content}", markup=False, soft_wrap=not console.is_terminal
-        )
-    own_sampling = [f"{role} {_drawing(own)}" for role, own in spec.sampling.items() if own]
+        yield f"problems: {f'{own.title}, ' if own.title else ''}{own.source}, hash {own.content}"
     names: dict[str, str] = {role: _named(model) for role, model in spec.models.items() if model}
     names |= {"selection adapter": spec.selection.name} if spec.selection else {}
+    yield ", ".join(f"{role} {name}" for role, name in names.items())
     size = f"{counted(spec.num_problems, 'problem')} × {counted(spec.samples, 'sample')} = {spec.num_samples}"
-    lines = [
-        ", ".join(f"{role} {name}" for role, name in names.items()),
-        f"{size}, temperature {spec.temperature}, top-p {spec.top_p}, token budget {spec.token_budget}, "
-        f"seed {spec.seed}",
-        *own_sampling,
-        f"{spec.engine.kind} engines, {counted(spec.concurrency, 'sample')} in flight per worker, "
-        f"{counted(prepared.num_shards, 'shard')}, {_PLACES[prepared.cluster]}",
-        *_prompts(spec),
-        *_conventions(spec),
-        *_engine_arguments(spec),
-        *_token_speculation(spec),
-        *_placement(spec),
-        *timings.in_words(prepared.launch.latency_sample),
-        *prepared.sizes,
-    ]
-    for line in lines:
-        console.print(f"  {line}", markup=False, soft_wrap=not console.is_terminal)
-    if spec.limited:
-        console.print(
-            f"LIMITED RUN: {spec.num_problems} of {spec.dataset_size} problems; "
-            "its numbers are not results of the benchmark.",
-            style="bold yellow",
-            soft_wrap=not console.is_terminal,
-        )
-    if is_preview or is_cost_said(prepared):
-        console.print(f"  {_cost_line(prepared)}", markup=False, soft_wrap=not console.is_terminal)
-    console.print(f"  run folder {prepared.run.path}", soft_wrap=True)
+    drawing = f"temperature {spec.temperature}, top-p {spec.top_p}"
+    yield f"{size}, {drawing}, token budget {spec.token_budget}, seed {spec.seed}"
+    for role, sampling in spec.sampling.items():
+        if sampling:
+            yield f"{role} " + ", ".join(f"{name.replace('_', '-')} {value}" for name, value in sampling.items())
+    in_flight, shards = counted(spec.concurrency, "sample"), counted(prepared.num_shards, "shard")
+    yield f"{engine.kind} engines, {in_flight} in flight per worker, {shards}, {_PLACES[prepared.cluster]}"
+    if changed := list(spec.wording.changes):
+        yield f"own prompts: {', '.join(changed)}; hash {spec.prompt_hash}"
+    for role, one in spec.settings.items():
+        for what, table in (("template", one.template), ("engine", one.engine)):
+            if table:
+                yield f"{what} of the {role}: {', '.join(f'{name} {value}' for name, value in table.items())}"
+        if one.thinking_tags:
+            yield f"thinking tags of the {role}: {one.thinking_tags}"
+    if engine.spec_decode is not None:
+        model = f" ({spec.speculator.name})" if spec.speculator else ""
+        drafts = f", {engine.spec_sampling} drafts" if engine.spec_sampling else ""
+        yield f"token-level speculation: {engine.spec_decode}{model}, up to {engine.spec_tokens} at a time{drafts}"
+    cards = {role: one.gpus for role, one in spec.settings.items() if one.gpus is not None}
+    places = [f"{role} on {counted(len(n), 'GPU')} ({placement.written(n)})" for role, n in cards.items()]
+    if places:
+        yield f"{', '.join(places)}, of those of a worker"
+    yield from timings.in_words(prepared.launch.latency_sample)
+    yield from prepared.sizes
 
 
 def _named(model: ModelSpec) -> str:
     kind = "" if model.server == sizing.UNKNOWN else f" of {model.server}"
     return model.name if model.server is None else f"{model.name} on a server{kind}"
-
-
-def _token_speculation(spec: RunSpec) -> list[str]:
-    engine, weights = spec.engine, spec.speculator
-    if engine.spec_decode is None:
-        return []
-    model = f" ({weights.name})" if weights else ""
-    sampling = f", {engine.spec_sampling} drafts" if engine.spec_sampling else ""
-    return [f"token-level speculation: {engine.spec_decode}{model}, up to {engine.spec_tokens} at a time{sampling}"]
-
-
-def _drawing(sampling: Mapping[str, float]) -> str:
-    return ", ".join(f"{name.replace('_', '-')} {value}" for name, value in sampling.items())
-
-
-def _conventions(spec: RunSpec) -> list[str]:
-    lines = []
-    for role, own in spec.settings.items():
-        table = ", ".join(f"{name} {value}" for name, value in own.template.items())
-        lines += [f"template of the {role}: {table}"] if table else []
-    for role, own in spec.settings.items():
-        lines += [f"thinking tags of the {role}: {own.thinking_tags}"] if own.thinking_tags else []
-    return lines
-
-
-def _prompts(spec: RunSpec) -> list[str]:
-    changed = list(spec.wording.changes)
-    return [f"own prompts: {', '.join(changed)}; hash {spec.prompt_hash}"] if changed else []
-
-
-def _engine_arguments(spec: RunSpec) -> list[str]:
-    return [
-        f"engine of the {role}: {', '.join(f'{name} {value}' for name, value in given.items())}"
-        for role, own in spec.settings.items()
-        if (given := own.engine)
-    ]
-
-
-def _placement(spec: RunSpec) -> list[str]:
-    cards = {role: own.gpus for role, own in spec.settings.items() if own.gpus is not None}
-    places = ", ".join(f"{role} on {counted(len(n), 'GPU')} ({placement.written(n)})" for role, n in cards.items())
-    return [f"{places}, of those of a worker"] if places else []
 
 
 def is_cost_said(prepared: PreparedLaunch) -> bool:

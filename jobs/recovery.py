@@ -22,6 +22,7 @@ from typing import Any
 from harness.cli.messages import counted
 from harness.cli.screen import terminal
 from jobs import after
+from jobs.finished import grading
 from jobs.run import submissions
 from jobs.run import timing as timings
 from jobs.run.endings import by_shard, read_endings, read_state
@@ -149,7 +150,7 @@ def complete(runs: Sequence[RunFolder], database: Path, record: NightRecord) -> 
     gaps = []
     for run in runs:
         try:
-            if not run.exists() or after.is_concluded(run):
+            if not run.exists() or grading.is_concluded(run):
                 continue
             record.append("grading", run=run.path.name)
             after.report(run, terminal(), database, _WAIT_SECONDS)

@@ -65,6 +65,7 @@ DEFAULT_OUTPUT, NIGHTLY_OUTPUT = "runs", "runs/nightly"
 """Where the runs of a suite without `output` go. Until nights had a folder of their own, all went to the second."""
 _NOT_IN_A_SUITE = {"tag", "dry-run", "config", "accept-code-change"}
 _ONCE = {"output": "all runs share a warehouse", "max_gpu_hours": "it is the limit of all runs together"}
+_PARAMETERS = "parameters."
 _REPEATED = {
     "parameter",
     *(name for name, one in {**settings_of(Launch), **ROLE_SETTINGS}.items() if one.is_repeated),
@@ -130,8 +131,8 @@ def _suite(path: Path, content: dict[str, Any], default_output: str, overrides: 
         raise ValueError("no runs; add at least one [[run]] table of launch flags")
     if not (latency is None or (isinstance(latency, dict) and latency.get("concurrency", 1) == 1)):
         raise ValueError("[latency]: expected a table of launch flags, of runs with one sample in flight")
-    content, runs = flattened(content), [flattened(run) for run in runs]
-    again = [] if latency is None else [flattened(latency)]
+    content, runs = _flat(content), [_flat(run) for run in runs]
+    again = [] if latency is None else [_flat(latency)]
     for flags in (content, *runs, *again):
         if misplaced := _NOT_IN_A_SUITE & {key.replace("_", "-") for key in flags}:
             raise ValueError(f"not allowed in a suite: {', '.join(sorted(misplaced))}")
@@ -181,47 +182,26 @@ def _launches(
 
 
 def _runs(common: dict[str, Any], run: dict[str, Any], folder: Path) -> Iterator[tuple[str | None, dict[str, Any]]]:
-    """Yield the row's name and the flags of every run that a table `[[run]]` stands for. Raises ValueError."""
+    """Yield the row's name and the flags of every run that a table `[[run]]` stands for. Raises ValueError.
+
+    There is one for every combination of the values of its lists; the first list's values change slowest.
+    """
     row = run.get("row")
     if not (row is None or (isinstance(row, str) and row.strip())):
         raise ValueError("row: expected the name of a row of the suite's table")
-    own = {name: value for name, value in run.items() if name != "row"}
-    for flags in _expanded(_flags(common, own)):
-        yield row, layers.with_files_beside(flags, folder)
-
-
-def _expanded(flags: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the flags of every run that a table stands for: one for every combination of the values of its lists.
-
-    The first list's values change slowest, and lists in the table `parameters` count too. Raises ValueError for an
-    empty list.
-    """
-    swept, inner = _swept(flags), _parameters(flags)
-    for (name, _), values in swept.items():
-        if not values:
+    flags = _flags(common, {name: value for name, value in run.items() if name != "row"})
+    lists = {name: value for name, value in flags.items() if isinstance(value, list)}
+    swept = {name: values for name, values in lists.items() if name.replace("-", "_") not in _REPEATED}
+    for name, chosen_from in swept.items():
+        if not chosen_from:
             raise ValueError(f"{name}: an empty list; valid: a value, or a list of the values to run")
     for values in itertools.product(*swept.values()):
-        run, own = dict(flags), dict(inner)
-        for (name, is_parameter), value in zip(swept, values, strict=True):
-            (own if is_parameter else run)[name] = value
-        models = {str(role): run.pop(role) for role in ROLES if isinstance(run.get(role), Mapping)}
-        run |= flattened(models)
-        yield {**run, "parameters": own} if any(is_parameter for _, is_parameter in swept) else run
-
-
-def _swept(flags: Mapping[str, Any]) -> dict[tuple[str, bool], Sequence[Any]]:
-    """Return the lists of values by flag, and whether it is one of the table `parameters`."""
-    own = {(name, False): value for name, value in flags.items() if _is_swept(name, value)}
-    return own | {(name, True): value for name, value in _parameters(flags).items() if isinstance(value, list)}
-
-
-def _parameters(flags: Mapping[str, Any]) -> Mapping[str, Any]:
-    parameters = flags.get("parameters")
-    return parameters if isinstance(parameters, Mapping) else {}
-
-
-def _is_swept(name: str, value: object) -> bool:
-    return isinstance(value, list) and name.replace("-", "_") not in _REPEATED
+        chosen = {**flags, **dict(zip(swept, values, strict=True))}
+        models = {str(role): chosen.pop(role) for role in ROLES if isinstance(chosen.get(role), Mapping)}
+        parameters = {name: chosen.pop(name) for name in flags if name.startswith(_PARAMETERS)}
+        own = {name.removeprefix(_PARAMETERS): value for name, value in parameters.items()}
+        chosen |= {**flattened(models), **({"parameters": own} if own else {})}
+        yield row, layers.with_files_beside(chosen, folder)
 
 
 def _overridden(flags: Mapping[str, Any], overrides: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -238,11 +218,16 @@ def _overridden(flags: Mapping[str, Any], overrides: Mapping[str, Any]) -> Mappi
 
 def _flags(common: dict[str, Any], run: dict[str, Any]) -> dict[str, Any]:
     """Return the flags of a table on top of those that apply to it, such as of a `[[run]]` on the common ones."""
-    flags = {**without_replaced(common, run), **run}
-    tables = [table for table in (common.get("parameters"), run.get("parameters")) if isinstance(table, dict)]
-    if len(tables) > 1:
-        flags["parameters"] = tables[0] | tables[1]
-    return flags
+    return {**without_replaced(common, run), **run}
+
+
+def _flat(table: dict[str, Any]) -> dict[str, Any]:
+    """Return the flags of a table, with those of its tables of a model or of parameters beside the others."""
+    flags = flattened(table)
+    parameters = flags.pop("parameters", {})
+    if not isinstance(parameters, dict):
+        raise ValueError("parameters: expected a table of hyper-parameters")
+    return {**flags, **{f"{_PARAMETERS}{name}": value for name, value in parameters.items()}}
 
 
 def prepare(

@@ -66,12 +66,13 @@ def resume(run: Path, accept: bool, trust: bool) -> None:
     A finished run whose last job died is graded and loaded: by that job again, or here for a run of this machine.
     """
     from jobs import after
+    from jobs.finished import grading
     from jobs.run import submissions
     from jobs.run.endings import by_shard, read_endings
 
     folder = trusted_run(run, accept=trust, submits=True)
     if not submissions.read(folder):
-        if missing := after.missing(folder, read_endings(folder)):
+        if missing := grading.missing(folder, read_endings(folder)):
             click.echo(f"Every sample is finished; {missing}. It is done here now.")
             after.conclude(str(folder.path))
             return

@@ -26,7 +26,7 @@ from harness.prompts import THINK_END
 from harness.trace import StopReason
 from jobs.run import derived
 from jobs.run import timing as timings
-from jobs.run.endings import compact
+from jobs.run.endings import Endings, by_shard, compact
 from jobs.run.folder import RunFolder
 from jobs.run.trace_files import FAILED, counting_records
 
@@ -46,6 +46,28 @@ def finish(run: RunFolder, workers: int | None = None) -> int:
             compact(timed)
     with run.compaction_lock():
         return grade_by(run, grader_version(), grade_one, workers)
+
+
+def is_concluded(run: RunFolder) -> bool:
+    """Return whether the result of a run was written after the last of its samples and grades. Raises OSError."""
+    if not run.results_path.exists():
+        return False
+    written_at = run.results_path.stat().st_mtime_ns
+    files = (*run.journals(), *run.trace_files(), *run.derived("grades"))
+    return all(path.stat().st_mtime_ns <= written_at for path in files)
+
+
+def missing(run: RunFolder, endings: Endings) -> str:
+    """Return in words what a run lacks whose samples are all finished; empty where nothing, or where some are not.
+
+    That is so where the job or command that concludes it has died. What this user may not read is not judged.
+    """
+    try:
+        if by_shard(run, endings).num_unfinished or is_concluded(run):
+            return ""
+    except OSError:
+        return ""
+    return "not loaded" if run.derived("grades") else "not graded"
 
 
 def grade_by(run: RunFolder, version: str, grader: GradeOne, workers: int | None = None) -> int:

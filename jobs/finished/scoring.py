@@ -247,18 +247,16 @@ def _of_one_size(specs: Sequence[RunSpec]) -> list[RunSpec]:
 
     Neither changes a number, and engines of one size are started once.
     """
-    contexts: dict[str, int] = {}
+    most, longest = max((spec.concurrency for spec in specs), default=1), Counter[str]()
     for spec in specs:
-        if spec.target is not None and spec.engine.max_context is not None:
-            known = contexts.get(spec.target.fingerprint, 0)
-            contexts[spec.target.fingerprint] = max(known, spec.engine.max_context)
-    most = max((spec.concurrency for spec in specs), default=1)
-    return [
-        replace(spec, concurrency=most, engine=replace(spec.engine, max_context=contexts[spec.target.fingerprint]))
-        if spec.target is not None and spec.engine.max_context is not None
-        else replace(spec, concurrency=most)
-        for spec in specs
-    ]
+        of_target = spec.target.fingerprint if spec.target else ""
+        longest[of_target] = max(longest[of_target], spec.engine.max_context or 0)
+
+    def sized(spec: RunSpec) -> RunSpec:
+        context = spec.engine.max_context and longest[spec.target.fingerprint if spec.target else ""]
+        return replace(spec, concurrency=most, engine=replace(spec.engine, max_context=context))
+
+    return list(map(sized, specs))
 
 
 async def _read_run(

@@ -23,7 +23,7 @@ from harness.cli.messages import counted
 from harness.cli.program import typed
 from harness.methods import build
 from harness.sizing.memory import Option, num_tasks
-from jobs import after
+from jobs.finished import grading
 from jobs.run import codes, submissions, trust
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
@@ -262,7 +262,7 @@ def conclude_again(run: RunFolder) -> str:
     from jobs.watch.status import how_to_conclude, in_queue  # not in a launch
 
     with run.submission_lock():
-        missing = after.missing(run, read_endings(run))
+        missing = grading.missing(run, read_endings(run))
         if not missing:
             return ""
         last = submissions.read(run)[-1]

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from shlex import quote
 from typing import Literal
 
@@ -17,7 +18,7 @@ from harness.cli.messages import counted
 from harness.cli.number_format import duration
 from harness.cli.program import typed
 from harness.cli.screen import Column, Line, Page, Table, printable
-from jobs import after
+from jobs.finished import grading
 from jobs.run import codes, derived, submissions
 from jobs.run import timing as timings
 from jobs.run.endings import Endings, ShardEndings, by_shard, count_endings, endings_in_journal, read_endings
@@ -284,7 +285,7 @@ def _of_files(run: RunFolder) -> RunStatus:
     result.tokens_per_second, result.samples_per_second = pace.tokens_per_second(now), pace.samples_per_second(now)
     result.to_time, result.timed = timing.asked, timing.done
     result.is_timing = bool(timing.left and not ended.num_unfinished and timings.is_at_work(run))
-    if missing := after.missing(run, endings):
+    if missing := grading.missing(run, endings):
         result.missing, result.how_to_conclude = missing, how_to_conclude(run, missing)
     result.free_bytes = shutil.disk_usage(run.path).free
     recorded = codes.read(run)
@@ -557,13 +558,18 @@ def table_of(runs: Sequence[ListedRun]) -> Table:
     return _table([_listed_row(run) for run in runs])
 
 
+def _is_left(run: RunFolder) -> bool:
+    """Return whether nothing works on a run of this machine."""
+    return not submissions.read(run) and not any(is_held(run.shard_lock_path(n)) for n in range(run.num_shards()))
+
+
 def _listed_row(run: ListedRun) -> dict[str, str]:
     timing = f", {run.timed}/{run.to_time} timed" if run.timed < run.to_time else ""
     return {
         "run": printable(run.run),
         "models": " → ".join(name for name in (run.draft, run.target) if name),
         "tag": run.tag or "",
-        "state": run.state,
+        "state": "stopped" if run.state == "under way" and _is_left(RunFolder(Path(run.run))) else run.state,
         "samples": "" if run.state == "damaged" else f"{run.finished}/{run.planned}{timing}",
         "failed": str(run.failed or ""),
         "age": "" if run.age_seconds is None else duration(run.age_seconds),

@@ -361,7 +361,8 @@ def _brief_baselines(comparison: Comparison) -> Iterator[str]:
         yield f"Baseline: {short[comparison.baselines[0].run.run_id]}, because {comparison.baselines[0].why}."
     else:
         datasets = {base.run.dataset for base in comparison.baselines}
-        yield f"Baseline: one for each {'regime' if len(datasets) == 1 else 'dataset'}; {'; '.join(reasons)}."
+        of_each = "regime" if len(datasets) == 1 else "dataset"
+        yield f"Baseline: one for each {of_each}, because {'; or because '.join(reasons)}."
 
 
 def _brief_contrasts(comparison: Comparison) -> Iterator[str]:

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from jobs import after
 from jobs.__main__ import main
+from jobs.finished import grading
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
 from jobs.work.worker import run_shard
@@ -32,7 +33,7 @@ def test_whatever_concludes_a_run_writes_its_results(finished: RunFolder) -> Non
     [run] = summary(finished.path.parent / "warehouse.duckdb", [finished.path.name])
     assert first == run.to_json()
     finished.results_path.unlink()
-    assert after.missing(finished, read_endings(finished)) == "not loaded"
+    assert grading.missing(finished, read_endings(finished)) == "not loaded"
     assert CliRunner().invoke(main, ["finalize", str(finished.path)]).exit_code == 0
     assert finished.results_path.read_bytes() == first
 

@@ -11,6 +11,7 @@ import pytest
 
 from grading import Gold, Grade, Submission, grade
 from jobs import after
+from jobs.finished import grading
 from jobs.finished.grading import grade_by
 from jobs.run.derived import grade_files, read_grades
 from jobs.run.endings import read_endings
@@ -77,7 +78,7 @@ def test_what_was_graded_is_kept_and_the_next_grading_grades_only_the_rest(
     assert f"python -m jobs finalize {run.path}" in last_line
     assert len(stored(run)) == 14
     assert "grader_timeout" not in stored(run)
-    assert after.missing(run, read_endings(run)) == "not loaded"
+    assert grading.missing(run, read_endings(run)) == "not loaded"
     assert grade_by(run, "v", grade, 1) == 2
     assert len(stored(run)) == 16
 

@@ -10,6 +10,7 @@ import pytest
 
 from jobs import after, nightly
 from jobs.drive import LaunchFailed
+from jobs.finished import grading
 from jobs.nightly import Night
 from jobs.recovery import NightRecord
 from jobs.run.folder import RunFolder, run_folders
@@ -117,7 +118,7 @@ def test_what_the_runs_own_jobs_did_not_grade_is_graded_for_the_verdict(suite: P
     assert ended.value.code == EXIT_CODES["INCONCLUSIVE"]
     assert "PARTIAL" not in page(suite)
     assert page(suite).count("was graded and loaded by the verdict job") == 2
-    assert all(map(after.is_concluded, runs))
+    assert all(map(grading.is_concluded, runs))
 
 
 def test_a_run_that_cannot_be_graded_is_named_and_the_others_are_judged(

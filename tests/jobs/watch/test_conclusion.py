@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from jobs import after
 from jobs.__main__ import main
+from jobs.finished import grading
 from jobs.finished.grading import finish
 from jobs.run import submissions
 from jobs.run.endings import read_endings
@@ -54,7 +55,7 @@ def on_slurm(finished: RunFolder) -> RunFolder:
 
 
 def missing(run: RunFolder) -> str:
-    return after.missing(run, read_endings(run))
+    return grading.missing(run, read_endings(run))
 
 
 def test_a_run_lacks_grades_and_then_results_until_it_is_concluded(finished: RunFolder) -> None:

@@ -1,0 +1,311 @@
+"""What jobs ask of the warehouse: the end of a run, in a job or in a terminal, forecasts, and verdicts on nights.
+
+A run is graded and loaded, its result is printed, and `results.json` is written. Jobs come here through `jobs.after`
+alone. A small launch needs little of the warehouse, so that each function imports what it needs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from grading import GraderFailed
+from harness.cli.messages import counted
+from harness.cli.number_format import NOTHING
+from harness.cli.program import typed
+from harness.cli.screen import Column, Line, Screen, Table, terminal
+from harness.problems.problem import Problem
+from harness.settings.launch_settings import Launch
+from jobs.finished.grading import finish, is_concluded
+from jobs.run import derived, submissions
+from jobs.run import timing as timings
+from jobs.run.endings import num_unfinished, wait_for_endings
+from jobs.run.files import write_atomically
+from jobs.run.folder import RunFolder
+from jobs.run.forecast import Forecast
+from jobs.run.spec import RunSpec
+from jobs.slurm import client
+
+if TYPE_CHECKING:
+    from jobs.run.forecast import Recorded
+    from warehouse.nightly.verdict import Judged
+
+_IN_SHORT = ("models", "pass@1", "once complete", "verdicts", "fallback rate", "tokens per sample", "speed-up")
+"""What the end of a run prints of its numbers."""
+_DOUBT = "CHECK THE JUDGE"
+"""In a line that it prints too."""
+_WAIT_SECONDS = 3600.0
+"""How long to wait for the warehouse: the runs of a night end at the same time."""
+
+
+class WarehouseFailed(RuntimeError):
+    """The warehouse could not be read or written; the message is one line. Traces and grades are safe."""
+
+
+@contextmanager
+def _warehouse_errors() -> Iterator[None]:
+    from warehouse.database import DatabaseError, WarehouseError
+    from warehouse.files import one_line
+    from warehouse.report.summary import UnknownRun
+
+    try:
+        yield
+    except (WarehouseError, DatabaseError) as error:
+        raise WarehouseFailed(one_line(error)) from error
+    except UnknownRun as error:  # the file was replaced meanwhile by one that another program had begun before
+        raise WarehouseFailed(str(error)) from error
+
+
+def database_of(run: RunFolder) -> Path:
+    """Return the warehouse beside the run folder."""
+    from warehouse.options import database_beside
+
+    return database_beside(run.path)
+
+
+def check(database: Path) -> None:
+    """Raise WarehouseFailed where a database file exists and a run could not be loaded into it when it has ended.
+
+    A database that is locked at the moment passes: loading waits for it.
+    """
+    from warehouse.database import WarehouseBusy, WarehouseError, WarehouseMissing, reader
+    from warehouse.files import check_writable
+
+    try:
+        check_writable(database)
+        with reader(database, wait_seconds=0.0):
+            pass
+    except (WarehouseMissing, WarehouseBusy):
+        pass
+    except WarehouseError as error:
+        raise WarehouseFailed(str(error)) from error
+
+
+def spent_tokens(run: RunFolder, spec: RunSpec, problems: Sequence[Problem]) -> dict[str, Recorded]:
+    """Return the tokens that the problems took before, as the warehouse beside the run folder recorded them."""
+    if not (database := database_of(run)).exists():
+        return {}
+    from warehouse.suites import run_cost
+
+    return run_cost.spent_tokens(database, spec, [problem.text for problem in problems])
+
+
+def forecast(
+    run: RunFolder, launch: Launch, spec: RunSpec, num_samples: int, own: Forecast | None, to_time: int = 0
+) -> Forecast | None:
+    """Return what samples of a launch are likely to take, from the warehouse beside the run folder.
+
+    `own`: what the run itself tells of it; `to_time`: samples to be timed one at a time. None: nothing tells.
+    """
+    database = database_of(run)
+    if not (to_time or database.exists()):
+        return own
+    from warehouse.suites import run_cost
+
+    return run_cost.forecast(launch, spec, num_samples, database, own, to_time)
+
+
+def short_names(runs: Sequence[RunSpec]) -> list[str]:
+    """Return a short name for each run, by which it can be told from the others."""
+    from warehouse.report.summary import row_labels, told_apart
+
+    return told_apart(runs, row_labels(runs, [None] * len(runs)), lambda spec: spec.dataset)
+
+
+def conclude(folder: str, database: str | None = None) -> bool:
+    """Conclude a run for a log or a terminal; returns whether it is complete. Raises what `report` raises."""
+    console, run = terminal(), RunFolder(Path(folder))
+    if client.this_job():  # the workers have ended on other machines a moment ago
+        wait_for_endings(run)
+    try:
+        report(run, console, Path(database) if database else None, _WAIT_SECONDS)
+    finally:
+        left, untimed = num_unfinished(run), timings.progress(run).left
+        if left or (untimed and not timings.is_at_work(run)):
+            samples = counted(left or untimed, "sample is", "samples are")
+            what = f"NOT COMPLETE: {samples} not finished" if left else f"NOT TIMED: {samples} still to be timed"
+            resume = f"To resume:  {typed('jobs resume')} {quote(str(run.path))}"
+            how = resume if submissions.read(run) else "To resume, run its launch command again."
+            console.print(f"{what}. {how}", style="bold yellow", soft_wrap=True)
+    return not left
+
+
+def report(
+    run: RunFolder,
+    console: Console,
+    database: Path | None = None,
+    wait_seconds: float | None = None,
+    *,
+    among: str | None = None,
+) -> None:
+    """Grade and load what is finished, print the result, and write `results.json` once all is.
+
+    Raises WarehouseFailed, with traces and grades safe, and, after all that, GraderFailed where samples are ungraded.
+
+    `wait_seconds`: how long to wait for a warehouse that is being written; None: as long as its own commands do.
+    `among`: the beginning of the result's line where the run is one of several, whose warnings and next commands come
+    after the last; None: it has some lines.
+    """
+    database = database or database_of(run)
+    ungraded: GraderFailed | None = None
+    with console.status("Grading …"):
+        try:
+            finish(run)
+        except GraderFailed as error:
+            ungraded = error
+    with _warehouse_errors():
+        _load_and_print(run, database, console, wait_seconds, among)
+    if derived.are_logprobs_asked(run):
+        from jobs.finished import scoring  # with engines
+
+        if missing := scoring.notice(run):
+            console.print(missing, style="bold yellow", markup=False, soft_wrap=True)
+    write_results(run, database)
+    if among is None:
+        _print_next([run], database, console)
+    if ungraded is not None:
+        raise ungraded
+
+
+def _load_and_print(
+    run: RunFolder, database: Path, console: Console, wait_seconds: float | None, among: str | None
+) -> None:
+    """Load a run and print its result in short; that of a probe is a table."""
+    from warehouse.database import WAIT_SECONDS
+    from warehouse.loading.runs import load_run
+    from warehouse.report.summary import in_one_line, lines, summary
+
+    load_run(run, database, WAIT_SECONDS if wait_seconds is None else wait_seconds)
+    if run.derived("probe_points"):
+        show(run, console, database)
+        return
+    [result] = summary(database, [run.path.name])
+    if among is not None:
+        console.print(f"{among}  {in_one_line(result)}", markup=False, soft_wrap=True)
+        return
+    problems = f"{counted(result.n, 'problem')} × {counted(result.k, 'sample')}"
+    rows = [
+        ("method", f"{result.method} on {result.dataset}: {problems}"),
+        *(line for line in lines(result) if line[0].startswith(_IN_SHORT) and line[1] != NOTHING),
+        *(line for line in lines(result) if _DOUBT in line[1]),
+    ]
+    columns = [Column("", style="bold"), Column("", is_right=False, is_folded=True)]
+    warnings = (Line(line, "bold red") for line in result.warnings)
+    Screen(console, is_fitted=True).show([*warnings, Table(columns, rows, title=result.run_id)])
+
+
+def show(run: RunFolder, console: Console, database: Path | None = None) -> None:
+    """Print all numbers of a run that the warehouse has; of a probe what it found, as its accuracy is of continuations.
+
+    Raises WarehouseFailed.
+    """
+    from warehouse.database import reader
+    from warehouse.probed import found, print_found
+    from warehouse.report.summary import render, render_warnings, summary
+
+    database = database or database_of(run)
+    with _warehouse_errors():
+        summaries = summary(database, [run.path.name])
+        if not run.derived("probe_points"):
+            render(summaries, console)
+            return
+        render_warnings(summaries, console)
+        with reader(database) as connection:
+            print_found(found(connection, run.path.name), console)
+
+
+def write_results(run: RunFolder, database: Path) -> None:
+    """Write the result of a run that was just loaded, if all its samples are finished and graded; otherwise remove it.
+
+    `results.json` has the same numbers as the summary, from the same tables, for programs. Raises WarehouseFailed.
+    """
+    from warehouse.report.summary import summary
+
+    with _warehouse_errors():
+        [result] = summary(database, [run.path.name])
+    path, content = run.results_path, result.to_json()
+    if result.state != "finished":  # samples that had failed are retried
+        path.unlink(missing_ok=True)
+    elif not is_concluded(run) or path.read_bytes() != content:
+        write_atomically(path, content)
+
+
+def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
+    """Print a short comparison of finished runs with the target alone, and write an HTML report on all of them.
+
+    The report is written even if the runs cannot be compared, which needs a finished sample of each. Raises
+    WarehouseFailed.
+    """
+    from warehouse.comparison.contrasts import Settings, compare_runs
+    from warehouse.comparison.written import write_short
+    from warehouse.options import default_database
+    from warehouse.report.page import make_report
+
+    folders = list(dict.fromkeys(str(run.path) for run in runs))
+    with _warehouse_errors():
+        database = default_database(folders[0])
+        try:
+            if len(folders) > 1:
+                write_short(compare_runs(folders, database, Settings()), sys.stdout)
+        finally:
+            console = terminal()
+            console.print(make_report(folders, database).write(page), markup=False, soft_wrap=True)
+    _print_next(runs, database, console)
+
+
+def _print_next(runs: Sequence[RunFolder], database: Path, console: Console) -> None:
+    """Print what to do with runs, by the last of them and the first on its problems with as many samples in flight."""
+    from warehouse.options import DATABASE_NAME, RUNS_FOLDER
+
+    last, spec = runs[-1], runs[-1].spec()
+    is_usual = database == RUNS_FOLDER / DATABASE_NAME  # where a hash is enough
+    at, name = "" if is_usual else f" --database {quote(str(database))}", spec.digest
+    problem = quote(last.problems()[0].id)
+    if last.derived("probe_points"):
+        commands = {f"{typed('warehouse.probed')}{at} {name}": "what the probe found"}
+    else:
+        alike = (spec.dataset, spec.concurrency)
+        first = next(run for run in runs if (run.spec().dataset, run.spec().concurrency) == alike)
+        other = first.spec().digest if first.path != last.path else "OTHER_RUN"
+        commands = {
+            f"{typed('warehouse.trace')}{at} {'-- ' * problem.startswith('-')}{name} {problem} 0": "one sample, step "
+            "by step",
+            f"{typed('warehouse.compare')}{at} {other} {name}": "tests, what differs",
+            **({f"{typed('warehouse.report')}{at} {name}": "a page with charts"} if len(runs) == 1 else {}),
+        }
+    commands[f"{typed('jobs show')} {name if is_usual else quote(str(last.path))}"] = "all numbers of a run"
+    width = max(map(len, commands))
+    console.print("Next:", style="bold")
+    for command, meaning in commands.items():
+        console.print(f"  {command:{width}}  # {meaning}", markup=False, soft_wrap=True)
+
+
+def judged(database: Path, night: date, since: date | None = None) -> Judged:
+    """Print and return the verdict on a night's runs against the nights before; those before `since` are ignored.
+
+    Raises WarehouseFailed.
+    """
+    from warehouse.nightly.verdict import judge_and_keep
+
+    with _warehouse_errors():
+        return judge_and_keep(database, night, since)
+
+
+def junit(database: Path, night: date, since: date | None, error: str | None, exit_code: int) -> str:
+    """Return the verdict on a night as JUnit XML, or the error for which there is none."""
+    from warehouse.nightly import verdict
+
+    try:
+        with _warehouse_errors():
+            if error is None:
+                return verdict.junit(verdict.judged(database, night, since))
+    except WarehouseFailed as failure:
+        error = str(failure)
+    return verdict.junit_of_none(night, error or "", exit_code)
