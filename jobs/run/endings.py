@@ -397,6 +397,8 @@ def _write_trace_file(run: RunFolder, path: Path, journal: Journal, *, is_own: b
     if not is_own and not files.is_there(path):
         return 0
     rows = [asdict(trace) for trace in journal.finished.values()]
+    if journal.attempt is not None:
+        journal.attempt["ended_at"] = path.stat().st_mtime
     metadata = {"attempt": orjson.dumps(journal.attempt).decode()}
     trace_files.write_table(trace_file, trace_files.TRACES, rows, metadata)
     return len(rows)

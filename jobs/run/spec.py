@@ -358,6 +358,8 @@ class AttemptRow(TypedDict, total=False):
     num_devices: int
     engines: Mapping[str, Any]
     load_at_end: float | None
+    ended_at: float
+    """When its journal was last written to; in trace files alone."""
 
 
 @dataclass(frozen=True)
