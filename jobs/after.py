@@ -294,8 +294,7 @@ def _num_ungraded(run: RunFolder, endings: Endings) -> int:
 def _grades(path: Path) -> pa.Table | None:
     """Read a file of grades; None where it does not count, because it is damaged or of another run."""
     try:
-        with trace_files.opened(path, whole=False) as file:
-            return trace_files.columns_of(file, ("sample_id", "verdict"))
+        return trace_files.read_columns(path, ("sample_id", "verdict"), whole=False)
     except PermissionError:
         raise
     except trace_files.DAMAGED:

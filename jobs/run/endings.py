@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
-from io import BytesIO
 from pathlib import Path
 
 import orjson
@@ -28,13 +27,12 @@ from jobs.run import events, files, submissions, trace_files
 from jobs.run import timing as timings
 from jobs.run.files import has_right_checksum, reading, say_once
 from jobs.run.folder import RunFolder, until_seen
-from jobs.run.journal import NO_EVENT, Journal, apply, attempt_in, is_own_journal, owner_of, parse_journal, read_journal
+from jobs.run.journal import NO_EVENT, Journal, attempt_in, is_own_journal, owner_of, parse_journal, read_journal
 from jobs.run.trace_files import FAILED, NOT_FINISHED, SampleRow, counting_records
+from jobs.run.trace_files import endings as endings_in
 
 _READERS = 8
 """Trace files read at a time: a shared filesystem answers slowly, but it answers many requests at once."""
-_KIND_BYTES = len('{"event":"att')
-"""Characters of a journal's line that tell what kind of event it is."""
 _START = re.compile(rb'\n\{"event":"start","trace":\{"sample_id":"([^"\\]+)"')
 """Begins with plain characters, which makes the search fast; the first line of a journal is the attempt's."""
 
@@ -95,15 +93,16 @@ class ShardEndings:
 def read_endings(run: RunFolder, *, whole: bool = True) -> Endings:
     """Read how samples ended from every journal and trace file of a run.
 
-    `whole`: after looking for damage everywhere in them, otherwise only in what is read, which is much faster. Raises
-    RunDamaged where specification, problems or plan are not what the run was made with, as loading does.
+    `whole`: trace files after comparing them with their digests, otherwise only pages that are read with their
+    checksums, which is much faster. Raises RunDamaged where specification, problems or plan are not what the run was
+    made with, as loading does.
     """
     run.check()
     journals, ids = {}, run.ids()
     for path in run.journals():
         try:
             with reading(path) as file:
-                journals[path.stem] = endings_in_journal(path, file.read(), ids, whole=whole)
+                journals[path.stem] = endings_in_journal(path, file.read(), ids)
         except FileNotFoundError:
             continue  # its samples are in a trace file by now
     return count_endings(run, journals, run.trace_files(), whole=whole)
@@ -144,7 +143,10 @@ def count_endings(
     """
     not_compacted = dict(journals)
     ids, reasons = [pa.array([], pa.string())], [pa.array([], pa.string())]
-    for path, table in _read(list(trace_files), whole=whole):
+    paths = list(trace_files)
+    with ThreadPoolExecutor(_READERS) as pool:
+        tables = list(pool.map(partial(endings_in, whole=whole), paths))
+    for path, table in zip(paths, tables, strict=True):
         ids += table["sample_id"].chunks
         reasons += table["stop_reason"].chunks
         if path.stem in not_compacted:
@@ -163,11 +165,6 @@ def count_endings(
         for path in run.lost_trace_files():
             say_once(f"{path} is missing, and {events.NAME} announces it; {NOT_FINISHED}")
     return counted
-
-
-def _read(files: list[Path], *, whole: bool) -> Iterator[tuple[Path, pa.Table]]:
-    with ThreadPoolExecutor(_READERS) as pool:
-        yield from zip(files, pool.map(partial(trace_files.endings, whole=whole), files), strict=True)
 
 
 def by_shard(run: RunFolder, endings: Endings) -> ShardEndings:
@@ -189,42 +186,30 @@ def by_shard(run: RunFolder, endings: Endings) -> ShardEndings:
     return ShardEndings(planned, finished, failed, num_untimed)
 
 
-def endings_in_journal(path: Path, content: bytes, ids: frozenset[str], *, whole: bool = True) -> dict[str, bool]:
+def endings_in_journal(path: Path, content: bytes, ids: frozenset[str]) -> dict[str, bool]:
     """Return the ids of the samples that ended in a journal, each with True where it ended in an error.
 
-    `ids` are those of its run (jobs.run.trace_files); another run's journal has no samples. Where `whole` finds a line
-    that is damaged, only samples count of which every line is right. Raises WrongFormat.
+    `ids` are those of its run (jobs.run.trace_files); another run's journal has no samples. Where a line is damaged,
+    only samples count of which every line is right. Raises WrongFormat.
     """
     attempt = attempt_in(path, content[: content.find(b"\n") + 1])
     if not is_own_journal(path, attempt, ids):
         return {}
     owner = owner_of(path, attempt)
-    ended: dict[str, bool] = {}
-    kinds: set[bytes] = set()
-    for line in content.split(b"\n"):
-        is_end = line.startswith(b'{"event":"end"') and line.endswith(b"}")
-        if (is_end or whole) and line and not has_right_checksum(line, owner):
-            return _endings_without_bad_lines(path, content)
-        try:
-            if whole and line and (kind := line[:_KIND_BYTES]) not in kinds:
-                kinds.add(kind)
-                apply(Journal(), orjson.loads(line))  # where one line of a kind can be read, all can
-            if is_end:
-                event = orjson.loads(line)
-                ended[event["sample_id"]] = event["stop_reason"] == FAILED
-        except NO_EVENT:
-            return _endings_without_bad_lines(path, content)
-    return ended
+    lines = list(filter(None, content.split(b"\n")))
+    try:
+        if all(has_right_checksum(line, owner) for line in lines):
+            ends = (orjson.loads(line) for line in lines if line.startswith(b'{"event":"end"'))
+            return {event["sample_id"]: event["stop_reason"] == FAILED for event in ends}
+    except NO_EVENT:  # somebody computed a checksum
+        pass
+    journal = parse_journal(path, content.splitlines(keepends=True))
+    return {sample_id: trace.stop_reason == FAILED for sample_id, trace in journal.finished.items()}
 
 
 def started_in_journal(content: bytes) -> set[str]:
     """Return the ids of the samples that an attempt has begun, by its journal, which is not parsed for this."""
     return {sample_id.decode() for sample_id in _START.findall(content)}
-
-
-def _endings_without_bad_lines(path: Path, content: bytes) -> dict[str, bool]:
-    journal = parse_journal(path, BytesIO(content))
-    return {sample_id: trace.stop_reason == FAILED for sample_id, trace in journal.finished.items()}
 
 
 def granted_retries(run: RunFolder) -> Counter[str]:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from filelock import Timeout
 from pydantic import TypeAdapter, ValidationError
 
@@ -270,10 +271,10 @@ class RunFolder:
         return shards
 
     def shard(self, number: int) -> list[Unit]:
-        """Read the units of one shard, without reading the others."""
+        """Read the units of one shard, without an object per unit of the others."""
         with damage_named(self.plan_path):
-            rows = trace_files.read_rows(self.plan_path, list(Unit.__annotations__), [("shard", "=", number)])
-            return [Unit(**row) for row in rows]
+            plan = trace_files.read_columns(self.plan_path)
+            return [Unit(**row) for row in plan.filter(pc.equal(plan["shard"], number)).drop("shard").to_pylist()]
 
     def units_by_shard(self) -> pa.Table:
         """Read the columns `shard` and `sample_id` of all units, for counting without an object per unit."""
@@ -282,8 +283,7 @@ class RunFolder:
 
     def num_planned(self) -> int:
         """Return how many units the plan has."""
-        with damage_named(self.plan_path), trace_files.opened(self.plan_path, whole=False) as file:
-            return int(file.metadata.num_rows)
+        return int(self.units_by_shard().num_rows)
 
     def num_shards(self) -> int:
         """Return how many shards the plan has."""
