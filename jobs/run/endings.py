@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -27,12 +27,14 @@ from jobs.run import events, files, submissions, trace_files
 from jobs.run import timing as timings
 from jobs.run.files import has_right_checksum, reading, say_once
 from jobs.run.folder import RunFolder, until_seen
-from jobs.run.journal import NO_EVENT, Journal, attempt_in, is_own_journal, owner_of, parse_journal, read_journal
+from jobs.run.journal import NO_EVENT, Journal, apply, attempt_in, is_own_journal, owner_of, parse_journal, read_journal
 from jobs.run.trace_files import FAILED, NOT_FINISHED, SampleRow, counting_records
 from jobs.run.trace_files import endings as endings_in
 
 _READERS = 8
 """Trace files read at a time: a shared filesystem answers slowly, but it answers many requests at once."""
+_KIND_BYTES = len('{"event":"att')
+"""Characters of a journal's line that tell what kind of event it is."""
 _START = re.compile(rb'\n\{"event":"start","trace":\{"sample_id":"([^"\\]+)"')
 """Begins with plain characters, which makes the search fast; the first line of a journal is the attempt's."""
 
@@ -41,15 +43,10 @@ _START = re.compile(rb'\n\{"event":"start","trace":\{"sample_id":"([^"\\]+)"')
 class Endings:
     """The ids of samples that have ended."""
 
-    finished_records: pa.Array
-    """Ids of the samples that need not be run (again); a sample with several records is listed several times."""
+    finished: pa.Array
+    """Ids of the samples that need not be run (again), once each."""
     failed: pa.Array
     """Ids of the finished samples that ended in an error every time, once each."""
-
-    @cached_property
-    def finished(self) -> pa.Array:
-        """Ids of the samples that need not be run (again), once each."""
-        return pc.unique(self.finished_records)
 
 
 NO_ENDINGS = Endings(pa.array([], pa.string()), pa.array([], pa.string()))
@@ -174,7 +171,7 @@ def by_shard(run: RunFolder, endings: Endings) -> ShardEndings:
     flags = pa.table(
         {
             "shard": units["shard"],
-            "finished": pc.is_in(units["sample_id"], value_set=endings.finished_records),
+            "finished": pc.is_in(units["sample_id"], value_set=endings.finished),
             "failed": pc.is_in(units["sample_id"], value_set=endings.failed),
         }
     )
@@ -199,9 +196,11 @@ def endings_in_journal(path: Path, content: bytes, ids: frozenset[str]) -> dict[
     lines = list(filter(None, content.split(b"\n")))
     try:
         if all(has_right_checksum(line, owner) for line in lines):
+            for line in {line[:_KIND_BYTES]: line for line in lines}.values():
+                apply(Journal(), orjson.loads(line))  # where one line of a kind can be read, all can
             ends = (orjson.loads(line) for line in lines if line.startswith(b'{"event":"end"'))
             return {event["sample_id"]: event["stop_reason"] == FAILED for event in ends}
-    except NO_EVENT:  # somebody computed a checksum
+    except NO_EVENT:
         pass
     journal = parse_journal(path, content.splitlines(keepends=True))
     return {sample_id: trace.stop_reason == FAILED for sample_id, trace in journal.finished.items()}
@@ -225,7 +224,7 @@ def _from_records(ids: pa.ChunkedArray, failed: pa.ChunkedArray, granted: Mappin
         failures = failures.filter(pc.invert(pc.is_in(failures.field("values"), value_set=succeeded)))
     exhausted = [row["values"] for row in failures.to_pylist() if row["counts"] > granted.get(row["values"], 0)]
     failed_ids = pa.array(exhausted, pa.string())
-    return Endings(pa.concat_arrays([succeeded, failed_ids]), failed_ids)
+    return Endings(pc.unique(pa.concat_arrays([succeeded, failed_ids])), failed_ids)
 
 
 @dataclass(frozen=True)
@@ -240,7 +239,7 @@ class RetryRound:
 
 def grant_retries(run: RunFolder, at_most: int) -> RetryRound:
     """Grant every failed sample one more try, but no sample more than `at_most` in all; durable when this returns."""
-    with run.submission_lock():
+    with run.lock("submission"):
         granted = granted_retries(run)
         failed = read_endings(run).failed.to_pylist()
         retried = [sample_id for sample_id in failed if granted[sample_id] < at_most]
@@ -262,7 +261,6 @@ class RunState:
     """The interrupted attempt with the most accepted steps of each sample, by sample id."""
     endings: Endings = NO_ENDINGS
     """The finished samples as columns."""
-    bad_lines: int = 0
 
 
 def read_state(
@@ -282,7 +280,6 @@ def read_state(
             continue  # its samples are in a trace file by now
         if not is_own_journal(path, journal.attempt, ids):
             continue
-        state.bad_lines += journal.bad_lines
         ended[path.stem] = {sample_id: trace.stop_reason == "error" for sample_id, trace in journal.finished.items()}
         for sample_id, trace in journal.unfinished.items():
             longest = state.unfinished.get(sample_id)
@@ -307,7 +304,7 @@ def compact(run: RunFolder) -> int:
     A journal is removed once every sample in it is in a trace file, unless its worker may still be writing to it (it
     holds the shard's lock). A journal with samples that nobody has finished yet stays: a later attempt resumes them.
     """
-    with run.compaction_lock():
+    with run.lock("compaction"):
         journals, ids = run.journals(), run.ids()
         written = 0
         for path in list(journals):
@@ -350,7 +347,7 @@ def compact_own(run: RunFolder, journal_path: Path) -> None:
         journal.attempt["load_at_end"] = environment.load()
     _write_trace_file(run, journal_path, journal)
     samples = {*journal.finished, *journal.unfinished}
-    with contextlib.suppress(Timeout), run.compaction_lock().acquire(timeout=0):
+    with contextlib.suppress(Timeout), run.lock("compaction").acquire(timeout=0):
         if samples <= _compacted_ids(run, journal_path, journal) and not journal.bad_lines:
             journal_path.unlink()
 

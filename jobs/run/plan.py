@@ -356,8 +356,8 @@ def check_contexts(launch: PartialLaunch, planned: RunPlan) -> Iterator[str]:
         else:
             known = shape_of(model.name, model.path, model.revision)
             own = None if known is None else known.max_positions
-        limit = min((tokens for tokens in (asked, own) if tokens is not None), default=None)
-        for text in () if limit is None else method.texts(role, spec.token_budget):
+        limit = min(asked or own or 0, own or asked or 0)
+        for text in method.texts(role, spec.token_budget) if limit else ():
             estimate = required_context_tokens(problems, text.tokens, 0, spec.wording)
             if limit >= estimate and not is_scripted:
                 continue

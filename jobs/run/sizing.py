@@ -90,12 +90,12 @@ def lines_for_launch(
                 f"memory: the node decides on {counted(job.count, 'GPU')}; name a known type (--gpus-per-node h100:4) "
                 f"or their memory (--{GPU_MEMORY} 80GB) to plan it here"
             ]
-        cards, is_assumed = job.cards(), job.card.is_assumed
+        cards, is_assumed = list(job.cards()), job.card.is_assumed
     else:
         if accelerator() != "gpu":
             check_flags(sizing, None)
             return []
-        cards, is_assumed = cards_here(), False
+        cards, is_assumed = list(cards_here()), False
     if not cards:
         return []
     plan = planned_or_reason(sizing, cards, refuses=not (is_assumed or uncounted))

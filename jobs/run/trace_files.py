@@ -235,9 +235,9 @@ def iterate_rows(path: Path, columns: list[str], rows_at_once: int = 64) -> Iter
             yield from cast(list[SampleRow], batch.to_pylist())
 
 
-def read_metadata(path: Path) -> dict[str, str]:
+def read_metadata(path: Path, *, whole: bool = True) -> dict[str, str]:
     """Read the file's own metadata, without what every file has."""
-    with opened(path, whole=False) as file:
+    with opened(path, whole=whole) as file:
         return {key: value for key, value in metadata_of(file).items() if key != files.FORMAT_KEY}
 
 
@@ -303,17 +303,14 @@ def counting_records(run: RunFolder, columns: Sequence[str], *, failed: bool = T
     succeeded = _succeeded(files) if failed else set()
     seen: set[str] = set()
     for file in files:
-        try:
-            for row in iterate_rows(file, ["sample_id", "stop_reason", *columns]):
-                sample_id = row["sample_id"]
-                if row["stop_reason"] is None or sample_id in seen or sample_id not in planned:
-                    continue
-                if row["stop_reason"] == FAILED and (not failed or sample_id in succeeded):
-                    continue
-                seen.add(sample_id)
-                yield row
-        except FileDamaged as error:  # of a format without a digest, damaged where only this reads
-            say_once(f"{error}; samples behind the damage count as not finished")
+        for row in iterate_rows(file, ["sample_id", "stop_reason", *columns]):
+            sample_id = row["sample_id"]
+            if row["stop_reason"] is None or sample_id in seen or sample_id not in planned:
+                continue
+            if row["stop_reason"] == FAILED and (not failed or sample_id in succeeded):
+                continue
+            seen.add(sample_id)
+            yield row
 
 
 def _succeeded(files: Sequence[Path]) -> set[str]:

@@ -22,7 +22,7 @@ from jobs import after
 from jobs.run import codes, derived, submissions
 from jobs.run import timing as timings
 from jobs.run.endings import Endings, ShardEndings, by_shard, count_endings, endings_in_journal, read_endings
-from jobs.run.files import FileDamaged, is_held
+from jobs.run.files import FileDamaged
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission, files_of_shards, first_shard
 from jobs.slurm import client
@@ -300,7 +300,7 @@ def _read_endings(run: RunFolder, pace: Pace, begun: dict[int, int]) -> Endings:
 def _add_workers_here(run: RunFolder, result: RunStatus) -> None:
     """Add which shards workers hold by their locks, and what ended others; which of them had which shard is lost."""
     for shard in result.shards:
-        shard.has_worker = is_held(run.shard_lock_path(shard.shard))
+        shard.has_worker = run.are_held([shard.shard])
         if shard.has_worker and shard.num_unfinished:
             shard.state, shard.starting = "running", phases(run, 0.0, shard.shard)
     if result.state == "under way" and not (result.is_timing or any(shard.has_worker for shard in result.shards)):

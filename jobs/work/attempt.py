@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from harness import environment, gpus
-from harness.code_hash import running_code
 from harness.engine import Role
 from harness.engines import registry
 from harness.engines.pool import LeasedEngine
@@ -63,7 +62,7 @@ def new_attempt(
         hardware=environment.hardware(),
         engines={role: _engine(engine, settings[role]) for role, engine in engines.items()}
         | {"startup_seconds": sum(engine.start.seconds for engine in engines.values() if not engine.is_warm)},
-        code_hash=codes.with_method(running_code(), codes.method_of(run)).hash,
+        code_hash=codes.code_of(run).hash,
         code_archive=code_archive.digest_here(),
         other_codes=tuple(other_codes),
         load_at_start=load,
