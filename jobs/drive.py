@@ -309,8 +309,8 @@ def _print_what_is_left(run: RunFolder, console: Console) -> bool:
     state, num_planned = read_state(run), run.num_planned()
     ended = by_shard(run, state.endings)
     if not ended.num_unfinished:
-        to_time = counted(ended.num_untimed, "sample is", "samples are")
-        timing = f"; {to_time} still to be timed" if ended.num_untimed else ""
+        to_time = counted(ended.timing.left, "sample is", "samples are")
+        timing = f"; {to_time} still to be timed" if ended.timing.left else ""
         console.print(f"All {num_planned} samples are already finished{timing}.", soft_wrap=True)
     elif state.finished or state.unfinished:
         console.print(

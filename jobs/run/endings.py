@@ -59,8 +59,8 @@ class ShardEndings:
     planned: list[int]
     finished: list[int]
     failed: list[int]
-    num_untimed: int = 0
-    """Samples of the run that are to be timed one at a time (jobs.run.timing), which begins when all have ended."""
+    timing: timings.Progress
+    """Of the samples that are timed one at a time (jobs.run.timing), which begins when all have ended."""
 
     @property
     def num_unfinished(self) -> int:
@@ -70,7 +70,7 @@ class ShardEndings:
     @property
     def num_left(self) -> int:
         """Number of samples that are not finished or, where all are, that are still to be timed."""
-        return self.num_unfinished or self.num_untimed
+        return self.num_unfinished or self.timing.left
 
     @property
     def unfinished_shards(self) -> list[int]:
@@ -78,7 +78,7 @@ class ShardEndings:
 
         Where all samples are finished and some are still to be timed, it is the first shard, for any worker does.
         """
-        return self.shards_with_samples or ([0] if self.num_untimed else [])
+        return self.shards_with_samples or ([0] if self.timing.left else [])
 
     @property
     def shards_with_samples(self) -> list[int]:
@@ -179,8 +179,7 @@ def by_shard(run: RunFolder, endings: Endings) -> ShardEndings:
     for row in sums.to_pylist():
         shard = row["shard"]
         planned[shard], finished[shard], failed[shard] = row["shard_count"], row["finished_sum"], row["failed_sum"]
-    num_untimed = timings.progress(run).left
-    return ShardEndings(planned, finished, failed, num_untimed)
+    return ShardEndings(planned, finished, failed, timings.progress(run))
 
 
 def endings_in_journal(path: Path, content: bytes, ids: frozenset[str]) -> dict[str, bool]:

@@ -259,8 +259,7 @@ def _of_files(run: RunFolder) -> RunStatus:
     shards = [ShardStatus(number, *of_shard, num_begun=begun.get(number, 0)) for number, of_shard in enumerate(counts)]
     for shard in shards:
         shard.state = "stopped" if shard.num_unfinished else "finished"
-    timing = timings.progress(run)
-    result = RunStatus(run.path.name, shards, state_of(run, ended))
+    result, timing = RunStatus(run.path.name, shards, state_of(run, ended)), ended.timing
     result.tokens_per_second, result.samples_per_second = pace.rates(time.time())
     result.to_time, result.timed = timing.asked, timing.done
     result.is_timing = bool(timing.left and not ended.num_unfinished and timings.is_at_work(run))
@@ -484,6 +483,10 @@ class ListedRun:
     """Why a damaged run cannot be read, in one line."""
     run_id: str = ""
     """Name of the run folder, as the warehouse has it."""
+    to_time: int = 0
+    """Samples that run again, one at a time, once all have ended; until they have, the run is under way."""
+    timed: int = 0
+    """Number of these that have ended."""
 
 
 def listed(runs: Iterable[RunFolder]) -> list[ListedRun]:
@@ -512,6 +515,8 @@ def _listed(run: RunFolder) -> ListedRun:
         planned=sum(ended.planned),
         failed=sum(ended.failed),
         age_seconds=round(age, 1),
+        to_time=ended.timing.asked,
+        timed=ended.timing.done,
     )
 
 

@@ -420,7 +420,7 @@ def _left(parts: Parts, job_name: str | None) -> str:
 def _unfinished(run: RunFolder, shards: Sequence[int]) -> list[int]:
     ended = by_shard(run, read_endings(run))
     left = [shard for shard in shards if ended.finished[shard] < ended.planned[shard]]
-    if not left and not ended.num_unfinished and ended.num_untimed and not timings.is_at_work(run):
+    if not left and not ended.num_unfinished and ended.timing.left and not timings.is_at_work(run):
         return list(shards[:1])
     return left
 

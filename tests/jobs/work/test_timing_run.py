@@ -80,7 +80,7 @@ def test_a_finished_run_is_timed_afterwards_and_only_once(tmp_path: Path) -> Non
     run_parts([(str(run.path), [0, 1])])
     folder.request(run, 5)
     ended = by_shard(run, read_endings(run))
-    assert (ended.num_unfinished, ended.num_untimed, ended.unfinished_shards) == (0, 5, [0])
+    assert (ended.num_unfinished, ended.timing.left, ended.unfinished_shards) == (0, 5, [0])
     run_shard(str(run.path), 0)
     first = timed_ids(run)
     assert by_shard(run, read_endings(run)).unfinished_shards == []
