@@ -1,8 +1,8 @@
-"""The engines of one worker over several runs: each is opened when a run needs it and kept while the next one does.
+"""The engines of one worker over several runs: each is opened when a run needs it, and serves all runs that it can.
 
-While a run is worked on, only its own engines are open: one that idles beside them would keep memory and cores that the
-run has alone. Engines are kept in the order in which they start, the target first, because a later one is measured
-against what the earlier ones have left of the memory: where a target is started anew, so is the draft behind it.
+An engine stays open beside runs that do not use it, until another one needs its share of the memory. To idle costs
+nothing: it holds no more than its share and waits without a core (engines/README.md has the measurement). Engines start
+one after the other, each within its own share, so that it does not matter which are open already.
 
 An engine serves two runs where nothing but these settings differs from what each would have alone:
 
@@ -18,17 +18,18 @@ Everything else must be equal: it decides speed or what is written, and vLLM can
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
 from harness.engine import Choice, Engine, EngineDied, Generation, Likelihood, Role, Sampling
-from harness.engines import registry
+from harness.engines import placement, registry
 from harness.engines.calls import EngineWrapper, room_behind
 from harness.engines.settings import EngineSettings, batched_tokens
 
@@ -59,6 +60,23 @@ def _in_common(need: EngineNeed) -> EngineNeed:
     settings = need.settings
     batched = batched_tokens(settings, settings.max_context) if settings.kind == "vllm" else None
     return replace(need, settings=replace(settings, max_context=None, max_num_batched_tokens=batched, max_num_seqs=1))
+
+
+def _serves(opened: EngineNeed, need: EngineNeed) -> bool:
+    """Return True if an engine that was opened for one need serves another one, too."""
+    context, limit = need.settings.max_context, opened.settings.max_context
+    return (
+        may_share(opened, need)
+        and (limit is None or (context is not None and context <= limit))
+        and need.settings.max_num_seqs <= opened.settings.max_num_seqs
+    )
+
+
+def _fit(needs: Sequence[EngineNeed]) -> bool:
+    """Return True if the engines' shares of the memory fit on every card, or into this machine."""
+    own = [need.settings for need in needs if registry.capabilities(need.settings.kind).runs_here]
+    together = placement.on_each_card({number: one.visible_devices for number, one in enumerate(own)})
+    return all(sum(own[number].memory_fraction for number in numbers) <= 1 + 1e-9 for numbers in together)
 
 
 @dataclass(frozen=True)
@@ -108,7 +126,7 @@ class LeasedEngine(EngineWrapper):
 
 
 START_ORDER: tuple[Role, ...] = ("target", "draft", "reward")
-"""The large engine first: engines that start together misjudge each other's memory."""
+"""The large engine first."""
 _RESET_SECONDS = 10.0
 """How long to wait for the last requests of the run before to leave the engine."""
 _RESET_POLL_SECONDS = 0.05
@@ -126,18 +144,36 @@ class _OpenEngine:
     """True once a run has had it: one that was canceled while its next engine started has not."""
 
 
+@dataclass(frozen=True)
+class _Arranged:
+    kept: Mapping[Role, EngineNeed]
+    """The open engines that serve a run."""
+    staying: Sequence[EngineNeed]
+    """Those that stay open while it is worked on."""
+    starting: Sequence[EngineNeed]
+
+
 class EnginePool:
     """Opens engines for one run after the other; use it as an asynchronous context manager, which closes them."""
 
     def __init__(self) -> None:
         self._planned: list[EngineNeed] = []
         self._open: list[_OpenEngine] = []
-        """In the order of their starts."""
         self._failed: list[tuple[EngineNeed, EngineDied]] = []
 
-    def plan(self, needs: Iterable[EngineNeed]) -> None:
-        """Add needs of runs to come: an engine is opened with the settings that serve all needs that may share it."""
-        self._planned += needs
+    def plan(self, runs: Sequence[Sequence[EngineNeed]]) -> list[int]:
+        """Return the numbers of runs to come in an order in which few engines are started, given the needs of each.
+
+        Next is always the run that finds the largest part of its engines open, of several the first. An engine is
+        opened with the settings that serve all needs that may share it.
+        """
+        self._planned += itertools.chain(*runs)
+        opened, order = [one.need for one in self._open], list[int]()
+        while left := [number for number in range(len(runs)) if number not in order]:
+            arranged = {number: self._arranged(opened, runs[number]) for number in left}
+            order.append(max(left, key=lambda number: len(arranged[number].kept) / max(1, len(runs[number]))))
+            opened = [*arranged[order[-1]].staying, *arranged[order[-1]].starting]
+        return order
 
     async def __aenter__(self) -> EnginePool:
         return self
@@ -148,34 +184,40 @@ class EnginePool:
         await self.close()
 
     async def lease(self, needs: Iterable[EngineNeed], log_dir: Path) -> dict[Role, LeasedEngine]:
-        """Return the engines of the next run by role; those that it does not need are closed first.
+        """Return the engines of the next run by role; others are closed where there is no room for those that start.
 
         Engines that were used before have forgotten their prompts. Raises EngineDied where one does not start.
         """
-        ordered = _in_start_order(needs)
-        kept = await self._usable(ordered)
-        await self._close(self._open[len(kept) :])
-        for need in ordered[len(kept) :]:
-            kept.append(await self._start(need, log_dir / f"{need.role}.log"))
+        ordered = sorted(needs, key=lambda need: START_ORDER.index(need.role))
+        while True:
+            opened = {one.need: one for one in self._open}
+            arranged = self._arranged(list(opened), ordered)
+            kept = {role: opened[need] for role, need in arranged.kept.items()}
+            spent = [one for one in kept.values() if not await _is_as_new(one.engine)]
+            if not spent:
+                break
+            await self._close(spent)
+        await self._close([one for need, one in opened.items() if need not in arranged.staying])
+        used = {need: kept.get(need.role) or await self._start(need, log_dir / f"{need.role}.log") for need in ordered}
         leased: dict[Role, LeasedEngine] = {}
-        for need, opened in zip(ordered, kept, strict=True):
-            is_warm, opened.is_used = opened.is_used, True
+        for need, one in used.items():
+            is_warm, one.is_used = one.is_used, True
             context = need.settings.max_context
-            leased[need.role] = LeasedEngine(opened.engine, need.role, context, opened.start, is_warm=is_warm)
+            leased[need.role] = LeasedEngine(one.engine, need.role, context, one.start, is_warm=is_warm)
         return leased
 
     async def close(self) -> None:
         """Close all engines, after the last run or after one that failed: what it has left in them is not known."""
         await self._close(list(self._open))
 
-    async def _usable(self, needs: Sequence[EngineNeed]) -> list[_OpenEngine]:
-        """Return the open engines, from the first one on, that these needs would start just so."""
-        usable: list[_OpenEngine] = []
-        for need, opened in zip(needs, self._open, strict=False):
-            if opened.need != self._serving(need) or not await _is_as_new(opened.engine):
-                break
-            usable.append(opened)
-        return usable
+    def _arranged(self, opened: Sequence[EngineNeed], needs: Sequence[EngineNeed]) -> _Arranged:
+        """Return what becomes of the open engines where a run needs these."""
+        kept = {need.role: one for need in needs for one in opened if _serves(one, need)}
+        starting = [self._serving(need) for need in needs if need.role not in kept]
+        for staying in (opened, list(kept.values())):
+            if not starting or _fit([*staying, *starting]):
+                return _Arranged(kept, staying, starting)
+        return _Arranged({}, [], [self._serving(need) for need in needs])
 
     def _serving(self, need: EngineNeed) -> EngineNeed:
         """Return the need with the settings to open its engine with: its own, once those for all have failed."""
@@ -232,26 +274,3 @@ async def _is_as_new(engine: Engine) -> bool:
     except (EngineDied, TimeoutError):
         return False
     return not engine.restarts
-
-
-def in_engine_order(runs: Sequence[Sequence[EngineNeed]]) -> list[int]:
-    """Return the numbers of the runs in an order in which few engines are started, given the needs of each.
-
-    Runs that may share the engine that starts first follow each other, and among these those that may share all;
-    otherwise the order stays.
-    """
-    distinct: list[EngineNeed] = []
-
-    def place(need: EngineNeed) -> int:
-        for number, other in enumerate(distinct):
-            if may_share(need, other):
-                return number
-        distinct.append(need)
-        return len(distinct) - 1
-
-    places = [[place(need) for need in _in_start_order(needs)] for needs in runs]
-    return sorted(range(len(runs)), key=places.__getitem__)
-
-
-def _in_start_order(needs: Iterable[EngineNeed]) -> list[EngineNeed]:
-    return sorted(needs, key=lambda need: START_ORDER.index(need.role))

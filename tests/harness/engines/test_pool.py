@@ -13,7 +13,7 @@ import pytest
 from harness.engine import EngineDied, RequestRefused, Role, Sampling
 from harness.engines import registry
 from harness.engines import scripted as scripted_engine
-from harness.engines.pool import EngineNeed, EnginePool, in_engine_order, may_share
+from harness.engines.pool import EngineNeed, EnginePool, may_share
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings, pair_settings
 from harness.engines.speculation import Speculation
@@ -74,9 +74,7 @@ async def test_a_target_alone_never_shares_the_target_beside_a_draft(started: li
         assert [engine.closed for _, _, engine in started] == [True, True, False]
 
 
-async def test_another_draft_keeps_the_target_and_another_target_keeps_nothing(
-    started: list[Any], tmp_path: Path
-) -> None:
+async def test_another_draft_or_target_keeps_the_other_engine(started: list[Any], tmp_path: Path) -> None:
     async with EnginePool() as pool:
         await pool.lease(needs("draft", "target"), tmp_path)
         await pool.lease(needs("draft", "target", draft="other"), tmp_path)
@@ -86,7 +84,23 @@ async def test_another_draft_keeps_the_target_and_another_target_keeps_nothing(
             ("draft", False),
         ]
         await pool.lease(needs("draft", "target", draft="other", target="other"), tmp_path)
-        assert [engine.closed for _, _, engine in started] == [True, True, True, False, False]
+        assert [engine.closed for _, _, engine in started] == [True, True, False, False]
+
+
+async def test_an_engine_that_a_run_does_not_use_stays_open_where_there_is_room(
+    started: list[Any], tmp_path: Path
+) -> None:
+    def small(*roles: Role, memory: float, **options: Any) -> list[EngineNeed]:
+        return needs(*roles, concurrency=1, models={role: ModelSettings(memory=memory) for role in roles}, **options)
+
+    async with EnginePool() as pool:
+        await pool.lease(small("draft", "target", memory=0.4), tmp_path)
+        for role in ("draft", "target", "draft", "target"):
+            assert (await pool.lease(small(role, memory=0.4), tmp_path))[role].is_warm
+        await pool.lease(small("draft", memory=0.2, draft="other"), tmp_path)
+        assert not any(engine.closed for _, _, engine in started)
+        await pool.lease(small("draft", memory=0.1, draft="third"), tmp_path)
+        assert [engine.closed for _, _, engine in started] == [True, True, True, False]
 
 
 async def test_a_run_finds_nothing_of_the_run_before_it_in_the_prefix_cache(started: list[Any], tmp_path: Path) -> None:
@@ -103,7 +117,7 @@ async def test_a_shared_engine_is_opened_for_the_longest_context_and_each_run_ke
 ) -> None:
     short, long = needs("target", max_context=80), needs("target", max_context=200)
     async with EnginePool() as pool:
-        pool.plan([*short, *long])
+        pool.plan([short, long])
         engine = (await pool.lease(short, tmp_path))["target"]
         assert engine.context_tokens == 80
         reply = await engine.generate(PROMPT, Sampling(max_tokens=500))
@@ -190,7 +204,7 @@ async def test_an_engine_that_does_not_start_for_all_runs_starts_for_each(
     short, long = needs("target", max_context=80), needs("target", max_context=200)
     long = [replace(long[0], settings=replace(long[0].settings, kv_cache_bytes=short[0].settings.kv_cache_bytes))]
     async with EnginePool() as pool:
-        pool.plan([*short, *long])
+        pool.plan([short, long])
         await pool.lease(short, tmp_path)
         for _ in range(3):
             with pytest.raises(EngineDied, match="no room for 200 tokens"):
@@ -198,8 +212,12 @@ async def test_an_engine_that_does_not_start_for_all_runs_starts_for_each(
     assert tried == [200, 80, 200], "not tried again for ever"
 
 
-async def test_runs_are_ordered_so_that_those_with_one_target_follow_each_other(started: list[Any]) -> None:
+async def test_runs_are_ordered_so_that_every_engine_starts_once(started: list[Any], tmp_path: Path) -> None:
     pair, other_draft = needs("draft", "target"), needs("draft", "target", draft="other")
     runs = [pair, needs("target"), other_draft, pair, needs("target"), needs("draft")]
-    order = in_engine_order(runs)
-    assert order == [0, 3, 2, 1, 4, 5]
+    async with EnginePool() as pool:
+        order = pool.plan(runs)
+        assert order == [0, 3, 2, 1, 4, 5]
+        for number in order:
+            await pool.lease(runs[number], tmp_path)
+    assert [role for role, _, _ in started] == ["target", "draft", "draft", "target", "draft"]
