@@ -8,6 +8,7 @@ An engine serves two runs where nothing but these settings differs from what eac
 
 - the context: a run's own limit holds for its requests (`LeasedEngine`), and the engine is opened with the longest. On
   a CPU a context beyond one batch of vLLM also sets the size of a batch, so there it must be equal;
+- whether the mean log-probability of a text is asked for, which each request says;
 - the number of sequences, on a CPU: it only limits how many requests run at once, and memory is set separately. It must
   be equal for a run that may send more requests than its own number, because alone they would wait. On a GPU vLLM also
   sizes its CUDA graphs and buffers by it, so there it must always be equal.
@@ -43,6 +44,8 @@ class EngineNeed:
     """The model: a local folder, or a hub id that the cache holds."""
     revision: str | None
     settings: EngineSettings
+    mean_logprobs: bool = field(default=False, compare=False)
+    """Asks for the mean log-probability of all that is generated."""
     may_queue: bool = field(default=False, compare=False)
     """True if the run may send more requests at a time than `settings.max_num_seqs`."""
 
@@ -89,12 +92,11 @@ class EngineStart:
 
 
 class LeasedEngine(EngineWrapper):
-    """A shared engine as one run uses it: with the run's own context, and without closing it."""
+    """A shared engine as one run uses it: with what the run's own requests are like, and without closing it."""
 
-    def __init__(self, engine: Engine, role: Role, max_context: int | None, start: EngineStart, *, is_warm: bool):
-        super().__init__(engine, role)
-        self._max_context = max_context
-        self.start = start
+    def __init__(self, engine: Engine, need: EngineNeed, start: EngineStart, *, is_warm: bool):
+        super().__init__(engine, need.role)
+        self.need, self.start = need, start
         self.is_warm = is_warm
         """True if an earlier run has used this start."""
 
@@ -102,14 +104,14 @@ class LeasedEngine(EngineWrapper):
     def context_tokens(self) -> int:
         """Longest prompt plus completion that the engine would accept if the run had started it alone."""
         limit = self.inner.context_tokens
-        return limit if self._max_context is None else min(limit, self._max_context)
+        own = self.need.settings.max_context
+        return limit if own is None else min(limit, own)
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
-        """Engine.generate within the run's context."""
-        room = room_behind(prompt, self.context_tokens)
-        return await self.inner.generate(
-            prompt, sampling if sampling.max_tokens <= room else replace(sampling, max_tokens=room)
-        )
+        """Engine.generate within the run's context, and with the log-probabilities that it asks for."""
+        max_tokens = min(sampling.max_tokens, room_behind(prompt, self.context_tokens))
+        own = replace(sampling, max_tokens=max_tokens, mean_logprob=self.need.mean_logprobs)
+        return await self.inner.generate(prompt, own)
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
         """Engine.choose within the run's context."""
@@ -202,8 +204,7 @@ class EnginePool:
         leased: dict[Role, LeasedEngine] = {}
         for need, one in used.items():
             is_warm, one.is_used = one.is_used, True
-            context = need.settings.max_context
-            leased[need.role] = LeasedEngine(one.engine, need.role, context, one.start, is_warm=is_warm)
+            leased[need.role] = LeasedEngine(one.engine, need, one.start, is_warm=is_warm)
         return leased
 
     async def close(self) -> None:

@@ -72,8 +72,6 @@ class EngineSettings:
     """Schedules by priority, with verdicts before all other requests."""
     cpu_cores: str | None = None
     """Cores of the engine's threads in vLLM's format: lists, with `|` between the ranks (`0,1|2,3`)."""
-    mean_logprobs: bool = False
-    """Asks for the log-probability of every generated token, which costs the worker's event loop 50 µs a token."""
     speculation: Speculation | None = None
     adapter: Adapter | None = None
     """LoRA weights for verdicts only; all text is written by the base model."""

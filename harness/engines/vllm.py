@@ -324,7 +324,7 @@ class VLLMEngine:
 
     def _generation_params(self, sampling: Sampling, index: int, max_tokens: int) -> SamplingParams:
         """Return the parameters of completion `index` of a `generate`. Raises RequestRefused."""
-        has_logprobs = self.settings.mean_logprobs or sampling.token_logprobs
+        has_logprobs = sampling.mean_logprob or sampling.token_logprobs
         return _params(
             max_tokens=max_tokens,
             temperature=sampling.temperature,
@@ -425,7 +425,7 @@ class VLLMEngine:
         ranked = min(NUM_RANKED, self.vocabulary)
         return Completion(
             *(ids, self.tokenizer.decode(ids), finish, num_tokens),
-            mean if self.settings.mean_logprobs else None,
+            mean if sampling.mean_logprob else None,
             *speculated_tokens(output),
             token_logprobs=token_logprobs(output) if sampling.token_logprobs else None,
             entropies=entropies(output, ranked) if sampling.entropies else None,

@@ -66,7 +66,7 @@ def new_attempt(
                 "kv_tokens": engine.kv_tokens,
                 "context_tokens": engine.context_tokens,
                 "think_end_id": next(iter(ids)) if len(ids := engine.tokenizer.encode(THINK_END)) == 1 else None,
-                "mean_logprobs": settings[role].mean_logprobs,
+                "mean_logprobs": engine.need.mean_logprobs,
                 "engine_start": engine.start.start_id,
                 "engine_start_seconds": engine.start.seconds,
                 **_size(settings[role]),

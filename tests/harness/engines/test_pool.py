@@ -112,6 +112,19 @@ async def test_a_run_finds_nothing_of_the_run_before_it_in_the_prefix_cache(star
     assert cached == [0, 48, 0, 48], "each run's own repetition is cached, the other run's prompt is not"
 
 
+async def test_each_run_on_a_shared_engine_has_the_log_probabilities_that_it_asks_for(
+    started: list[Any], tmp_path: Path
+) -> None:
+    given = []
+    async with EnginePool() as pool:
+        for asks in (False, True, False):
+            [need] = needs("target")
+            engine = (await pool.lease([replace(need, mean_logprobs=asks)], tmp_path))["target"]
+            given.append((await engine.generate(PROMPT, Sampling(4))).completions[0].mean_logprob is not None)
+    assert given == [False, True, False]
+    assert len(started) == 1
+
+
 async def test_a_shared_engine_is_opened_for_the_longest_context_and_each_run_keeps_its_own(
     started: list[Any], tmp_path: Path
 ) -> None:

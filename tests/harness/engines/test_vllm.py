@@ -76,13 +76,12 @@ async def test_results_do_not_depend_on_what_else_is_computed(target: VLLMEngine
 
 
 async def test_the_mean_logprob_is_given_where_it_is_asked_for_and_changes_nothing_else(
-    draft: VLLMEngine, monkeypatch: pytest.MonkeyPatch
+    draft: VLLMEngine,
 ) -> None:
     [without] = (await draft.generate(PROMPT, Sampling(8, 1.0, seed=1))).completions
     assert without.text == draft.tokenizer.decode(without.token_ids)
     assert without.mean_logprob is None
-    monkeypatch.setattr(draft, "settings", dataclasses.replace(draft.settings, mean_logprobs=True))
-    [completion] = (await draft.generate(PROMPT, Sampling(8, 1.0, seed=1))).completions
+    [completion] = (await draft.generate(PROMPT, Sampling(8, 1.0, seed=1, mean_logprob=True))).completions
     assert completion.mean_logprob is not None
     assert -20 < completion.mean_logprob < 0
     assert dataclasses.replace(completion, mean_logprob=None) == without
