@@ -9,6 +9,7 @@ An engine serves two runs where nothing but these settings differs from what eac
 - the context: a run's own limit holds for its requests (`LeasedEngine`), and the engine is opened with the longest. On
   a CPU a context beyond one batch of vLLM also sets the size of a batch, so there it must be equal;
 - whether the mean log-probability of a text is asked for, which each request says;
+- how the model is talked to: each run brings its own tokenizer;
 - the number of sequences, on a CPU: it only limits how many requests run at once, and memory is set separately. It must
   be equal for a run that may send more requests than its own number, because alone they would wait. On a GPU vLLM also
   sizes its CUDA graphs and buffers by it, so there it must always be equal.
@@ -28,11 +29,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol, cast
 
-from harness.engine import Choice, Engine, EngineDied, Generation, Likelihood, Role, Sampling
+from harness.engine import Choice, Engine, EngineDied, Generation, Likelihood, Role, Sampling, Tokenizer
 from harness.engines import placement, registry
 from harness.engines.calls import EngineWrapper, room_behind
 from harness.engines.settings import EngineSettings, batched_tokens
+from harness.weights.templates import NO_CONVENTIONS
+from harness.weights.tokenizer import HFTokenizer
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,8 @@ def _in_common(need: EngineNeed) -> EngineNeed:
     """Return the need without what may differ."""
     settings = need.settings
     batched = batched_tokens(settings, settings.max_context) if settings.kind == "vllm" else None
-    return replace(need, settings=replace(settings, max_context=None, max_num_batched_tokens=batched, max_num_seqs=1))
+    common = replace(settings, max_context=None, max_num_batched_tokens=batched, max_num_seqs=1)
+    return replace(need, settings=replace(common, conventions=NO_CONVENTIONS))
 
 
 def _serves(opened: EngineNeed, need: EngineNeed) -> bool:
@@ -136,6 +141,10 @@ _MAX_FAILED_STARTS = 2
 """Number of failed starts with the same settings after which they are not tried again."""
 
 
+class _Talking(Protocol):
+    tokenizer: Tokenizer
+
+
 @dataclass(eq=False)
 class _OpenEngine:
     need: EngineNeed
@@ -144,6 +153,15 @@ class _OpenEngine:
     start: EngineStart
     is_used: bool = False
     """True once a run has had it: one that was canceled while its next engine started has not."""
+
+    async def talk_as(self, need: EngineNeed) -> None:
+        """Let the engine read and write text with a run's own tokenizer: it has one run at a time."""
+        conventions = need.settings.conventions
+        if conventions != self.need.settings.conventions and registry.capabilities(need.settings.kind).runs_models:
+            revision = None if Path(need.path).is_dir() else need.revision
+            tokenizer = await asyncio.to_thread(HFTokenizer, need.path, revision, conventions)
+            cast(_Talking, self.engine).tokenizer = tokenizer
+            self.need = replace(self.need, settings=replace(self.need.settings, conventions=conventions))
 
 
 @dataclass(frozen=True)
@@ -204,6 +222,7 @@ class EnginePool:
         leased: dict[Role, LeasedEngine] = {}
         for need, one in used.items():
             is_warm, one.is_used = one.is_used, True
+            await one.talk_as(need)
             leased[need.role] = LeasedEngine(one.engine, need, one.start, is_warm=is_warm)
         return leased
 

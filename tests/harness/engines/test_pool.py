@@ -18,6 +18,8 @@ from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings, pair_settings
 from harness.engines.speculation import Speculation
 from harness.settings.roles import ModelSettings
+from harness.weights.models import pair_folder
+from harness.weights.templates import NO_CONVENTIONS, Conventions
 
 pytestmark = pytest.mark.asyncio
 PROMPT = list(b"a prompt that is longer than two blocks of the prefix cache")
@@ -123,6 +125,20 @@ async def test_each_run_on_a_shared_engine_has_the_log_probabilities_that_it_ask
             given.append((await engine.generate(PROMPT, Sampling(4))).completions[0].mean_logprob is not None)
     assert given == [False, True, False]
     assert len(started) == 1
+
+
+async def test_each_run_on_a_shared_engine_talks_as_its_own_tokenizer_does(tmp_path: Path) -> None:
+    found, starts = [], set()
+    async with EnginePool() as pool:
+        for asked in (NO_CONVENTIONS, Conventions(thinking_tags="none"), NO_CONVENTIONS):
+            [need] = needs("target", kind="transformers", target=str(pair_folder("demo-target")), kv_bytes=1 << 30)
+            need = replace(need, settings=replace(need.settings, conventions=asked))
+            engine = (await pool.lease([need], tmp_path))["target"]
+            starts.add(engine.start)
+            found.append(engine.tokenizer.thinks)
+            assert (await engine.generate([40, 41], Sampling(4))).completions[0].num_tokens
+    assert found == [True, False, True]
+    assert len(starts) == 1
 
 
 async def test_a_shared_engine_is_opened_for_the_longest_context_and_each_run_keeps_its_own(
