@@ -6,13 +6,11 @@ one after the other, each within its own share, so that it does not matter which
 
 An engine serves two runs where nothing but these settings differs from what each would have alone:
 
-- the context: a run's own limit holds for its requests (`LeasedEngine`), and the engine is opened with the longest. On
-  a CPU a context beyond one batch of vLLM also sets the size of a batch, so there it must be equal;
+- the context: a run's own limit holds for its requests (`LeasedEngine`), and the engine is opened with the longest;
+- the number of sequences: the engine is opened with the largest, which leaves the latency of one sample in flight as it
+  is (engines/README.md). No run sends more requests at a time than its own number;
 - whether the mean log-probability of a text is asked for, which each request says;
-- how the model is talked to: each run brings its own tokenizer;
-- the number of sequences, on a CPU: it only limits how many requests run at once, and memory is set separately. It must
-  be equal for a run that may send more requests than its own number, because alone they would wait. On a GPU vLLM also
-  sizes its CUDA graphs and buffers by it, so there it must always be equal.
+- how the model is talked to: each run brings its own tokenizer.
 
 Everything else must be equal: it decides speed or what is written, and vLLM cannot change it while it runs.
 """
@@ -34,7 +32,7 @@ from typing import Protocol, cast
 from harness.engine import Choice, Engine, EngineDied, Generation, Likelihood, Role, Sampling, Tokenizer
 from harness.engines import placement, registry
 from harness.engines.calls import EngineWrapper, room_behind
-from harness.engines.settings import EngineSettings, batched_tokens
+from harness.engines.settings import EngineSettings
 from harness.weights.templates import NO_CONVENTIONS
 from harness.weights.tokenizer import HFTokenizer
 
@@ -50,24 +48,17 @@ class EngineNeed:
     settings: EngineSettings
     mean_logprobs: bool = field(default=False, compare=False)
     """Asks for the mean log-probability of all that is generated."""
-    may_queue: bool = field(default=False, compare=False)
-    """True if the run may send more requests at a time than `settings.max_num_seqs`."""
 
 
 def may_share(one: EngineNeed, other: EngineNeed) -> bool:
     """Return True if one engine can serve both needs."""
-    must_be_equal = one.settings.device != "cpu" or one.may_queue or other.may_queue
-    if must_be_equal and one.settings.max_num_seqs != other.settings.max_num_seqs:
-        return False
     return _in_common(one) == _in_common(other)
 
 
 def _in_common(need: EngineNeed) -> EngineNeed:
     """Return the need without what may differ."""
-    settings = need.settings
-    batched = batched_tokens(settings, settings.max_context) if settings.kind == "vllm" else None
-    common = replace(settings, max_context=None, max_num_batched_tokens=batched, max_num_seqs=1)
-    return replace(need, settings=replace(common, conventions=NO_CONVENTIONS))
+    settings = replace(need.settings, max_context=None, max_num_seqs=1, conventions=NO_CONVENTIONS)
+    return replace(need, settings=settings)
 
 
 def _serves(opened: EngineNeed, need: EngineNeed) -> bool:

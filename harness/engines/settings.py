@@ -36,7 +36,6 @@ _CPU_KV_SHARE_OF_MEMORY = 0.15
 """Share of the available memory for the KV caches of both engines; float32 weights need most of the rest."""
 _CPU_KV_MAX_BYTES = 32 << 30
 _CPU_KV_MIN_BYTES = 256 << 20
-_CPU_BATCHED_TOKENS = 2048
 _CPU_BLOCK_TOKENS = 32
 """The smallest block size of vLLM's CPU attention. Its default of 128 would keep short prefixes out of the cache."""
 _MOST_REQUESTS = 1024
@@ -65,7 +64,6 @@ class EngineSettings:
     """Longest prompt plus completion, in tokens; None: the model's limit."""
     max_num_seqs: int = 128
     """Most requests in one batch; further requests wait."""
-    max_num_batched_tokens: int | None = None
     enforce_eager: bool = False
     """Turns compilation and CUDA graphs off."""
     verdicts_first: bool = False
@@ -104,7 +102,8 @@ def pair_settings(
 
     `models` have each engine's width, its cards, its share of a GPU's memory (on a CPU of the KV caches'), and its data
     type where that is not `dtype`; harness.sizing chooses shares and widths on GPUs. `candidates` is the number of
-    completions of one sample that the draft writes in parallel, `target_candidates` that of the target beside it.
+    completions of one sample that the draft writes in parallel, `target_candidates` that of the requests to the target
+    beside it.
     `adapter` is for the target's verdicts. Engines that take turns share all cores; `small` are the roles of models
     that may need one only (`small_models`). `kv_bytes` is the size of both KV caches together on a CPU (None: by the
     memory that is free now). Raises ValueError where the shares of engines on the same cards add up to more than 1, or
@@ -127,10 +126,8 @@ def pair_settings(
     cores = core_lists(roles, ranks, at_once, small=one_core) if device == "cpu" else {}
     if kv_bytes is None:
         kv_bytes = cpu_kv_bytes() if device == "cpu" else 0
-    tokens_at_once = 1 + (speculation.tokens if speculation else 0)  # a batch has room for those of every sequence
     settings: dict[Role, EngineSettings] = {}
     for role in roles:
-        max_num_seqs = most_requests(role, roles, concurrency, candidates, target_candidates)
         common = EngineSettings(
             kind=kind,
             device=device,
@@ -139,8 +136,7 @@ def pair_settings(
             visible_devices=names[role],
             memory_fraction=shares[role],
             max_context=max_context,
-            max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=max(BATCHED_TOKENS, max_num_seqs * tokens_at_once) if device == "gpu" else None,
+            max_num_seqs=most_requests(role, roles, concurrency, candidates, target_candidates),
             verdicts_first=role == "target",
             speculation=speculation if role == "target" else None,
             adapter=adapter if role == "target" else None,
@@ -162,15 +158,17 @@ def most_requests(
     role: Role, roles: Collection[Role], concurrency: int, candidates: int, target_candidates: int = 1
 ) -> int:
     """Return the most requests in one batch of an engine; `candidates` are those of the draft, or of a lone engine."""
-    at_once = candidates if role == "draft" or len(roles) == 1 else target_candidates if role == "target" else 1
+    at_once = candidates if role == "draft" or len(roles) == 1 else target_candidates
     return max(1, min(concurrency * at_once, _MOST_REQUESTS))
 
 
-def batched_tokens(settings: EngineSettings, context: int | None) -> int | None:
-    """Return the most tokens that one batch computes, with a context of this many tokens; None: vLLM's default."""
-    if settings.device == "gpu":
-        return settings.max_num_batched_tokens
-    return max(settings.max_num_batched_tokens or _CPU_BATCHED_TOKENS, context or 0)
+def batched_tokens(settings: EngineSettings, context: int | None) -> int:
+    """Return the most tokens that one batch computes, with a context of this many tokens.
+
+    On a GPU it has room for the tokens that every sequence may confirm at once, on a CPU for a whole prompt.
+    """
+    confirmed = 1 + (settings.speculation.tokens if settings.speculation else 0)
+    return max(BATCHED_TOKENS, settings.max_num_seqs * confirmed if settings.device == "gpu" else context or 0)
 
 
 def cpu_kv_bytes(available: int | None = None) -> int:

@@ -644,10 +644,8 @@ def _batching(settings: EngineSettings, context: int | None) -> dict[str, Argume
     vLLM 0.32 rewinds the generator of a seeded request whose prompt was split. CPU generators do not support that, and
     the engine dies ("CPU Generator does not use offset").
     """
-    tokens = batched_tokens(settings, context)
-    if settings.device == "gpu":
-        return {"max_num_batched_tokens": tokens}
-    return {"enable_chunked_prefill": False, "max_num_batched_tokens": tokens}
+    chunks: dict[str, Argument] = {} if settings.device == "gpu" else {"enable_chunked_prefill": False}
+    return {**chunks, "max_num_batched_tokens": batched_tokens(settings, context)}
 
 
 def _speculative_config(model_path: str, revision: str | None, speculation: Speculation) -> Mapping[str, str | int]:

@@ -53,17 +53,8 @@ def engine_needs(
         if (model := spec.models[role]) is None:
             raise ValueError(f"this method needs a {role} model")
         _check_prompts(spec, role, model)
-        may_queue = role != "draft" and method.parallel_verdicts > 1
-        needs.append(
-            EngineNeed(
-                role,
-                model.path,
-                model.revision,
-                settings[role],
-                mean_logprobs=method.reads_logprobs if asked is None else asked,
-                may_queue=may_queue,
-            )
-        )
+        reads_logprobs = method.reads_logprobs if asked is None else asked
+        needs.append(EngineNeed(role, model.path, model.revision, settings[role], reads_logprobs))
     return needs
 
 

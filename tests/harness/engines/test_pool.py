@@ -158,34 +158,21 @@ async def test_a_shared_engine_is_opened_for_the_longest_context_and_each_run_ke
 
 
 @pytest.mark.parametrize(
-    ("change", "on_cpu", "on_gpu"),
+    ("change", "expected"),
     [
-        ({"max_context": 2000}, True, True),
-        ({"max_context": 9000}, False, True),  # on a CPU a batch is as large as the context
-        ({"concurrency": 8}, True, False),
-        ({"dtype": "float16"}, False, False),
-        ({"models": {"target": ModelSettings(tensor_parallel=2)}}, False, False),
-        ({"models": {"target": ModelSettings(memory=0.5)}}, False, False),
-        ({"target": "other"}, False, False),
-        ({"speculation": Speculation("ngram", 3, None, None)}, False, False),
+        ({"max_context": 2000}, True),
+        ({"concurrency": 8}, True),
+        ({"dtype": "float16"}, False),
+        ({"models": {"target": ModelSettings(tensor_parallel=2)}}, False),
+        ({"models": {"target": ModelSettings(memory=0.5)}}, False),
+        ({"target": "other"}, False),
+        ({"speculation": Speculation("ngram", 3, None, None)}, False),
     ],
 )
-async def test_what_two_runs_must_have_in_common(
-    started: list[Any], change: dict[str, Any], on_cpu: bool, on_gpu: bool
-) -> None:
-    for device, expected in (("cpu", on_cpu), ("gpu", on_gpu)):
+async def test_what_two_runs_must_have_in_common(started: list[Any], change: dict[str, Any], expected: bool) -> None:
+    for device in ("cpu", "gpu"):
         [one], [other] = (needs("target", kind="vllm", device=device, **options) for options in ({}, change))
         assert may_share(one, other) is expected, device
-
-
-async def test_a_run_that_would_wait_for_its_verdicts_alone_also_waits_on_a_shared_engine(started: list[Any]) -> None:
-    """SpecCoT's separate verdicts: one per candidate, all at once, so more than the target takes at a time."""
-    few, many = needs("target", concurrency=4)[0], needs("target", concurrency=8)[0]
-    queueing = replace(few, may_queue=True)
-    assert may_share(few, many)
-    assert not may_share(queueing, many)
-    assert not may_share(many, queueing)
-    assert may_share(queueing, few)
 
 
 async def test_a_start_that_a_canceled_run_never_used_is_charged_to_the_run_that_uses_it(
