@@ -9,6 +9,8 @@ An engine serves two runs where nothing but these settings differs from what eac
 - the context: a run's own limit holds for its requests (`LeasedEngine`), and the engine is opened with the longest;
 - the number of sequences: the engine is opened with the largest, which leaves the latency of one sample in flight as it
   is (engines/README.md). No run sends more requests at a time than its own number;
+- the memory: a run with one sample in flight takes the smallest, which always holds it. With several, a run takes a
+  smaller cache than its own only where it holds all that may be in flight, so that no baseline is slowed;
 - whether the mean log-probability of a text is asked for, which each request says;
 - how the model is talked to: each run brings its own tokenizer.
 
@@ -48,27 +50,38 @@ class EngineNeed:
     settings: EngineSettings
     mean_logprobs: bool = field(default=False, compare=False)
     """Asks for the mean log-probability of all that is generated."""
+    one_in_flight: bool = field(default=False, compare=False)
+    """True if the run has one sample in flight, which every cache holds that its engine starts with."""
+    kv_tokens: int | None = field(default=None, compare=False)
+    """Tokens that the cache holds; None before the engine has started."""
+
+    @property
+    def memory(self) -> tuple[float, int | None]:
+        """The engine's share of the memory, and the size of its cache where that is set."""
+        return self.settings.memory_fraction, self.settings.kv_cache_bytes
 
 
 def may_share(one: EngineNeed, other: EngineNeed) -> bool:
-    """Return True if one engine can serve both needs."""
-    return _in_common(one) == _in_common(other)
+    """Return True if one engine can serve both needs, whatever its cache holds."""
+    is_any_cache_enough = one.memory == other.memory or one.one_in_flight or other.one_in_flight
+    return is_any_cache_enough and _in_common(one) == _in_common(other)
 
 
 def _in_common(need: EngineNeed) -> EngineNeed:
     """Return the need without what may differ."""
     settings = replace(need.settings, max_context=None, max_num_seqs=1, conventions=NO_CONVENTIONS)
-    return replace(need, settings=settings)
+    return replace(need, settings=replace(settings, memory_fraction=1.0, kv_cache_bytes=None))
 
 
 def _serves(opened: EngineNeed, need: EngineNeed) -> bool:
     """Return True if an engine that was opened for one need serves another one, too."""
-    context, limit = need.settings.max_context, opened.settings.max_context
-    return (
-        may_share(opened, need)
-        and (limit is None or (context is not None and context <= limit))
-        and need.settings.max_num_seqs <= opened.settings.max_num_seqs
-    )
+    context, limit, most = need.settings.max_context, opened.settings.max_context, need.settings.max_num_seqs
+    if most > opened.settings.max_num_seqs or not (limit is None or (context is not None and context <= limit)):
+        return False
+    if need.one_in_flight or opened.memory == need.memory:
+        return _in_common(opened) == _in_common(need)
+    holds_all = context is not None and opened.kv_tokens is not None and opened.kv_tokens >= most * context
+    return holds_all and opened.memory <= need.memory and _in_common(opened) == _in_common(need)
 
 
 def _fit(needs: Sequence[EngineNeed]) -> bool:
@@ -90,9 +103,9 @@ class EngineStart:
 class LeasedEngine(EngineWrapper):
     """A shared engine as one run uses it: with what the run's own requests are like, and without closing it."""
 
-    def __init__(self, engine: Engine, need: EngineNeed, start: EngineStart, *, is_warm: bool):
-        super().__init__(engine, need.role)
-        self.need, self.start = need, start
+    def __init__(self, opened: _OpenEngine, need: EngineNeed, *, is_warm: bool):
+        super().__init__(opened.engine, need.role)
+        self.need, self.settings, self.start = need, opened.need.settings, opened.start
         self.is_warm = is_warm
         """True if an earlier run has used this start."""
 
@@ -214,7 +227,7 @@ class EnginePool:
         for need, one in used.items():
             is_warm, one.is_used = one.is_used, True
             await one.talk_as(need)
-            leased[need.role] = LeasedEngine(one.engine, need, one.start, is_warm=is_warm)
+            leased[need.role] = LeasedEngine(one, need, is_warm=is_warm)
         return leased
 
     async def close(self) -> None:
@@ -237,7 +250,10 @@ class EnginePool:
         known = [context for context in contexts if context is not None]
         longest = max(known) if len(known) == len(contexts) else None  # None, the model's limit, is longer than any
         most = max(settings.max_num_seqs for settings in together)
-        shared = replace(need, settings=replace(need.settings, max_context=longest, max_num_seqs=most))
+        smallest = min(together, key=lambda one: one.memory_fraction) if need.one_in_flight else need.settings
+        settings = replace(need.settings, max_context=longest, max_num_seqs=most)
+        settings = replace(settings, memory_fraction=smallest.memory_fraction, kv_cache_bytes=smallest.kv_cache_bytes)
+        shared = replace(need, settings=settings)
         return need if self._failures(shared) else shared
 
     def _failures(self, need: EngineNeed) -> list[EngineDied]:
@@ -260,6 +276,7 @@ class EnginePool:
                 break
         stamp = datetime.fromtimestamp(started_at, UTC).strftime("%Y%m%dT%H%M%S.%f")
         start_id = f"{stamp}-{socket.gethostname()}-{os.getpid()}-{need.role}"
+        wanted = replace(wanted, kv_tokens=engine.kv_tokens)
         self._open.append(_OpenEngine(wanted, engine, EngineStart(start_id, time.monotonic() - started)))
         return self._open[-1]
 

@@ -115,9 +115,7 @@ def pair_settings(
     names = _device_names(kind, device, placed)
     ranks: dict[Role, int] = {role: own[role].tensor_parallel or 1 for role in roles}
     one_core = small if concurrency < CONCURRENCY_TO_SPLIT and not take_turns else ()
-    shares: dict[Role, float] = {
-        role: own[role].memory or _default_share(device, role, placed, one_core) for role in roles
-    }
+    shares: dict[Role, float] = {role: own[role].memory or _default_share(device, role, placed) for role in roles}
     for together in placement.on_each_card(placed):
         if sum(shares[role] for role in together) > 1 + 1e-9:
             found = {role: shares[role] for role in together}
@@ -195,12 +193,10 @@ def _cpu_dtype() -> str:
     return "bfloat16" if any(name in flags for name in ("amx_bf16", "avx512_bf16", " bf16")) else "float32"
 
 
-def _default_share(device: Device, role: Role, placed: Placement, one_core: Collection[Role]) -> float:
+def _default_share(device: Device, role: Role, placed: Placement) -> float:
     alone, rewards = not placement.shares_a_card(role, placed), "reward" in placed
-    if device == "cpu" and alone and role not in one_core:  # others keep a pair's share, so that runs share the engine
-        return 1.0
     if device == "cpu":
-        return (_CPU_KV_SHARES_WITH_REWARD if rewards else _CPU_KV_SHARES)[role]
+        return 1.0 if alone else (_CPU_KV_SHARES_WITH_REWARD if rewards else _CPU_KV_SHARES)[role]
     return _GPU_SHARE_ALONE if alone else (_GPU_SHARES_WITH_REWARD if rewards else _GPU_SHARES)[role]
 
 

@@ -32,7 +32,6 @@ def new_attempt(
     run: RunFolder,
     shard: int,
     engines: Mapping[Role, LeasedEngine],
-    settings: Mapping[Role, EngineSettings],
     other_codes: Sequence[str] = (),
     load: float | None = None,
 ) -> Attempt:
@@ -43,6 +42,7 @@ def new_attempt(
     of an engine counts into the `startup_seconds` of the first attempt that uses it; `engine_start` names it in every
     one.
     """
+    settings = {role: engine.settings for role, engine in engines.items()}
     now = time.time()
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%S.%f")
     own = {role: engine for role, engine in settings.items() if registry.capabilities(engine.kind).runs_here}

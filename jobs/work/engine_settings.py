@@ -47,14 +47,14 @@ def engine_needs(
     trust.require(run, [*trust.servers(addresses), *trust.arguments(spec.settings)])
     servers = dict(served_models(spec, addresses))
     settings = engine_settings(spec, method, problems, kv_bytes, servers)
-    asked = spec.engine.logprobs
+    asked, one_in_flight = spec.engine.logprobs, spec.concurrency == 1
     needs = []
     for role in method.roles:
         if (model := spec.models[role]) is None:
             raise ValueError(f"this method needs a {role} model")
         _check_prompts(spec, role, model)
         reads_logprobs = method.reads_logprobs if asked is None else asked
-        needs.append(EngineNeed(role, model.path, model.revision, settings[role], reads_logprobs))
+        needs.append(EngineNeed(role, model.path, model.revision, settings[role], reads_logprobs, one_in_flight))
     return needs
 
 

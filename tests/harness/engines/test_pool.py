@@ -35,7 +35,8 @@ def needs(
 ) -> list[EngineNeed]:
     settings = pair_settings(kind, roles, device=device, **{"max_context": 1024, "concurrency": 4, **options})
     models = {"draft": draft, "target": target}
-    return [EngineNeed(role, models[role], None, settings[role]) for role in roles]
+    alone = options.get("concurrency") == 1
+    return [EngineNeed(role, models[role], None, settings[role], one_in_flight=alone) for role in roles]
 
 
 @pytest.fixture
@@ -65,8 +66,7 @@ async def test_runs_with_equal_needs_share_one_start_and_say_which(started: list
     assert second["target"].is_warm
 
 
-async def test_a_target_alone_never_shares_the_target_beside_a_draft(started: list[Any], tmp_path: Path) -> None:
-    """Alone it has the whole memory and all cores, and it must not idle beside a draft."""
+async def test_a_target_alone_under_load_has_the_whole_memory_and_all_cores(started: list[Any], tmp_path: Path) -> None:
     for device in ("cpu", "gpu"):
         alone, beside = needs("target", device=device)[0], needs("draft", "target", device=device)[1]
         assert not may_share(alone, beside)
@@ -74,6 +74,40 @@ async def test_a_target_alone_never_shares_the_target_beside_a_draft(started: li
         await pool.lease(needs("draft", "target"), tmp_path)
         await pool.lease(needs("target"), tmp_path)
         assert [engine.closed for _, _, engine in started] == [True, True, False]
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+async def test_with_one_sample_in_flight_each_model_of_a_suite_starts_once(
+    started: list[Any], tmp_path: Path, device: str
+) -> None:
+    roles: list[tuple[Role, ...]] = [("target",), ("draft",), ("draft", "target"), ("draft", "target")]
+    runs = [needs(*of_run, device=device, concurrency=1, candidates=n) for n, of_run in enumerate(roles, 1)]
+    async with EnginePool() as pool:
+        for number in pool.plan(runs):
+            await pool.lease(runs[number], tmp_path)
+        assert not any(engine.closed for _, _, engine in started)
+    pair = {need.role: need.settings for need in runs[3]}
+    assert [role for role, _, _ in started] == ["target", "draft"]
+    assert all(settings.memory_fraction == pair[role].memory_fraction for role, settings, _ in started)
+    assert started[1][1].max_num_seqs == 4
+
+
+@pytest.mark.parametrize(("kv_tokens", "num_starts"), [(4 * 1024, 2), (4 * 1024 - 1, 3), (None, 3)])
+async def test_a_baseline_under_load_takes_a_smaller_cache_only_where_it_holds_all_in_flight(
+    started: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kv_tokens: int | None, num_starts: int
+) -> None:
+    monkeypatch.setattr(ScriptedEngine, "kv_tokens", property(lambda engine: kv_tokens, lambda engine, value: None))
+    async with EnginePool() as pool:
+        await pool.lease(needs("draft", "target", device="gpu"), tmp_path)
+        await pool.lease(needs("target", device="gpu"), tmp_path)
+    assert len(started) == num_starts
+
+
+async def test_a_larger_cache_than_a_pair_leaves_room_for_is_closed(started: list[Any], tmp_path: Path) -> None:
+    async with EnginePool() as pool:
+        await pool.lease(needs("target", device="gpu"), tmp_path)
+        await pool.lease(needs("draft", "target", device="gpu", concurrency=1), tmp_path)
+        assert [engine.closed for _, _, engine in started] == [True, False, False]
 
 
 async def test_another_draft_or_target_keeps_the_other_engine(started: list[Any], tmp_path: Path) -> None:
