@@ -104,8 +104,8 @@ def pair_settings(
     type where that is not `dtype`; harness.sizing chooses shares and widths on GPUs. `candidates` is the number of
     completions of one sample that the draft writes in parallel, `target_candidates` that of the requests to the target
     beside it.
-    `adapter` is for the target's verdicts. Engines that take turns share all cores; `small` are the roles of models
-    that may need one only (`small_models`). `kv_bytes` is the size of both KV caches together on a CPU (None: by the
+    `adapter` is for the target's verdicts. Engines that take turns share all cores, as with one sample in flight;
+    `small` are the roles of models that need one core only then (`small_models`). `kv_bytes` is the size of both KV caches together on a CPU (None: by the
     memory that is free now). Raises ValueError where the shares of engines on the same cards add up to more than 1, or
     this worker lacks a card.
     """
@@ -114,7 +114,7 @@ def pair_settings(
     placed: Placement = {role: own[role].gpus for role in roles}
     names = _device_names(kind, device, placed)
     ranks: dict[Role, int] = {role: own[role].tensor_parallel or 1 for role in roles}
-    one_core = small if concurrency < CONCURRENCY_TO_SPLIT and not take_turns else ()
+    one_core = small if concurrency < CONCURRENCY_TO_SPLIT else ()
     shares: dict[Role, float] = {role: own[role].memory or _default_share(device, role, placed) for role in roles}
     for together in placement.on_each_card(placed):
         if sum(shares[role] for role in together) > 1 + 1e-9:

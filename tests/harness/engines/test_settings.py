@@ -82,7 +82,7 @@ def test_cores_are_shared_by_engines_that_take_turns_and_divided_between_others(
     ("concurrency", "take_turns", "expected"),
     [
         (1, False, ("0", "7")),
-        (2, True, (EIGHT, EIGHT)),
+        (1, True, ("0", "7")),
         (16, False, ("0,1", "2,3,4,5,6,7")),
         (16, True, (EIGHT, EIGHT)),
     ],
