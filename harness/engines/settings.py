@@ -103,11 +103,10 @@ def pair_settings(
     `models` have each engine's width, its cards, its share of a GPU's memory (on a CPU of the KV caches'), and its data
     type where that is not `dtype`; harness.sizing chooses shares and widths on GPUs. `candidates` is the number of
     completions of one sample that the draft writes in parallel, `target_candidates` that of the requests to the target
-    beside it.
-    `adapter` is for the target's verdicts. Engines that take turns share all cores, as with one sample in flight;
-    `small` are the roles of models that need one core only then (`small_models`). `kv_bytes` is the size of both KV caches together on a CPU (None: by the
-    memory that is free now). Raises ValueError where the shares of engines on the same cards add up to more than 1, or
-    this worker lacks a card.
+    beside it. `adapter` is for the target's verdicts. Engines that take turns share all cores. With one or two samples
+    in flight the models of the roles `small` need one core only (`small_models`). `kv_bytes` is the size of both KV
+    caches together on a CPU (None: by the memory that is free now). Raises ValueError where the shares of engines on
+    the same cards add up to more than 1, or this worker lacks a card.
     """
     device = device or accelerator()
     own = {role: (models or {}).get(role) or ModelSettings() for role in roles}
