@@ -136,7 +136,7 @@ class Night:
 
         It takes the place of one that waits for jobs of an earlier launch, and waits for one that is giving its own.
         """
-        with RunFolder(self.folder).submission_lock():
+        with RunFolder(self.folder).lock("submission"):
             others = self._others()
             waits_for = [*jobs, *(task.job_id for task in others if task.state != "PENDING")]
             job = self._submit({"dependency": f"afterany:{':'.join(waits_for)}"} if waits_for else {})

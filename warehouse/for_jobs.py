@@ -21,7 +21,6 @@ from harness.cli.messages import counted
 from harness.cli.number_format import NOTHING
 from harness.cli.program import typed
 from harness.cli.screen import Column, Line, Screen, Table, terminal
-from harness.problems.problem import Problem
 from harness.settings.launch_settings import Launch
 from jobs.finished.grading import finish, is_concluded
 from jobs.run import derived, submissions
@@ -34,7 +33,6 @@ from jobs.run.spec import RunSpec
 from jobs.slurm import client
 
 if TYPE_CHECKING:
-    from jobs.run.forecast import Recorded
     from warehouse.nightly.verdict import Judged
 
 _IN_SHORT = ("models", "pass@1", "once complete", "verdicts", "fallback rate", "tokens per sample", "speed-up")
@@ -86,15 +84,6 @@ def check(database: Path) -> None:
         pass
     except WarehouseError as error:
         raise WarehouseFailed(str(error)) from error
-
-
-def spent_tokens(run: RunFolder, spec: RunSpec, problems: Sequence[Problem]) -> dict[str, Recorded]:
-    """Return the tokens that the problems took before, as the warehouse beside the run folder recorded them."""
-    if not (database := database_of(run)).exists():
-        return {}
-    from warehouse.suites import run_cost
-
-    return run_cost.spent_tokens(database, spec, [problem.text for problem in problems])
 
 
 def forecast(

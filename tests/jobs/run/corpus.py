@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grading import grade, grader_version
+from grading import grader_version
 from jobs.finished.grading import grade_by
 from jobs.run import derived, submissions, trace_files
 from jobs.run.folder import RunFolder
@@ -42,7 +42,7 @@ def _made(folder: Path, dtype: str) -> RunFolder:
     for shard in (0, 1):
         run_shard(str(run.path), shard)
     _interrupt(run, run.trace_files()[1])
-    grade_by(run, grader_version(), grade, 1)
+    grade_by(run, grader_version(), None, 1)
     [graded] = run.derived("grades")
     rows = trace_files.read_rows(graded)
     keys = [
