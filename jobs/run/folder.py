@@ -29,7 +29,6 @@ import pyarrow.compute as pc
 from filelock import Timeout
 from pydantic import TypeAdapter, ValidationError
 
-from harness.checks.machine import is_shared
 from harness.cli import permissions
 from harness.cli.messages import counted
 from harness.problems.problem import Problem
@@ -330,6 +329,8 @@ def until_seen(run: RunFolder, holds: Callable[[], bool]) -> None:
 
     What must not be decided by a look is decided by an operation that the server carries out: locks, links.
     """
+    from harness.checks.machine import is_shared  # only who waits needs it
+
     deadline = time.monotonic() + (LAG_SECONDS if is_shared(run.path.absolute()) else 0.0)
     while not holds() and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)

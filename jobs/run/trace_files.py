@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
@@ -43,6 +44,27 @@ _text, _int, _real, _flag = pa.string(), pa.int32(), pa.float64(), pa.bool_()
 _TYPES = {str: _text, int: _int, float: _real, bool: _flag}
 _LONG = {"seed": pa.int64()}
 """Fields that 32 bits do not hold."""
+
+
+def _load_no_pandas() -> None:
+    """Let pyarrow take pandas for missing: it imports it, in half a second, to see whether a list is one of its own.
+
+    Whoever asks pyarrow for a table of pandas loads it later. In a notebook it is loaded: users have arrays of pandas.
+    """
+
+    class Missing:
+        @staticmethod
+        def find_spec(name: str, path: object = None, target: object = None) -> None:
+            if name == "pandas":
+                raise ModuleNotFoundError(name)
+
+    if not {"pandas", "harness.api"} & sys.modules.keys():
+        sys.meta_path.insert(0, Missing)
+        pa.array([])
+        sys.meta_path.remove(Missing)
+
+
+_load_no_pandas()
 
 
 class StepRow(TypedDict):

@@ -29,7 +29,6 @@ def new_attempt(
     run: RunFolder,
     shard: int,
     engines: Mapping[Role, LeasedEngine],
-    settings: Mapping[Role, EngineSettings],
     other_codes: Sequence[str] = (),
     load: float | None = None,
 ) -> Attempt:
@@ -40,6 +39,7 @@ def new_attempt(
     of an engine counts into the `startup_seconds` of the first attempt that uses it; `engine_start` names it in every
     one.
     """
+    settings = {role: engine.settings for role, engine in engines.items()}
     now = time.time()
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%S.%f")
     own = {role: engine for role, engine in settings.items() if registry.capabilities(engine.kind).runs_here}
@@ -91,7 +91,7 @@ def _engine(engine: LeasedEngine, settings: EngineSettings) -> dict[str, object]
         "kv_tokens": engine.kv_tokens,
         "context_tokens": engine.context_tokens,
         "think_end_id": next(iter(ids)) if len(ids) == 1 else None,
-        "mean_logprobs": settings.mean_logprobs,
+        "mean_logprobs": engine.need.mean_logprobs,
         "engine_start": engine.start.start_id,
         "engine_start_seconds": engine.start.seconds,
         **{name: value for name, value in told.items() if value is not None},

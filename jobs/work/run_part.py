@@ -224,8 +224,7 @@ class RunPart:
         check_prompts(self.spec)
         other_codes, load = codes.claim(self.run), environment.load()
         engines = await pool.lease(self.needs, self.run.logs_dir / f"shard-{shard}")
-        settings = {need.role: need.settings for need in self.needs}
-        return engines, new_attempt(self.run, shard, engines, settings, other_codes, load)
+        return engines, new_attempt(self.run, shard, engines, other_codes, load)
 
     def _used(self, engines: Mapping[Role, Engine]) -> Mapping[Role, Engine]:
         """Return the engines as samples use them."""

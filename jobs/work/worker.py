@@ -32,7 +32,7 @@ import psutil
 from harness import gpus
 from harness.cli.exit_codes import OUT_OF_TIME, OUT_OF_TIME_AT_ONCE
 from harness.cli.messages import counted
-from harness.engines.pool import EnginePool, in_engine_order
+from harness.engines.pool import EnginePool
 from harness.engines.settings import cpu_kv_bytes
 from jobs.run import submissions
 from jobs.run import timing as timings
@@ -152,8 +152,7 @@ class Worker:
             for part in self.parts:
                 part.kv_bytes = kv_bytes if part.kv_bytes is None else part.kv_bytes
             needs = [part.needs_or_none() for part in self.parts]
-            self.pool.plan(need for of_part in needs for need in of_part)
-            self._order = [self.parts[number] for number in in_engine_order(needs)]
+            self._order = [self.parts[number] for number in self.pool.plan(needs)]
         return self._order
 
     async def work_on_all(self) -> None:

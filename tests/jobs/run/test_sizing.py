@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.engine import Role
-from harness.engines.settings import EngineSettings
+from harness.engines.settings import EngineSettings, batched_tokens
 from harness.launch import main
 from harness.methods import build
 from harness.problems import benchmarks
@@ -50,7 +50,7 @@ def test_a_node_chooses_widths_and_shares_from_its_cards(tmp_path: Path, monkeyp
     settings = settings_on_node(spec_of(tmp_path, EngineSpec("vllm"), concurrency=1000))
     assert (settings["draft"].tensor_parallel, settings["target"].tensor_parallel) == (4, 8)
     assert 0.85 < settings["draft"].memory_fraction + settings["target"].memory_fraction < 0.96
-    assert settings["target"].max_num_batched_tokens == 2048
+    assert batched_tokens(settings["target"], 40_000) == 2048
 
 
 def test_the_cards_that_a_process_sees_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
