@@ -119,8 +119,8 @@ def _assign(prepared: PreparedLaunch) -> None:
     run, spec, problems = prepared.run, prepared.plan.spec, prepared.plan.problems
     is_new = not run.exists()
     if is_new or run.num_shards() != prepared.num_shards:
-        longest_first = sorted(problems, key=lambda problem: -len(problem.text))
-        assigned = forecast.assign_to_shards(units(spec, longest_first), prepared.num_shards)
+        lengths = {problem.id: len(problem.text) for problem in problems}
+        assigned = forecast.assign_to_shards(units(spec, problems), prepared.num_shards, lengths)
         if is_new:
             run.create(spec, problems, assigned)
         else:

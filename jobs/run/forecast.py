@@ -84,22 +84,24 @@ def _attempts(run: RunFolder) -> Iterator[tuple[AttemptRow, float]]:
                 yield attempt, attempt["ended_at"]
 
 
-def assign_to_shards(units: Sequence[Unit], shards: int) -> list[list[Unit]]:
-    """Deal units to shards like cards, problem by problem in their order; empty shards are left out.
+def assign_to_shards(units: Sequence[Unit], shards: int, lengths: Mapping[str, int] | None = None) -> list[list[Unit]]:
+    """Deal units to shards like cards, those of the longest problems first; empty shards are left out.
 
-    With the longest problems first, every shard has about as many samples of long problems as of short ones.
+    So every shard has about as many samples of long problems as of short ones. `lengths`: of the problems, by id.
     """
-    place = {problem_id: number for number, problem_id in enumerate(dict.fromkeys(unit.problem_id for unit in units))}
+    known = lengths or {}
+    place = {length: number for number, length in enumerate(sorted({*known.values(), 0}, reverse=True))}
     rounds = 1 + max((unit.sample_index for unit in units), default=0)
 
-    def rank(unit: Unit) -> tuple[int, int]:
-        # Each problem begins with another round: otherwise one shard would have sample 0 of every problem.
-        return place[unit.problem_id], (unit.sample_index + place[unit.problem_id]) % rounds
+    def rank(unit: Unit) -> tuple[int, int, str]:
+        # Each length begins with another round: otherwise one shard would have sample 0 of every problem.
+        longer = place[known.get(unit.problem_id, 0)]
+        return longer, (unit.sample_index + longer) % rounds, unit.sample_id
 
     dealt = sorted(units, key=rank)
     # Round by round: then a run that is cut short has run every problem about equally often, which its results need.
     return [
-        sorted(dealt[number::shards], key=lambda unit: (unit.sample_index, place[unit.problem_id]))
+        sorted(dealt[number::shards], key=lambda unit: (unit.sample_index, rank(unit)))
         for number in range(min(shards, len(dealt)))
     ]
 

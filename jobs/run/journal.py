@@ -154,38 +154,29 @@ def apply(journal: Journal, event: dict[str, Any], number: int = 0) -> None:
     elif kind == "start":
         trace = TRACE.validate_python(event["trace"])
         journal.unfinished[trace.sample_id] = trace
-    elif kind == "step":
-        _apply_step(journal, event, number)
-    elif kind == "end":
-        _apply_end(journal, _END.validate_python(event), number)
+    elif kind in ("step", "end"):
+        _go_on(journal, event, number)
     else:
         raise ValueError("not an event")
 
 
-def _apply_step(journal: Journal, event: dict[str, Any], number: int) -> None:
-    step, calls = _STEP.validate_python(event["step"]), _CALLS.validate_python(event["calls"])
+def _go_on(journal: Journal, event: dict[str, Any], number: int) -> None:
+    """Add a step or the end of a sample, unless a line of it is missing."""
+    end = _END.validate_python(event) if event["event"] == "end" else None
+    step = None if end else _STEP.validate_python(event["step"])
+    calls = end.calls if end else _CALLS.validate_python(event["calls"])
     trace = journal.unfinished.get(event["sample_id"])
-    if trace is None or event["num_steps"] != len(trace.steps) + 1:
-        _ignore(journal, number)
+    if trace is None or event["num_steps"] != len(trace.steps) + (step is not None):
+        journal.ignored_lines += 1
+        journal.first_lost = journal.first_lost or number
         return
     trace.calls += calls
-    trace.steps.append(step)
-
-
-def _apply_end(journal: Journal, end: _End, number: int) -> None:
-    trace = journal.unfinished.get(end.sample_id)
-    if trace is None or end.num_steps != len(trace.steps):
-        _ignore(journal, number)
-        return
-    trace.calls += end.calls
-    trace.stop_reason, trace.error = end.stop_reason, end.error
-    trace.latency_seconds, trace.num_attempts = end.latency_seconds, end.num_attempts
-    journal.finished[trace.sample_id] = journal.unfinished.pop(trace.sample_id)
-
-
-def _ignore(journal: Journal, number: int) -> None:
-    journal.ignored_lines += 1
-    journal.first_lost = journal.first_lost or number
+    if step:
+        trace.steps.append(step)
+    if end:
+        trace.stop_reason, trace.error = end.stop_reason, end.error
+        trace.latency_seconds, trace.num_attempts = end.latency_seconds, end.num_attempts
+        journal.finished[trace.sample_id] = journal.unfinished.pop(trace.sample_id)
 
 
 def _event(path: Path, journal: Journal, line: bytes) -> dict[str, Any]:

@@ -284,14 +284,9 @@ def check_used(launch: PartialLaunch, typed: Collection[str] = ()) -> None:
             is_meant = name in _OF_A_MODEL and flat_role_name(role, name) in typed
             if (name in _OF_A_WRITER and role not in roles) or (is_meant and role not in used):
                 shown = placement.written(value) if name == "gpus" else _shown(value)
-                raise ValueError(f"{role_flag(role, name)} {shown}: {unused(launch, role)}")
-
-
-def unused(launch: PartialLaunch, role: Role) -> str:
-    """Return in words that the method of a launch writes nothing with a model."""
-    other = next(other for other in _ROLES if other != role)
-    model = f" --model {launch.parameters['model']}" if "model" in launch.parameters else ""
-    return f"{launch.method}{model} writes with the {other} alone; leave it out"
+                model = f" --model {launch.parameters['model']}" if "model" in launch.parameters else ""
+                only = f"writes with the {'target' if role == 'draft' else 'draft'} alone; leave it out"
+                raise ValueError(f"{role_flag(role, name)} {shown}: {launch.method}{model} {only}")
 
 
 def recorded_settings(launch: PartialLaunch, role: Role, kind: str) -> dict[str, Any]:

@@ -406,26 +406,18 @@ def _left(parts: Parts, job_name: str | None) -> str:
     """Return in words which shards are unfinished in runs that have not left the job; empty where none is."""
     left = []
     for folder, shards in parts:
-        run = RunFolder(Path(folder))
-        try:
-            unfinished = [] if job_name in submissions.left(run) else _unfinished(run, shards)
-        except (RunDamaged, OSError):  # its workers have said why
-            unfinished = shards
+        run, unfinished = RunFolder(Path(folder)), shards
+        with contextlib.suppress(RunDamaged, OSError):  # its workers have said why
+            ended = by_shard(run, read_endings(run))
+            unfinished = [shard for shard in shards if ended.finished[shard] < ended.planned[shard]]
+            if not ended.num_unfinished and ended.timing.left and not timings.is_at_work(run):
+                unfinished = shards[:1]
+            if job_name in submissions.left(run):
+                unfinished = []
         if unfinished:
-            left.append(_named(unfinished) + (f" of {run.path.name}" if len(parts) > 1 else ""))
+            numbers = f"{counted(len(unfinished), 'shard').partition(' ')[2]} {', '.join(map(str, unfinished))}"
+            left.append(numbers + (f" of {run.path.name}" if len(parts) > 1 else ""))
     return ", ".join(left)
-
-
-def _unfinished(run: RunFolder, shards: Sequence[int]) -> list[int]:
-    ended = by_shard(run, read_endings(run))
-    left = [shard for shard in shards if ended.finished[shard] < ended.planned[shard]]
-    if not left and not ended.num_unfinished and ended.timing.left and not timings.is_at_work(run):
-        return list(shards[:1])
-    return left
-
-
-def _named(shards: Sequence[int]) -> str:
-    return f"{counted(len(shards), 'shard').partition(' ')[2]} {', '.join(map(str, shards))}"
 
 
 @contextlib.contextmanager

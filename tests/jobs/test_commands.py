@@ -138,7 +138,8 @@ def test_logs_say_why_there_is_nothing_to_show(tmp_path: Path, submitted: RunFol
     assert (result.exit_code, result.output) == (0, "No shard has stopped; name a shard to see its log.\n")
     local = plan(tmp_path / "local")
     expected = f"No log of a worker of shard 0; all logs are in {local.logs_dir}.\n"
-    assert jobs("logs", local.path).output == expected
+    result = jobs("logs", local.path)
+    assert (result.exit_code, result.output) == (1, expected)
 
 
 def test_status_and_logs_show_what_ended_a_worker_on_this_machine(tmp_path: Path) -> None:

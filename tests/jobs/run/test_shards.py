@@ -20,14 +20,12 @@ def plan(problems: int, samples: int) -> list[Unit]:
     return [Unit(hashlib.sha256(f"{name}/{i}".encode()).hexdigest()[:16], name, i) for name, i in names]
 
 
-def heavy_tailed(problems: int, seed: int = 0) -> dict[str, float]:
-    """Lengths of problems, the longest first, as a launch gives them."""
+def heavy_tailed(problems: int, seed: int = 0) -> dict[str, int]:
     draw = random.Random(seed)
-    lengths = sorted((draw.lognormvariate(6.0, 1.0) for _ in range(problems)), reverse=True)
-    return {f"d/{p}": length for p, length in enumerate(lengths)}
+    return {f"d/{p}": int(draw.lognormvariate(6.0, 1.0)) for p in range(problems)}
 
 
-def loads(shards: Sequence[Sequence[Unit]], tokens: dict[str, float]) -> list[float]:
+def loads(shards: Sequence[Sequence[Unit]], tokens: dict[str, int]) -> list[int]:
     return [sum(tokens[unit.problem_id] for unit in shard) for shard in shards]
 
 
@@ -49,7 +47,7 @@ def test_shards_are_of_equal_size() -> None:
 @pytest.mark.parametrize(("problems", "samples", "shards"), [(200, 16, 8), (200, 16, 24), (400, 1, 4)])
 def test_no_shard_has_all_the_long_problems(problems: int, samples: int, shards: int) -> None:
     tokens = heavy_tailed(problems)
-    spent = loads(assign_to_shards(plan(problems, samples), shards), tokens)
+    spent = loads(assign_to_shards(plan(problems, samples), shards, tokens), tokens)
     assert max(spent) <= sum(spent) / shards + max(tokens.values())
 
 
@@ -64,7 +62,7 @@ def test_one_problems_samples_do_not_gather_in_one_shard(shards: int) -> None:
 def test_a_run_cut_short_has_seen_every_problem_about_equally_often(shards: int) -> None:
     problems, samples = 200, 16
     units, tokens = plan(problems, samples), heavy_tailed(problems)
-    assigned = assign_to_shards(units, shards)
+    assigned = assign_to_shards(units, shards, tokens)
     until = 0.5 * max(loads(assigned, tokens))
     seen = Counter(dict.fromkeys(tokens, 0))
     for shard in assigned:
@@ -77,6 +75,6 @@ def test_a_run_cut_short_has_seen_every_problem_about_equally_often(shards: int)
 
 def test_within_a_round_the_longest_come_first() -> None:
     tokens = heavy_tailed(50)
-    for shard in assign_to_shards(plan(50, 4), 3):
+    for shard in assign_to_shards(plan(50, 4), 3, tokens):
         keys = [(unit.sample_index, -tokens[unit.problem_id]) for unit in shard]
         assert keys == sorted(keys)
