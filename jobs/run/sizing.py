@@ -31,7 +31,6 @@ from harness.sizing.card_plan import (
     RunSizing,
     assumed_models,
     check_flags,
-    demands,
     plan_lines,
     planned,
 )
@@ -171,7 +170,7 @@ def _lines(sizing: RunSizing, plan: Plan | str, is_assumed: bool) -> Iterator[st
     if isinstance(plan, str):
         yield f"memory: {plan}"
     else:
-        yield from plan_lines(plan, sizing.concurrency, demands(sizing))
+        yield from plan_lines(plan, sizing.concurrency)
     if is_assumed:
         yield f"assumed: the smaller of two cards with this name; --{GPU_MEMORY} says which"
     if names := ", ".join(assumed_models(sizing)):
