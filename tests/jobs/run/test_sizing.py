@@ -131,14 +131,12 @@ def test_shares_are_checked_even_where_a_model_is_unknown(tmp_path: Path) -> Non
         (["--gpu-memory", "80GB"], "NO GPU ASKED FOR: "),
         (
             ["--gpus-per-node", "h100:8", "--concurrency", "2"],
-            "7 GPUs of the 8 of a worker are idle: --workers-per-task 8 with as many --shards uses them or "
-            "--gpus-per-node 1 asks for fewer",
+            "1 of the 8 GPUs of a worker are used: --workers-per-task uses the rest, --gpus-per-node asks for fewer",
         ),
         (
             ["--gpus-per-node", "h100:6", "--concurrency", "40", "--workers-per-task", "1"],
-            "2 GPUs of the 6 of a worker are idle: --gpus-per-node 4 asks for fewer",
+            "4 of the 6 GPUs of a worker are used",
         ),
-        (["--gpus-per-node", "h100:8", "--workers-per-task", "3", "--shards", "3"], "2 GPUs are idle in each task"),
         (["--gres", "gpu:a100:2"], "assumed: the smaller of two cards with this name"),
         (["--gpus-per-node", "h100:4", "--draft", "nobody/nothing"], "nobody/nothing is unknown"),
     ],
