@@ -82,7 +82,15 @@ def hardware() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "usable_cores": usable_cores(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "gpus": gpus(),
+        "gpus": [
+            {
+                "name": card.name,
+                "memory.total": f"{card.memory_bytes >> 20} MiB",
+                "driver_version": card.driver or "",
+                "uuid": card.device,
+            }
+            for card in visible_gpus()
+        ],
     }
 
 
@@ -92,19 +100,6 @@ def load() -> float:
     In a container too it is that of the machine, as the number of cores is.
     """
     return os.getloadavg()[0]
-
-
-def gpus() -> list[dict[str, str]]:
-    """Return name, memory, driver and UUID of each GPU that this process may use; empty where none is found."""
-    return [
-        {
-            "name": card.name,
-            "memory.total": f"{card.memory_bytes >> 20} MiB",
-            "driver_version": card.driver or "",
-            "uuid": card.device,
-        }
-        for card in visible_gpus()
-    ]
 
 
 def _output(command: list[str]) -> str | None:

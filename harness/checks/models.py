@@ -8,37 +8,21 @@ weights for it; a dataset has the expected number of problems and the expected h
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from harness import environment, gpus, prompts
+from harness import environment, prompts
 from harness.checks.finding import Check, Question, failure, ok, warning
 from harness.cli.messages import counted
 from harness.engine import EngineDied, Role
 from harness.engines import registry, speculation
 from harness.engines.served.address import ServerAddress
 from harness.engines.speculation import Proposer, draft_sampling, greedy_drafts_notice, unsupported_reason
-from harness.environment import accelerator
-from harness.methods import Method, build
-from harness.methods.method import required_context_tokens
+from harness.methods import build
 from harness.problems import benchmarks, hub, sources
 from harness.problems.problem import Problem, dataset_hash
 from harness.prompts import Prompts, of_stored
 from harness.settings.declaration import Parameter
-from harness.sizing.card_plan import (
-    DoesNotFit,
-    ModelFiles,
-    NotPlannable,
-    RunSizing,
-    assumed_models,
-    check_flags,
-    demands,
-    engine_line,
-    planned,
-    room_line,
-    short_contexts,
-)
-from harness.sizing.memory import GPU_MEMORY, Card, cards_here, cards_of_worker
 from harness.weights import adapter, models
 from harness.weights.templates import BadTemplate, Conventions
 from harness.weights.tokenizer import HFTokenizer
@@ -261,107 +245,6 @@ def _weights(question: Question, proposing: Proposer) -> Iterator[Check]:
         speculation.check_pair(proposing, models.resolve(named_target), weights)
     except ValueError as problem:
         yield failure(_SPECULATION, str(problem))
-
-
-_SUBJECT = "memory plan"
-_GIVE = "give --draft.memory, --target.memory and the tensor parallel sizes"
-_PROMPT_TOKENS = 1024
-"""Upper estimate of a prompt where the problems are not at hand."""
-_FEW = 0.25
-"""Share of the samples in flight: where fewer fit at the full token budget, engines are likely to idle."""
-
-
-def check_sizes(question: Question, folders: Mapping[Role, Path]) -> Iterator[Check]:
-    """Check widths, memory shares and caches on the GPUs that the workers would have; nothing for other engines.
-
-    `folders` are those of the models on this machine, by role.
-    """
-    is_planned = question.engine == registry.AUTO or registry.capabilities(question.engine).is_planned
-    method = question.method
-    if not is_planned or method is None or not question.named:
-        return
-    try:
-        yield from _checks(question, _sizing(question, method, folders))
-    except NotPlannable as reason:
-        yield warning(_SUBJECT, f"{reason}; {_GIVE}")
-    except ValueError as reason:  # DoesNotFit among them
-        yield failure(_SUBJECT, str(reason))
-
-
-def _checks(question: Question, sizing: RunSizing) -> Iterator[Check]:
-    if question.workers_run_here:
-        if accelerator() != "gpu":
-            return
-        if cards := cards_here():
-            yield from _planned(sizing, cards)
-        elif gpus.visible_gpus():
-            yield warning(_SUBJECT, f"the driver does not say how much memory the GPUs have; {_GIVE}")
-        return
-    job = cards_of_worker(question.sbatch, question.launch.workers_per_task)
-    check_flags(sizing, None if job is None else job.count)
-    if job is None:
-        yield (ok if question.engine == registry.AUTO else warning)(_SUBJECT, "no GPU is asked for (--gpus-per-node)")
-    elif job.card is None:
-        which = f"--gpus-per-node h100:4 or --{GPU_MEMORY} 80GB says which"
-        yield ok(_SUBJECT, f"the node decides on {counted(job.count, 'GPU')}; {which}")
-    else:
-        if job.card.is_assumed:
-            yield warning(_SUBJECT, f"{job.card.name} is assumed, the smaller of two cards: --{GPU_MEMORY} says which")
-        yield from _planned(sizing, job.cards(), is_assumed=job.card.is_assumed)
-
-
-def _planned(sizing: RunSizing, cards: Sequence[Card], *, is_assumed: bool = False) -> Iterator[Check]:
-    try:
-        plan = planned(sizing, cards)
-    except DoesNotFit as reason:
-        yield (warning if is_assumed else failure)(_SUBJECT, str(reason))
-        return
-    for engine in plan.engines.values():
-        yield ok(f"memory of the {engine.name}", engine_line(engine))
-    fits = plan.num_samples >= max(1, _FEW * sizing.concurrency)
-    yield (ok if fits else warning)("samples that fit", room_line(plan, sizing.concurrency, demands(sizing)))
-    yield from (warning("context", line) for line in short_contexts(sizing))
-    if names := ", ".join(assumed_models(sizing)):
-        yield ok(_SUBJECT, f"assumed: the sizes of {names}, whose config.json is not on this machine")
-
-
-def _sizing(question: Question, method: Method, folders: Mapping[Role, Path]) -> RunSizing:
-    launch = question.launch
-    files = {role: _files(name, folders.get(role)) for role, name in question.named.items()}
-    proposes = files.get("draft") if question.spec_decode == "draft" else None
-    if launch.spec_model is not None:
-        reference = models.resolve(launch.spec_model)
-        proposes = ModelFiles(reference.name, reference.path_or_hub_id, reference.revision)
-    return RunSizing.for_method(
-        method,
-        files,
-        question.models,
-        prompt_tokens=_prompt_tokens(question),
-        token_budget=launch.token_budget,
-        max_context=launch.max_context,
-        concurrency=launch.concurrency,
-        speculator=proposes,
-        speculative_tokens=speculation.tokens_at_a_time(question.spec_decode, launch.spec_tokens) or 0,
-        adapter_rank=adapter.read(launch.target.adapter).served_rank if launch.target.adapter else 0,
-    )
-
-
-def _files(name: str, folder: Path | None) -> ModelFiles:
-    """Return where a model's files are, or would be; nothing is downloaded or converted."""
-    if folder is not None or Path(name).is_absolute():
-        return ModelFiles(name, str(folder or name))
-    reference = models.resolve(name)
-    return ModelFiles(reference.name, reference.path_or_hub_id, reference.revision)
-
-
-def _prompt_tokens(question: Question) -> int:
-    if question.launch.dataset is None:
-        return _PROMPT_TOKENS
-    try:
-        problems = of_question(question).problems
-    except (benchmarks.DatasetNotFound, ValueError, OSError):
-        return _PROMPT_TOKENS  # the check of the dataset says why
-    return required_context_tokens(problems, 0, 0, of_stored(question.prompts))
 
 
 _TRIED = Problem("demo/0", "demo", "1 + 1?", "2")

@@ -94,18 +94,24 @@ async def gather_or_cancel(requests: Sequence[Awaitable[_T]]) -> list[_T]:
             task.cancel()
 
 
-def room_behind(prompt: Sequence[int], context_tokens: int) -> int:
-    """Return how many tokens may follow a prompt. Raises RequestRefused where it is empty or fills the context."""
+def room_behind(prompt: Sequence[int], context_tokens: int, vocabulary: int | None = None) -> int:
+    """Return how many tokens may follow a prompt.
+
+    Raises RequestRefused where it is empty or fills the context, or has ids outside of a vocabulary.
+    """
     room = context_tokens - len(prompt)
     if not prompt or room < 1:
         raise RequestRefused(f"a prompt of {len(prompt)} tokens in a context of {context_tokens}")
+    if vocabulary is not None and not all(0 <= i < vocabulary for i in prompt):
+        raise RequestRefused(f"a token id outside the vocabulary of {vocabulary}")
     return room
 
 
-def check_options(options: Sequence[int]) -> None:
-    """Raise RequestRefused where the options of a `choose` are none, or not distinct."""
-    if not options or len(set(options)) != len(options):
-        raise RequestRefused(f"options must be distinct tokens: {list(options)}")
+def check_options(options: Sequence[int], vocabulary: int | None = None) -> None:
+    """Raise RequestRefused where the options of a `choose` are none, not distinct, or outside of a vocabulary."""
+    is_known = vocabulary is None or all(0 <= option < vocabulary for option in options)
+    if not options or len(set(options)) != len(options) or not is_known:
+        raise RequestRefused(f"options must be distinct tokens of the model: {list(options)}")
 
 
 def check_continuation(prompt: Sequence[int], continuation: Sequence[int]) -> None:

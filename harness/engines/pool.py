@@ -1,8 +1,8 @@
 """The engines of one worker over several runs: each is opened when a run needs it, and serves all runs that it can.
 
-An engine stays open beside runs that do not use it, until another one needs its share of the memory. To idle costs
-nothing: it holds no more than its share and waits without a core (engines/README.md has the measurement). Engines start
-one after the other, each within its own share, so that it does not matter which are open already.
+An engine stays open beside runs that do not use it, until another one needs its share of the memory. Until then it
+takes nothing from them but less than 2 % of a core (engines/README.md). Engines start one after the other, each within
+its own share, so that it does not matter which are open already.
 
 An engine serves two runs where nothing but these settings differs from what each would have alone:
 

@@ -24,7 +24,6 @@ from harness.engine import (
     Finish,
     Generation,
     Likelihood,
-    RequestRefused,
     Role,
     Sampling,
 )
@@ -95,8 +94,8 @@ class TransformersEngine:
         return Generation(completions, len(prompt), 0, clock.timing())
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
-        self._check(prompt, options)
-        calls.check_options(options)
+        self._check(prompt)
+        calls.check_options(options, self._vocabulary)
         async with self._calls.clocked() as clock:
             logprobs = await self._in_thread(lambda cancelled: self._judge(prompt, options, clock), clock)
         return Choice(calls.finite(self.role, options, logprobs), len(prompt), 0, clock.timing())
@@ -122,10 +121,8 @@ class TransformersEngine:
         assert self._loaded is not None  # `_in_thread` has looked
         return self._loaded
 
-    def _check(self, prompt: Sequence[int], options: Sequence[int] = ()) -> None:
-        calls.room_behind(prompt, self.context_tokens)
-        if not all(0 <= i < self._vocabulary for i in (*prompt, *options)):
-            raise RequestRefused(f"a token id outside the vocabulary of {self._vocabulary}")
+    def _check(self, prompt: Sequence[int]) -> None:
+        calls.room_behind(prompt, self.context_tokens, self._vocabulary)
 
     async def _in_thread(self, work: Callable[[threading.Event], _T], clock: CallClock) -> _T:
         """Run blocking work, one call at a time; when the caller is cancelled, it stops at the next token."""

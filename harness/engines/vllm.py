@@ -559,7 +559,6 @@ def variables(settings: EngineSettings) -> dict[str, str | None]:
         "VLLM_LOGGING_COLOR": "0",
         "VLLM_CPU_KVCACHE_SPACE": None,  # would override kv_cache_bytes in both engines
         vllm_plugin.POLITE_WAIT: None,
-        vllm_plugin.PREPARED_PRODUCTS: None,
         **{name: text for name, text in _DEFAULTS.items() if name not in os.environ},
         **processes.node_variables(),
     }
@@ -569,7 +568,6 @@ def variables(settings: EngineSettings) -> dict[str, str | None]:
         environment["VLLM_USE_SPINLOOP_EXT"] = "0"  # would take a core for 0.1 s before each such wait
         if settings.enforce_eager:  # otherwise the first request waits many seconds for a compiler
             environment["TORCHDYNAMO_DISABLE"] = "1"
-            environment[vllm_plugin.PREPARED_PRODUCTS] = "1"
     if settings.device == "gpu":
         # Numbers of cards are then nvidia-smi's; by itself CUDA counts from the fastest card.
         environment["CUDA_DEVICE_ORDER"] = os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")

@@ -11,13 +11,6 @@ computes for longer than that between two batches loses a fifth of a millisecond
 once would be simpler, but that message gets lost at times, and the process then sleeps for five seconds; so after the
 second it looks again ten times a second.
 
-**Matrix products.** vLLM 0.31 and 0.32 multiply with oneDNN on CPUs, which generates code for every shape of weights
-and every number of rows (the new tokens of a batch) that it sees for the first time. A step of a chain has another
-number of tokens nearly every time. That cost the bundled target 8 to 10 ms of the 27 of a prompt of 94 tokens, in each
-run anew. Where vLLM compiles nothing, it has no warm-up of its own. Layers of one shape share the code. Only matrices
-without a bias are prepared, and small ones: large ones take much longer to multiply than their code to generate.
-Processors with AMX multiply small matrices in another way, and prepare nothing.
-
 **The event loop.** Every token of every request passes through the worker's one event loop. Measured over engines that
 answer at once, by `python -m tools.bench.loop`: what is spared here is most of what the loop had to do.
 
@@ -49,15 +42,9 @@ from harness.engines.processes import is_engine_process
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from tokenizers.decoders import DecodeStream
-    from torch import Tensor, dtype
-    from vllm._custom_ops import CPUDNNLGEMMHandler
     from vllm.distributed.device_communicators.shm_broadcast import SpinCondition
     from vllm.v1.engine.async_llm import AsyncLLM
     from vllm.v1.metrics.stats import SchedulerStats
-    from vllm.v1.worker.cpu_worker import CPUWorker
-    from vllm.v1.worker.worker_base import CompilationTimes
-
-    Products = dict[tuple[int, int, dtype], CPUDNNLGEMMHandler]
 
 ENTRY_POINT = "speculative_harness_parent_watch"
 """The plug-in's name among those of vLLM."""
@@ -66,30 +53,17 @@ POLITE_WAIT = "HARNESS_ENGINE_POLITE_WAIT"
 _SPIN_SECONDS = 0.002
 _PAUSE_SECONDS = 0.0002
 _MOST_MILLISECONDS = 100
-PREPARED_PRODUCTS = "HARNESS_ENGINE_PREPARED_PRODUCTS"
-"""Environment variable: set to 1 in the processes of an engine on a CPU that compiles nothing."""
-MAX_WEIGHTS = 512 * 1024
-"""The largest matrix that is prepared, in elements."""
-MAX_ROWS = 160
-"""oneDNN keeps the code of 1,024 products (ONEDNN_PRIMITIVE_CACHE_CAPACITY); a model has about five shapes."""
-_MAX_SECONDS = 3.0
-"""After this time a start goes on with what has been prepared, the smallest numbers of rows first."""
-
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
 def install() -> None:
-    """In a process of an engine on a CPU, wait for batches politely and prepare matrix products.
+    """In a process of an engine on a CPU, wait for batches politely.
 
     vLLM also calls it in the worker itself, where nothing is changed: an engine of the user's own may run there.
     """
-    if not is_engine_process():
-        return
-    if os.environ.get(POLITE_WAIT) == "1":
+    if is_engine_process() and os.environ.get(POLITE_WAIT) == "1":
         wait_politely()
-    if os.environ.get(PREPARED_PRODUCTS) == "1":
-        prepare_products()
 
 
 def wait_politely() -> None:
@@ -105,46 +79,6 @@ def wait_politely() -> None:
             before(self, _MOST_MILLISECONDS if timeout_ms is None else min(timeout_ms, _MOST_MILLISECONDS))
 
     SpinCondition.wait = wait
-
-
-def prepare_products() -> None:
-    """Change how a worker of this process starts; before vLLM loads a model."""
-    from vllm import _custom_ops
-    from vllm.v1.worker.cpu_worker import CPUWorker
-
-    create, warm_up = _custom_ops.create_onednn_mm, CPUWorker.compile_or_warm_up_model
-    products: Products = {}
-
-    def create_onednn_mm(weight: Tensor, *sizes: int, **named_sizes: int) -> CPUDNNLGEMMHandler:
-        product = create(weight, *sizes, **named_sizes)
-        if weight.numel() <= MAX_WEIGHTS:
-            products.setdefault((*weight.shape, weight.dtype), product)
-        return product
-
-    def compile_or_warm_up_model(worker: CPUWorker) -> CompilationTimes:
-        times = warm_up(worker)
-        prepare(products)
-        return times
-
-    _custom_ops.create_onednn_mm = create_onednn_mm
-    CPUWorker.compile_or_warm_up_model = compile_or_warm_up_model
-
-
-def prepare(products: Products, seconds: float = _MAX_SECONDS) -> int:
-    """Multiply once with each number of rows, and return the largest that was reached.
-
-    `products`: vLLM's handlers by (columns of the input, columns of the output, torch's dtype).
-    """
-    import torch
-    from vllm import _custom_ops
-
-    end = time.monotonic() + seconds
-    for rows in range(1, MAX_ROWS + 1):
-        for (columns, _, dtype), product in products.items():
-            _custom_ops.onednn_mm(product, torch.zeros(rows, columns, dtype=dtype), None)
-        if time.monotonic() > end:
-            return rows
-    return MAX_ROWS
 
 
 _logger = logging.getLogger(__name__)

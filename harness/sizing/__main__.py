@@ -22,7 +22,6 @@ from harness.settings.roles import ROLE_SETTINGS, ModelSettings, flat_role_name
 from harness.sizing.card_plan import (
     DoesNotFit,
     ModelFiles,
-    NotPlannable,
     RunSizing,
     assumed_models,
     check_flags,
@@ -30,7 +29,6 @@ from harness.sizing.card_plan import (
     demands,
     describe_cards,
     planned,
-    short_contexts,
 )
 from harness.sizing.memory import Card, parse_cards
 from harness.weights import models
@@ -130,7 +128,7 @@ def _sizing(method: str, token_budget: int, prompt_tokens: int, concurrency: int
 
 
 def _print(sizing: RunSizing, choices: Sequence[Sequence[Card]], token_budget: int) -> bool:
-    """Print the table and the reasons of what does not fit; return whether the models fit on any of the choices."""
+    """Print the table and what is wrong with a choice; return whether the models fit on any of the choices."""
     rows: list[list[str]] = []
     reasons: dict[str, list[str]] = {}
     for cards in choices:
@@ -139,9 +137,8 @@ def _print(sizing: RunSizing, choices: Sequence[Sequence[Card]], token_budget: i
             plan = planned(sizing, cards)
         except ValueError as reason:
             rows.append([where, *("–" for _ in _COLUMNS), "0"])
-            # The table names the models and the cards already.
-            text = str(reason).partition("; ")[2] if isinstance(reason, DoesNotFit | NotPlannable) else ""
-            reasons.setdefault(text or str(reason), []).append(where)
+            if not isinstance(reason, DoesNotFit):  # which the row says
+                reasons.setdefault(str(reason), []).append(where)
             continue
         engines = plan.engines.values()
         cells = [(str(engine.width), f"{engine.share:.3f}", f"{engine.kv_tokens:,}") for engine in engines]
@@ -155,11 +152,10 @@ def _print(sizing: RunSizing, choices: Sequence[Sequence[Card]], token_budget: i
         *(f"not on {', '.join(cards)}: {reason}" for reason, cards in reasons.items()),
         *(f"assumed: {name}, the smaller of two cards with this name" for name in small),
         *(f"assumed: the sizes of {name}, whose config.json is not here" for name in assumed_models(sizing)),
-        *short_contexts(sizing),
     ]
     columns = [Column(name) for name in ("GPUs of a worker", *_COLUMNS, f"samples at budget {token_budget}")]
     Screen(sys.stdout).show([Line(f"{names}; a sample has at most {tokens} tokens"), Table(columns, rows, notes)])
-    return bool(sum(map(len, reasons.values())) < len(choices))
+    return any(row[1] != "–" for row in rows)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from harness.environment import accelerator
 from harness.methods import Method
 from harness.methods.method import context_to_open
 from harness.settings.roles import ModelSettings
-from harness.sizing.memory import GIB, Card, EngineMemory, ModelShape, cards_here, engine_memory, known_card, shape_of
+from harness.sizing.memory import GIB, Card, EngineMemory, ModelShape, cards_here, engine_memory, shape_of
 
 BLOCK_TOKENS = 16
 """vLLM's block on a GPU; one block of a cache holds nothing (its pool keeps a null block)."""
@@ -43,7 +43,7 @@ _Name = TypeVar("_Name", bound=str)
 
 
 class DoesNotFit(ValueError):
-    """The engines do not fit on the cards; one line with the numbers and the next larger choice."""
+    """The engines do not fit on the cards; one line with the numbers."""
 
 
 class NotPlannable(ValueError):
@@ -300,11 +300,8 @@ def choose(cards: Sequence[Card], demands: Sequence[Demand]) -> Plan:
     return best
 
 
-_LARGER_CARDS = ("A100-40", "L40S", "H100-80", "H200")
-
-
 def explain(cards: Sequence[Card], demands: Sequence[Demand], best: Plan | None) -> str:
-    """Return one line: what is needed, what there is, and what would do.
+    """Return one line: what is needed, and what there is.
 
     `best` is the plan with the largest caches; None where not even the weights fit.
     """
@@ -319,7 +316,7 @@ def explain(cards: Sequence[Card], demands: Sequence[Demand], best: Plan | None)
             for d in lacking(demands, best)
         )
         reason = f"{models} on {there}: {held}"
-    return f"{reason}; {next_larger(cards, demands) or 'take smaller models, a lower --token-budget or larger GPUs'}"
+    return f"{reason}; python -m harness.sizing shows what fits on which GPUs"
 
 
 def describe_cards(cards: Sequence[Card]) -> str:
@@ -331,55 +328,21 @@ def describe_cards(cards: Sequence[Card]) -> str:
     return f"{len(cards)} × {smallest.name} of {smallest.total_bytes / GIB:.1f} GiB{used}"
 
 
-def next_larger(cards: Sequence[Card], demands: Sequence[Demand], more_than: int = 0) -> str | None:
-    """Return the smallest choice of more or larger cards that holds more samples than so many; None without any."""
-    for count, larger in _larger(cards):
-        free = [replace(d, share=None, cards=None) for d in demands]
-        chosen = largest([larger] * count, free)
-        if chosen is not None and not lacking(free, chosen) and chosen.num_samples > more_than:
-            return f"{count} × {larger.name} would hold {counted(chosen.num_samples, 'sample')} at once"
-    return None
+def plan_lines(plan: Plan, concurrency: int) -> Iterator[str]:
+    """Yield the lines that a dry run prints: weights, width, share and cache of each engine, and how many samples fit.
 
-
-def _larger(cards: Sequence[Card]) -> Iterator[tuple[int, Card]]:
-    if not cards:
-        return
-    smallest = min(cards, key=lambda card: card.usable_bytes)
-    yield from ((count, replace(smallest, used_bytes=0)) for count in (2, 4, 8) if count > len(cards))
-    for name in _LARGER_CARDS:
-        card = known_card(name)
-        if card is not None and card.total_bytes > smallest.total_bytes * 1.05:
-            yield len(cards), card
-
-
-def engine_line(engine: EnginePlan) -> str:
-    """Return the choice for one engine: weights, width, share, and what its cache holds."""
-    return (
-        f"{engine.model}: tensor parallel {engine.width}, {engine.memory.weights / GIB:.1f} GiB of weights a GPU, "
-        f"memory share {engine.share:.4f}, KV cache of about {engine.kv_tokens:,} tokens at "
-        f"{engine.memory.kv_per_token / 1024:g} KiB, "
-        f"{counted(engine.num_samples, 'sample')} of at most {engine.sample_tokens:,} tokens"
-    )
-
-
-def room_line(plan: Plan, concurrency: int, demands: Sequence[Demand]) -> str:
-    """Return a line that says how many of the samples in flight fit at their greatest length.
-
-    Fewer fit still run: the worker admits as many as there is room for, and most samples stay below the token budget.
+    Fewer than are in flight still run: the worker admits as many as there is room for, and most samples stay below the
+    token budget.
     """
-    held = f"{counted(plan.num_samples, 'sample')} at the full token budget at once, {concurrency} in flight"
-    where = describe_cards(plan.cards)
-    if plan.num_samples >= concurrency:
-        return f"{held}, on {where}"
-    larger = next_larger(plan.cards, demands, more_than=plan.num_samples)
-    return f"{held}, on {where}" + (f"; {larger}" if larger else "")
-
-
-def plan_lines(plan: Plan, concurrency: int, demands: Sequence[Demand]) -> Iterator[str]:
-    """Yield the lines that a dry run prints."""
     for engine in plan.engines.values():
-        yield f"{engine.name} {engine_line(engine)}"
-    yield room_line(plan, concurrency, demands)
+        yield (
+            f"{engine.name} {engine.model}: tensor parallel {engine.width}, "
+            f"{engine.memory.weights / GIB:.1f} GiB of weights a GPU, memory share {engine.share:.4f}, "
+            f"KV cache of about {engine.kv_tokens:,} tokens at {engine.memory.kv_per_token / 1024:g} KiB, "
+            f"{counted(engine.num_samples, 'sample')} of at most {engine.sample_tokens:,} tokens"
+        )
+    held = f"{counted(plan.num_samples, 'sample')} at the full token budget at once, {concurrency} in flight"
+    yield f"{held}, on {describe_cards(plan.cards)}"
 
 
 _USUAL_CANDIDATES = 5
@@ -507,16 +470,6 @@ def small_models(sizing: RunSizing) -> frozenset[Role]:
             if known and known.weight_bytes(1, sizing.of(role).dtype or "auto") <= MOST_BYTES_ON_ONE_CORE:
                 small.add(role)
     return frozenset(small)
-
-
-def short_contexts(sizing: RunSizing) -> Iterator[str]:
-    """Yield a line for each model that cannot read a sample of the whole token budget. Raises NotPlannable."""
-    for demand in demands(sizing):
-        if demand.context_tokens < sizing.context_tokens:
-            yield (
-                f"the context of {demand.shape.name} is {demand.context_tokens:,} tokens, and the longest request of "
-                f"this token budget has {sizing.context_tokens:,}: samples end before they have spent it"
-            )
 
 
 def demands(sizing: RunSizing) -> list[Demand]:

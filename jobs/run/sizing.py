@@ -31,7 +31,6 @@ from harness.sizing.card_plan import (
     RunSizing,
     assumed_models,
     check_flags,
-    demands,
     plan_lines,
     planned,
 )
@@ -99,7 +98,7 @@ def lines_for_launch(
     if not cards:
         return []
     plan = planned_or_reason(sizing, cards, refuses=not (is_assumed or uncounted))
-    lines = [f"memory: {plan}"] if isinstance(plan, str) else [*plan_lines(plan, sizing.concurrency, demands(sizing))]
+    lines = [f"memory: {plan}"] if isinstance(plan, str) else [*plan_lines(plan, sizing.concurrency)]
     if is_assumed:
         lines.append(f"assumed: the smaller of two cards with this name; --{GPU_MEMORY} says which")
     if names := ", ".join(assumed_models(sizing)):

@@ -59,13 +59,13 @@ def machine(work: Path, **values: Any) -> Machine:
 
 
 def test_a_check_without_an_answer_in_time_fails_and_its_process_is_gone(tmp_path: Path) -> None:
-    [outcome] = engine_checks.run(machine(tmp_path), ["preempted"], 0.01)
+    outcome = engine_checks.in_process(machine(tmp_path), "preempted", 0.01)
     assert (outcome.status, outcome.reason) == ("failed", "no answer within 0 s")
     assert not [child for child in psutil.Process().children() if "jobs.engine_checks" in child.cmdline()]
 
 
 def test_a_check_whose_process_dies_fails_and_the_next_one_is_made(tmp_path: Path) -> None:
-    unknown, start = engine_checks.run(machine(tmp_path), ["no such check", "start"], 60)
+    unknown, start = (engine_checks.in_process(machine(tmp_path), name, 60) for name in ("no such check", "start"))
     assert (unknown.status, unknown.reason) == ("failed", "its process ended with 1")
     assert start.status == "ok"
 

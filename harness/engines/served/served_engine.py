@@ -16,7 +16,6 @@ from harness.engine import (
     Generation,
     Json,
     Likelihood,
-    RequestRefused,
     Role,
     Sampling,
     VerdictUnavailable,
@@ -170,11 +169,7 @@ class ServedEngine:
         return Asked(self.found.model, self.vocabulary, self._salt)
 
     def _room(self, prompt: Sequence[int]) -> int:
-        """Return how many tokens may follow a prompt. Raises RequestRefused."""
-        room = calls.room_behind(prompt, self.context_tokens)
-        if not all(0 <= i < self.vocabulary for i in prompt):
-            raise RequestRefused(f"a token id outside the vocabulary of {self.vocabulary}")
-        return room
+        return calls.room_behind(prompt, self.context_tokens, self.vocabulary)
 
     async def _write(self, prompt: Sequence[int], sampling: Sampling, index: int) -> Written:
         interface, asked = self.found.interface, self._asked

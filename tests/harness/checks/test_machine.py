@@ -25,7 +25,7 @@ def storage_checks(output: Path) -> list[Check]:
 def test_a_good_output_folder_is_ok_and_left_as_it_was(tmp_path: Path) -> None:
     checks = storage_checks(tmp_path / "not" / "yet")
     assert not [check for check in checks if check.status == "failure"]
-    assert {"output", "writing", "file locking", "room"} <= {check.subject for check in checks}
+    assert {"output", "file locking"} <= {check.subject for check in checks}
     assert "will be created" in checks[0].text
     assert list(tmp_path.iterdir()) == []
 
@@ -38,7 +38,6 @@ def test_a_file_in_the_place_of_the_output_folder_is_a_failure(tmp_path: Path) -
 _CALLS = """
 #include <errno.h>
 int flock(int file, int operation) { %s }
-int fsync(int file) { %s }
 """
 _CHECK = """
 import json, sys
@@ -53,20 +52,17 @@ print(json.dumps([asdict(check) for check in machine.check_storage(Question(laun
 
 @pytest.mark.needs_tool("compiler")
 @pytest.mark.parametrize(
-    ("flock", "fsync", "subject", "message"),
+    ("flock", "message"),
     [
-        ("errno = ENOLCK; return -1;", "return 0;", "file locking", "No locks available"),
-        ("errno = ENOSYS; return -1;", "return 0;", "file locking", "does not work ("),
-        ("return 0;", "return 0;", "file locking", "got a lock that the first one held"),
-        ("return 0;", "errno = EIO; return -1;", "writing", "Input/output error"),
+        ("errno = ENOLCK; return -1;", "No locks available"),
+        ("errno = ENOSYS; return -1;", "does not work ("),
+        ("return 0;", "got a lock that the first one held"),
     ],
-    ids=["no locks", "locks not supported", "locks of one node only", "fsync fails"],
+    ids=["no locks", "locks not supported", "locks of one node only"],
 )
-def test_a_filesystem_without_locks_or_fsync_is_a_failure(
-    tmp_path: Path, flock: str, fsync: str, subject: str, message: str
-) -> None:
-    """The system calls answer as such a filesystem's would."""
-    (tmp_path / "calls.c").write_text(_CALLS % (flock, fsync))
+def test_a_filesystem_without_locks_is_a_failure(tmp_path: Path, flock: str, message: str) -> None:
+    """The system call answers as such a filesystem's would."""
+    (tmp_path / "calls.c").write_text(_CALLS % flock)
     library = tmp_path / "calls.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "calls.c"], check=True)
     environment = {**os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": str(ROOT)}
@@ -78,7 +74,7 @@ def test_a_filesystem_without_locks_or_fsync_is_a_failure(
         timeout=120,
         check=True,
     )
-    [check] = [Check(**fields) for fields in json.loads(done.stdout) if fields["subject"] == subject]
+    [check] = [Check(**fields) for fields in json.loads(done.stdout) if fields["subject"] == "file locking"]
     assert check.status == "failure"
     assert message in check.text
 
@@ -111,12 +107,8 @@ def test_packages_that_are_missing_or_of_another_version_are_failures_with_their
 
 def fake_vllm(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
     """Make a package named vllm that is imported instead of any installed one."""
-    (folder / "vllm" / "engine").mkdir(parents=True)
-    (folder / "vllm" / "__init__.py").write_text(f"__version__ = '0.1'\n{body}\n")
-    (folder / "vllm" / "engine" / "__init__.py").touch()
-    dataclass = "import dataclasses\n@dataclasses.dataclass\nclass AsyncEngineArgs: pass\n"
-    (folder / "vllm" / "engine" / "arg_utils.py").write_text(dataclass)
-    (folder / "vllm" / "sampling_params.py").write_text("class SamplingParams: pass\n")
+    (folder / "vllm").mkdir(parents=True)
+    (folder / "vllm" / "__init__.py").write_text(f"{body}\n")
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setenv("PYTHONPATH", str(folder))
 
@@ -127,15 +119,14 @@ def fake_vllm(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
         ("raise ImportError('libcudart.so.12: no such file')", "failure", "libcudart.so.12: no such file"),
         ("import os; os._exit(9)", "failure", "ended with status 9"),
         ("import time; time.sleep(60)", "warning", "not imported within 5 s"),
-        ("", "failure", " lacks "),
     ],
-    ids=["broken", "crashing", "hanging", "too old"],
+    ids=["broken", "crashing", "hanging"],
 )
 def test_a_vllm_that_cannot_be_used_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, status: Status, message: str
 ) -> None:
     fake_vllm(tmp_path, monkeypatch, body)
-    checks = [c for c in machine.check_engine(asked(probe_seconds=5)) if "imported" in c.text or "lacks" in c.text]
+    checks = [c for c in machine.check_engine(asked(probe_seconds=5)) if "imported" in c.text]
     assert (worst_status(checks), message in problem_texts(checks)) == (status, True), checks
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from harness import environment
 from harness.checks import models as checks_of
-from harness.checks.finding import Check
+from harness.checks.finding import Check, Question
 from harness.checks.models import check_servers, check_tokenizers
 from harness.doctor import question_of
 from harness.engines import speculation as settings
@@ -274,3 +274,9 @@ def test_suffix_without_its_package_is_a_failure(target: str, monkeypatch: pytes
     monkeypatch.setattr(settings, "find_spec", lambda name: None)
     question = asked(models={"target": target}, spec_decode="suffix")
     assert "pip install arctic-inference" in problem_texts(list(checks_of.check_speculation(question)))
+
+
+def test_a_question_to_a_node_keeps_the_cards_of_the_engines(tmp_path: Path) -> None:
+    question = asked(models={"draft": "demo-draft"}, draft_gpus="0", target_template={"enable_thinking": False})
+    (tmp_path / "question.json").write_text(question.to_json())
+    assert Question.read(tmp_path / "question.json") == question

@@ -113,13 +113,12 @@ def test_an_engine_on_some_of_the_cards_leaves_the_target_the_share_of_the_fulle
     assert taken_bytes(plan, 7) < taken_bytes(plan, 0)
 
 
-def test_what_does_not_fit_is_refused_with_the_numbers_and_the_next_larger_choice() -> None:
+def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
     with pytest.raises(DoesNotFit) as refusal:
         choose(parse_cards("1xA100-40"), PAIR)
     line = str(refusal.value)
     assert "61.0 GiB" in line
     assert "39.4 GiB" in line
-    assert "4 × A100-40 would hold" in line
     assert "\n" not in line
 
 

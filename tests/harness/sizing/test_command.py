@@ -28,7 +28,7 @@ def output(*arguments: str) -> str:
 def test_the_table_shows_widths_shares_tokens_and_samples_of_every_choice() -> None:
     text = output("--gpus", "1xL40S", "--gpus", "8xA100-80")
     assert "1 / 8" in next(line for line in text.splitlines() if "8 × A100-80" in line)
-    assert re.search(r"^not on 1 × L40S of [\d.]+ GiB: 2 × L40S would hold 1 sample at once$", text, re.MULTILINE)
+    assert "–" in next(line for line in text.splitlines() if "1 × L40S" in line)
     assert text.count("assumed: the sizes of") == 2
 
 

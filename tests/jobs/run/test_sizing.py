@@ -75,7 +75,7 @@ def test_what_does_not_fit_on_the_node_is_one_line_before_a_model_loads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_nvidia_smi(tmp_path, monkeypatch, [card(0, memory=46068)])
-    with pytest.raises(DoesNotFit, match=r"do not fit on 1 × .* of 44\.4 GiB; 2 × .* would hold 4 samples at once"):
+    with pytest.raises(DoesNotFit, match=r"do not fit on 1 × .* of 44\.4 GiB; python -m harness\.sizing shows"):
         settings_on_node(spec_of(tmp_path, EngineSpec("vllm")))
 
 
@@ -97,7 +97,7 @@ def dry_run(tmp_path: Path, *arguments: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--gpus-per-node", "l40s:1"], "would hold 1 sample at once"),
+        (["--gpus-per-node", "l40s:1"], "do not fit on 1 × L40S"),
         (["--gpus-per-node", "h100:8", "--draft.tensor-parallel", "8"], "12 attention heads cannot be divided by 8"),
         (["--gpus-per-node", "2", "--target.tensor-parallel", "4"], "4: a worker has 2 GPUs; valid: 1, 2"),
         (["--draft.tensor-parallel", "3"], "valid: 1, 2, 4"),
