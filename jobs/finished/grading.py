@@ -41,9 +41,9 @@ def finish(run: RunFolder, workers: int | None = None) -> int:
     compact(run)
     timed = timings.of(run)
     if timed.journals():  # of a killed worker; one that is at work compacts its own when it ends
-        with contextlib.suppress(Timeout), timed.lock():
+        with contextlib.suppress(Timeout), timed.lock("timing", 0):
             compact(timed)
-    with run.compaction_lock():
+    with run.lock("compaction"):
         return grade(run, workers)
 
 
