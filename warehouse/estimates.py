@@ -1,10 +1,10 @@
 """The tables `estimate` and `interval`: every number of a run, or of a run and a run of the target alone.
 
 `bring_up_to_date` is called at the end of every load. Measures that are ratios of sums over problems are computed as
-warehouse/measures.py says (`of_problems`), the others by the functions here. A sample has a result as
-`comparison.outcomes` says: it is finished and graded; an error needs no grade, unless that version has other samples of
-the run left to grade. Speed-ups are of settings, over all their finished repeats (pairs.py): the rows of a pair are
-made again when a run of either is loaded.
+warehouse/measures.py says (`of_problems`), the others by the functions here; what few runs need is loaded with their
+first row. A sample has a result as `comparison.outcomes` says: it is finished and graded; an error needs no grade,
+unless that version has other samples of the run left to grade. Speed-ups are of settings, over all their finished
+repeats (pairs.py): the rows of a pair are made again when a run of either is loaded.
 """
 
 from __future__ import annotations
@@ -13,25 +13,23 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import groupby, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from warehouse.comparison import latency_at_one
-from warehouse.comparison.latency_at_one import TimedRun
 from warehouse.comparison.outcomes import families
-from warehouse.comparison.pairs import read_times, timed_pair
 from warehouse.database import Connection, Record, columns, rows, transaction
 from warehouse.measures import MEASURES, SAMPLES_PER_SLOT, Measure, Source
 from warehouse.sql.schema import sql_of
-from warehouse.statistics import probes
 from warehouse.statistics.intervals import Counts, Floats, Interval, mean, mean_on_these, mean_t
-from warehouse.statistics.probes import Points
 from warehouse.statistics.samples import maj_at_k, pass_at_k
 from warehouse.statistics.shares import auroc
-from warehouse.statistics.two_phase import mean_interval
+
+if TYPE_CHECKING:
+    from warehouse.comparison.latency_at_one import TimedRun
+    from warehouse.statistics.probes import Flags, Points
 
 LIKE_THESE, THESE_PROBLEMS = "like these problems", "these problems"
 """Questions of intervals: the problems are a sample; the same problems again."""
@@ -265,6 +263,9 @@ SELECT DISTINCT run_id FROM timing_sample WHERE run_id IN (SELECT unnest($run_id
 def alone(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
     """Yield the mean latency with one sample in flight of runs with timing samples."""
     for row in rows(connection, _TIMED, {"run_ids": list(run_ids)}):
+        from warehouse.comparison import latency_at_one
+        from warehouse.statistics.two_phase import mean_interval
+
         run = latency_at_one.read(connection, row["run_id"])
         if run is not None:
             found = run.mean()
@@ -311,9 +312,11 @@ def probed(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]
     """Yield the rows of those runs that are probes, over the points with grades of both kinds of continuations."""
     found = columns(connection, sql_of("estimates/points"), {"run_ids": list(run_ids)})
     for start, end in _groups([found["run_id"]]):
+        from warehouse.statistics import probes
+
         version = found["grader_version"][start]
         subject = Subject(found["run_id"][start], version if version == version else None)
-        points = Points(**{field.name: found[field.name][start:end] for field in fields(Points)})
+        points = probes.Points(**{field.name: found[field.name][start:end] for field in fields(probes.Points)})
         yield from _rates(subject, points)
         n = len(np.unique(points.problem))
         yield Estimate(subject, "probe_auroc", n, probes.area(points), num_samples=len(points))
@@ -326,7 +329,9 @@ def probed(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]
             yield from _rates(at, points, points.rating >= threshold)
 
 
-def _rates(subject: Subject, points: Points, accepted: probes.Flags | None = None) -> Iterator[Estimate]:
+def _rates(subject: Subject, points: Points, accepted: Flags | None = None) -> Iterator[Estimate]:
+    from warehouse.statistics import probes
+
     n, rates = len(np.unique(points.problem)), probes.rates(points, accepted)
     for field in fields(rates):
         yield Estimate(subject, f"probe_{field.name}", n, getattr(rates, field.name), num_samples=len(points))
@@ -380,12 +385,14 @@ def bring_speed_ups_up_to_date(connection: Connection, loaded: Sequence[str]) ->
         connection.execute(statement, {"loaded": list(loaded)} if "$loaded" in statement else None)
     pairs = rows(connection, _NEW_PAIRS_OF_TIMES)
     for start in range(0, len(pairs), _RUNS_AT_ONCE):
-        insert(connection, list(_of_times(connection, pairs[start : start + _RUNS_AT_ONCE])))
-    insert(connection, list(_at_one(connection, pairs)))
+        some = pairs[start : start + _RUNS_AT_ONCE]
+        insert(connection, [*_of_times(connection, some), *_at_one(connection, some)])
 
 
 def _of_times(connection: Connection, pairs: Sequence[Record]) -> Iterator[Estimate]:
     """Yield the rows of pairs of runs, over all repeats of both."""
+    from warehouse.comparison.pairs import read_times, timed_pair
+
     times = read_times(
         connection, sorted({name for pair in pairs for name in (*pair["repeats"], *pair["repeats_of_baseline"])})
     )
@@ -407,6 +414,8 @@ def _of_times(connection: Connection, pairs: Sequence[Record]) -> Iterator[Estim
 
 def _at_one(connection: Connection, pairs: Sequence[Record]) -> Iterator[Estimate]:
     """Yield the rows of the pairs of which both runs have timing samples."""
+    from warehouse.comparison import latency_at_one
+
     runs: dict[str, TimedRun | None] = {}
     for pair in pairs:
         names = str(pair["run_id"]), str(pair["baseline_run_id"])
