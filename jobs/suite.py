@@ -64,10 +64,7 @@ from jobs.run import submissions
 DEFAULT_OUTPUT, NIGHTLY_OUTPUT = "runs", "runs/nightly"
 """Where the runs of a suite without `output` go. Until nights had a folder of their own, all went to the second."""
 _NOT_IN_A_SUITE = {"tag", "dry-run", "config", "accept-code-change"}
-_REPEATED = {
-    "parameter",
-    *(name for name, one in {**settings_of(Launch), **ROLE_SETTINGS}.items() if one.is_repeated),
-}
+_REPEATED = {name for name, one in {**settings_of(Launch), **ROLE_SETTINGS}.items() if one.is_repeated}
 """Flags that take several values at once, so that a list of them is one setting."""
 _Table = TypeVar("_Table", bound=BaseModel)
 

@@ -17,7 +17,6 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 OPEN, CLOSE = "<think>", "</think>"
@@ -109,8 +108,6 @@ def parsed_tags(text: str) -> ThinkingTags | None:
     )
 
 
-_LIMIT = 16 << 20
-"""Bytes of the largest tokenizer configuration that is read."""
 _SET_HERE = ("messages", "add_generation_prompt", "tools", "documents", "bos_token", "eos_token", "raise_exception",
              "strftime_now", "range", "namespace")  # fmt: skip
 """Names in a template that are not for a user to set."""
@@ -157,21 +154,7 @@ def variables_of(template: str) -> set[str]:
     return meta.find_undeclared_variables(tree) - set(_SET_HERE)
 
 
-def has_chat_template(folder: Path) -> bool | None:
-    """Return whether a model's folder has a chat template, without loading its tokenizer; None where it cannot tell."""
-    if any((folder / name).is_file() for name in ("chat_template.jinja", "chat_template.json")):
-        return True
-    file = folder / "tokenizer_config.json"
-    try:
-        if not file.is_file() or file.stat().st_size > _LIMIT:
-            return None
-        return bool(json.loads(file.read_bytes()).get("chat_template"))
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return None
-
-
-Content = str | list[dict[str, str]]
-Messages = list[dict[str, Content]]
+Messages = list[dict[str, str]]
 Render = Callable[[Messages, bool, Mapping[str, object]], str]
 """(messages, add_generation_prompt, variables) -> text. Raises BadTemplate."""
 
@@ -310,25 +293,14 @@ class ChatTemplate:
         return self._render(_dialogue(f" \n{_QUESTIONS[0]}\n ")) == self._render(_dialogue(_QUESTIONS[0]))
 
     @cached_property
-    def _takes_parts(self) -> bool:
-        """Whether contents are lists of parts: where a text is no prompt, and a list of one part is."""
-        for takes_parts in (False, True):
-            try:
-                self._framed([], takes_parts=takes_parts)
-            except BadTemplate:
-                continue
-            return takes_parts
-        return False
-
-    @cached_property
     def _opening(self) -> Frame:
         return self._framed([])
 
-    def _framed(self, before: Messages, *, takes_parts: bool | None = None) -> Frame:
+    def _framed(self, before: Messages) -> Frame:
         """Return what stands around a question. Raises BadTemplate where that is not all that the template does."""
         first, second = _QUESTIONS
-        bare = self._render([*before, *_dialogue(first)], is_open=False, takes_parts=takes_parts)
-        whole, other = (self._render([*before, *_dialogue(q)], takes_parts=takes_parts) for q in _QUESTIONS)
+        bare = self._render([*before, *_dialogue(first)], is_open=False)
+        whole, other = (self._render([*before, *_dialogue(q)]) for q in _QUESTIONS)
         if not whole.startswith(bare):
             raise BadTemplate(
                 "its generation prompt does not stand behind the dialogue: with it the prompt ends in "
@@ -406,16 +378,9 @@ class ChatTemplate:
         return any(value != _SWITCHES[name] for name, value in switched.items()) if switched else closed is not None
 
     def _render(
-        self,
-        messages: Messages,
-        variables: Mapping[str, object] | None = None,
-        *,
-        is_open: bool = True,
-        takes_parts: bool | None = None,
+        self, messages: Messages, variables: Mapping[str, object] | None = None, *, is_open: bool = True
     ) -> str:
-        takes_parts = self._takes_parts if takes_parts is None else takes_parts
-        sent = _as_parts(messages) if takes_parts else messages
-        return self._render_with(sent, is_open, {**self._asked.values, **(variables or {})})
+        return self._render_with(messages, is_open, {**self._asked.values, **(variables or {})})
 
 
 def _thinking_reply(mark: _Mark, closed: _Mark | None, rest: str, tags: ThinkingTags) -> Reply:
@@ -462,16 +427,8 @@ def _dialogue(question: str) -> Messages:
     return [_message("user", question)]
 
 
-def _message(role: str, content: str) -> dict[str, Content]:
+def _message(role: str, content: str) -> dict[str, str]:
     return {"role": role, "content": content}
-
-
-def _as_parts(messages: Messages) -> Messages:
-    return [
-        {**message, "content": [{"type": "text", "text": content}]}
-        for message in messages
-        if isinstance(content := message["content"], str)
-    ]
 
 
 def _end(text: str) -> str:

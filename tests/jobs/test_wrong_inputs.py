@@ -139,7 +139,7 @@ WRONG = [
     (OWN + "scot.py:Confident", "'scot' is the name of a built-in method; set another in the class"),
     (OWN + "ends.py:X", "ends.py:X: cannot be imported: BaseException: a b (ends.py:1)"),
     (OWN + "nul.py:X", "nul.py:X: cannot be imported: SyntaxError: source code"),
-    (OWN + "ok.py:Confident --parameter step_tokens=x", "--step-tokens x: Input should be a valid integer"),
+    (OWN + "ok.py:Confident --step-tokens x", "Invalid value for '--step-tokens': 'x' is not a valid integer"),
     (OWN + "rsd --delta 2", "--delta must be from 0 to 1, not 2"),
     (OWN + "rsd --threshold 0.5", "--threshold is not a parameter of rsd, which takes --delta, --weighting, "),
     (OWN + "vanilla --reward demo-target", "--reward: vanilla does not rate steps with a reward model"),

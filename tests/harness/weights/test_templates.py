@@ -14,7 +14,7 @@ from harness.problems.problem import Problem
 from harness.prompts import BUILT_IN, THINK_END, Prompts, opening, score_question
 from harness.recording import Model
 from harness.weights import models, templates
-from harness.weights.templates import BadTemplate, Conventions, has_chat_template, variables_of
+from harness.weights.templates import BadTemplate, Conventions, variables_of
 from harness.weights.tokenizer import HFTokenizer
 from tests.harness.conftest import CHAT_TEMPLATE, THINK_TEMPLATE, save_tokenizer
 from tests.harness.scripts import new_trace
@@ -334,12 +334,3 @@ def test_tags_are_two_or_none(text: str) -> None:
         templates.parsed_tags(text)
     assert templates.parsed_tags("<think>,</think>") is templates.CANONICAL
     assert templates.parsed_tags("none") is None
-
-
-def test_a_folder_tells_whether_it_has_a_template(tmp_path: Path) -> None:
-    save_tokenizer(tmp_path / "with")
-    save_tokenizer(tmp_path / "without", template=None)
-    (tmp_path / "empty").mkdir()
-    found = [has_chat_template(tmp_path / name) for name in ("with", "without", "empty")]
-    assert found == [True, False, None]
-    assert not HFTokenizer(str(tmp_path / "without")).has_chat_template
