@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from grading.extract import extract, find_boxes
-from grading.grade import Gold, Grade, Submission
 from grading.grader_pool import GraderFailed, Item, grade_many, graded
 from grading.reading.notation import depth_at_each
+from grading.records import Gold, Grade, Submission
 from grading.regrade import print_rows
 from harness.cli.command import OneLineErrors
 

@@ -24,7 +24,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal, cast
 
-from grading.grade import FAILED, Gold, Grade, Submission, grade
+from grading.records import FAILED, Gold, Grade, Submission
 
 WALL_TIME_FACTOR = 4
 """A process is stalled if it gets next to no processor time for this multiple of the limit on processor time."""
@@ -42,6 +42,7 @@ _EXIT_SECONDS = 5.0
 
 Item = tuple[Submission, Gold]
 GradeOne = Callable[[Submission, Gold], Grade]
+"""A function that can be imported by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class GraderProcess:
     This process, which may have threads or a GPU, is never forked.
     """
 
-    def __init__(self, grade_one: GradeOne, limits: Limits) -> None:
+    def __init__(self, grade_one: GradeOne | None, limits: Limits) -> None:
         """Start it. Raises OSError and EOFError where the machine has no process or memory for it."""
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["grading.warm"])
@@ -143,8 +144,9 @@ def _hard_limit(name: str) -> float:
     return math.inf if hard == resource.RLIM_INFINITY else hard
 
 
-def _work(connection: Connection, grade_one: GradeOne, memory_limit_bytes: int) -> None:
+def _work(connection: Connection, grade_one: GradeOne | None, memory_limit_bytes: int) -> None:
     """Grade what comes through the connection until it is closed."""
+    from grading.grade import grade
     from grading.reading import symbolic
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -161,7 +163,7 @@ def _work(connection: Connection, grade_one: GradeOne, memory_limit_bytes: int) 
         while True:
             items, seconds = connection.recv()
             for submission, gold in items:
-                connection.send(_grade_limited(grade_one, submission, gold, seconds, memory))
+                connection.send(_grade_limited(grade_one or grade, submission, gold, seconds, memory))
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,14 +255,14 @@ def grade_many(
     workers: int | None = None,
     time_limit_seconds: float = 10,
     memory_limit_bytes: int = 2 * 1024**3,
-    grade_one: GradeOne = grade,
+    grade_one: GradeOne | None = None,
 ) -> Iterator[Grade | Ungraded]:
     """Grade the items and yield their grades in the same order; `Ungraded` where the machine failed.
 
     `workers` is the number of processes (default: one per processor, at most 16). The limits hold for each item: its
     processor time from the moment its work starts, and its process's address space. Equal items are graded once. Items
     are sent in batches; an item that takes longer than ordinary answers, or whose process ends, is graded again by
-    itself. Processes run `grade_one`, a function that can be imported by name.
+    itself. Processes run `grade_one`; None: `grading.grade.grade`, which this process need not load.
     """
     workers = workers or min(len(os.sched_getaffinity(0)), 16)
     grader = _Grader(workers, Limits(time_limit_seconds, memory_limit_bytes), grade_one)
@@ -296,7 +298,7 @@ class _Case:
 class _Grader:
     """Processes at work on batches and on single items, recent grades, and the items in progress."""
 
-    def __init__(self, workers: int, limits: Limits, grade_one: GradeOne) -> None:
+    def __init__(self, workers: int, limits: Limits, grade_one: GradeOne | None) -> None:
         self._workers, self._limits, self._grade_one = workers, limits, grade_one
         self._known: dict[Key, _Pending] = {}
         self._remembered: dict[Key, Grade] = {}

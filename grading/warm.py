@@ -1,4 +1,4 @@
-"""A module that loads the symbolic libraries on import; the parent process of the grader processes preloads it."""
+"""Loads the grader and its libraries on import: the parent process of the grader processes preloads this module."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import sys
 from types import TracebackType
 
+import grading.grade  # noqa: F401
 from grading.reading.symbolic import load
 
 

@@ -24,7 +24,6 @@ from harness.cli.messages import counted
 from harness.cli.number_format import NOTHING
 from harness.cli.program import typed
 from harness.cli.screen import Column, Line, Screen, Table, terminal
-from harness.problems.problem import Problem
 from harness.settings.launch_settings import Launch
 from jobs.finished.grading import finish
 from jobs.run import derived, submissions, trace_files
@@ -37,7 +36,6 @@ from jobs.run.spec import RunSpec
 from jobs.slurm import client
 
 if TYPE_CHECKING:
-    from jobs.run.forecast import Recorded
     from warehouse.nightly.judge import NightVerdict
 
 _IN_SHORT = ("models", "pass@1", "once complete", "verdicts", "fallback rate", "tokens per sample", "speed-up")
@@ -93,15 +91,6 @@ def check(database: Path) -> None:
         pass
     except WarehouseError as error:
         raise WarehouseFailed(str(error)) from error
-
-
-def spent_tokens(run: RunFolder, spec: RunSpec, problems: Sequence[Problem]) -> dict[str, Recorded]:
-    """Return the tokens that the problems took before, as the warehouse beside the run folder recorded them."""
-    if not (database := database_of(run)).exists():
-        return {}
-    from warehouse.suites import run_cost
-
-    return run_cost.spent_tokens(database, spec, [problem.text for problem in problems])
 
 
 def forecast(
@@ -305,8 +294,7 @@ def _num_ungraded(run: RunFolder, endings: Endings) -> int:
 def _grades(path: Path) -> pa.Table | None:
     """Read a file of grades; None where it does not count, because it is damaged or of another run."""
     try:
-        with trace_files.opened(path, whole=False) as file:
-            return trace_files.columns_of(file, ("sample_id", "verdict"))
+        return trace_files.read_columns(path, ("sample_id", "verdict"), whole=False)
     except PermissionError:
         raise
     except trace_files.DAMAGED:

@@ -34,7 +34,6 @@ from jobs.run import codes, derived, endings, forecast, sizing, trust
 from jobs.run import timing as timings
 from jobs.run.endings import by_shard, read_endings, read_state
 from jobs.run.folder import RunFolder
-from jobs.run.forecast import expected_tokens
 from jobs.run.spec import RunSpec, units
 from jobs.submission.here import InProcessJob, Job, start_workers
 from jobs.watch.failures import IN_PROCESS_LOG, explained, traceback_in
@@ -121,8 +120,8 @@ def _assign(prepared: PreparedLaunch) -> None:
     run, spec, problems = prepared.run, prepared.plan.spec, prepared.plan.problems
     is_new = not run.exists()
     if is_new or run.num_shards() != prepared.num_shards:
-        recorded = expected_tokens(problems, after.spent_tokens(run, spec, problems))
-        assigned = forecast.assign_to_shards(units(spec, problems), prepared.num_shards, recorded)
+        longest_first = sorted(problems, key=lambda problem: -len(problem.text))
+        assigned = forecast.assign_to_shards(units(spec, longest_first), prepared.num_shards)
         if is_new:
             run.create(spec, problems, assigned)
         else:
@@ -310,8 +309,8 @@ def _print_what_is_left(run: RunFolder, console: Console) -> bool:
     state, num_planned = read_state(run), run.num_planned()
     ended = by_shard(run, state.endings)
     if not ended.num_unfinished:
-        to_time = counted(ended.num_untimed, "sample is", "samples are")
-        timing = f"; {to_time} still to be timed" if ended.num_untimed else ""
+        to_time = counted(ended.timing.left, "sample is", "samples are")
+        timing = f"; {to_time} still to be timed" if ended.timing.left else ""
         console.print(f"All {num_planned} samples are already finished{timing}.", soft_wrap=True)
     elif state.finished or state.unfinished:
         console.print(

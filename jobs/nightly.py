@@ -418,7 +418,7 @@ class VerdictJobs:
 
         One that is queued is kept if it waits for all of them, and replaced otherwise. Raises SlurmError.
         """
-        with RunFolder(self.folder).submission_lock():
+        with RunFolder(self.folder).lock("submission"):
             queued = self._others()
             waiting = [task for task in queued if not task.is_held and task.state == "PENDING" and not task.colleague]
             last = self.record.verdict_job([task.job_id for task in waiting])

@@ -39,7 +39,7 @@ from jobs.submission.here import num_cards
 
 if TYPE_CHECKING:
     from grading.check import Finding
-    from grading.grade import Gold
+    from grading.records import Gold
 
 _PLACES = {"slurm": "on Slurm", "local": "on this machine", "debug": "in this process"}
 UNKNOWN = (

@@ -239,7 +239,7 @@ def unfinished(run: RunFolder) -> Gap | None:
         return None
     if not ended.num_unfinished:
         asked = timings.progress(run).asked
-        return Gap(run.path.name, ended.num_untimed, asked, ended.unfinished_shards, is_timing=True)
+        return Gap(run.path.name, ended.timing.left, asked, ended.unfinished_shards, is_timing=True)
     return Gap(run.path.name, ended.num_unfinished, sum(ended.planned), ended.unfinished_shards)
 
 

@@ -81,8 +81,8 @@ def _description(connection: Connection, name: str) -> Table:
     from warehouse.sql import schema
 
     columns = [schema.Column(*row) for row in connection.execute(schema.COLUMNS).fetchall()]
-    of_tables = schema.comments_of_tables(columns)
-    found = [(c.name, c.type, schema.comment(c, of_tables)) for c in columns if c.table == name]
+    meanings = schema.meanings(columns)
+    found = [(c.name, c.type, meanings[name, c.name]) for c in columns if c.table == name]
     if not found:
         names = ", ".join(str(entry[1]) for entry in connection.execute(_LIST).fetchall())
         raise WarehouseError(f"no table or view {name!r}; there are: {names}")

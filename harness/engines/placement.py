@@ -19,7 +19,7 @@ from harness.engine import Role
 Placement = Mapping[Role, tuple[int, ...] | None]
 """Numbers of each engine's cards; None: any of the worker's."""
 
-_Name = TypeVar("_Name", bound=str)
+_Name = TypeVar("_Name")
 
 ALL = "all"
 """What a flag says instead of numbers where an engine may use any of the worker's cards."""
@@ -70,10 +70,10 @@ def shares_a_card(role: Role, placement: Placement) -> bool:
     return any(own is None or numbers is None or not set(own).isdisjoint(numbers) for numbers in others)
 
 
-def on_each_card(placed: Mapping[_Name, tuple[int, ...] | None]) -> list[list[_Name]]:
+def on_each_card(placed: Mapping[_Name, Collection[int | str] | None]) -> list[list[_Name]]:
     """Return the engines that may be on each card that any of them names; all of them where none names one."""
-    cards = sorted({number for numbers in placed.values() for number in numbers or ()})
-    found = [[name for name, numbers in placed.items() if numbers is None or card in numbers] for card in cards]
+    cards = {card for named in placed.values() for card in named or ()}
+    found = [[name for name, named in placed.items() if named is None or card in named] for card in cards]
     return found or [list(placed)]
 
 

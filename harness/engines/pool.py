@@ -1,16 +1,18 @@
-"""The engines of one worker over several runs: each is opened when a run needs it and kept while the next one does.
+"""The engines of one worker over several runs: each is opened when a run needs it, and serves all runs that it can.
 
-While a run is worked on, only its own engines are open: one that idles beside them would keep memory and cores that the
-run has alone. Engines are kept in the order in which they start, the target first, because a later one is measured
-against what the earlier ones have left of the memory: where a target is started anew, so is the draft behind it.
+An engine stays open beside runs that do not use it, until another one needs its share of the memory. To idle costs
+nothing: it holds no more than its share and waits without a core (engines/README.md has the measurement). Engines start
+one after the other, each within its own share, so that it does not matter which are open already.
 
 An engine serves two runs where nothing but these settings differs from what each would have alone:
 
-- the context: a run's own limit holds for its requests (`LeasedEngine`), and the engine is opened with the longest. On
-  a CPU a context beyond one batch of vLLM also sets the size of a batch, so there it must be equal;
-- the number of sequences, on a CPU: it only limits how many requests run at once, and memory is set separately. It must
-  be equal for a run that may send more requests than its own number, because alone they would wait. On a GPU vLLM also
-  sizes its CUDA graphs and buffers by it, so there it must always be equal.
+- the context: a run's own limit holds for its requests (`LeasedEngine`), and the engine is opened with the longest;
+- the number of sequences: the engine is opened with the largest, which leaves the latency of one sample in flight as it
+  is (engines/README.md). No run sends more requests at a time than its own number;
+- the memory: a run with one sample in flight takes the smallest, which always holds it. With several, a run takes a
+  smaller cache than its own only where it holds all that may be in flight, so that no baseline is slowed;
+- whether the mean log-probability of a text is asked for, which each request says;
+- how the model is talked to: each run brings its own tokenizer.
 
 Everything else must be equal: it decides speed or what is written, and vLLM cannot change it while it runs.
 """
@@ -18,19 +20,23 @@ Everything else must be equal: it decides speed or what is written, and vLLM can
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol, cast
 
-from harness.engine import Choice, Engine, EngineDied, Generation, Likelihood, Role, Sampling
-from harness.engines import registry
+from harness.engine import Choice, Engine, EngineDied, Generation, Likelihood, Role, Sampling, Tokenizer
+from harness.engines import placement, registry
 from harness.engines.calls import EngineWrapper, room_behind
-from harness.engines.settings import EngineSettings, batched_tokens
+from harness.engines.settings import EngineSettings
+from harness.weights.templates import NO_CONVENTIONS
+from harness.weights.tokenizer import HFTokenizer
 
 
 @dataclass(frozen=True)
@@ -42,23 +48,47 @@ class EngineNeed:
     """The model: a local folder, or a hub id that the cache holds."""
     revision: str | None
     settings: EngineSettings
-    may_queue: bool = field(default=False, compare=False)
-    """True if the run may send more requests at a time than `settings.max_num_seqs`."""
+    mean_logprobs: bool = field(default=False, compare=False)
+    """Asks for the mean log-probability of all that is generated."""
+    one_in_flight: bool = field(default=False, compare=False)
+    """True if the run has one sample in flight, which every cache holds that its engine starts with."""
+    kv_tokens: int | None = field(default=None, compare=False)
+    """Tokens that the cache holds; None before the engine has started."""
+
+    @property
+    def memory(self) -> tuple[float, int | None]:
+        """The engine's share of the memory, and the size of its cache where that is set."""
+        return self.settings.memory_fraction, self.settings.kv_cache_bytes
 
 
 def may_share(one: EngineNeed, other: EngineNeed) -> bool:
-    """Return True if one engine can serve both needs."""
-    must_be_equal = one.settings.device != "cpu" or one.may_queue or other.may_queue
-    if must_be_equal and one.settings.max_num_seqs != other.settings.max_num_seqs:
-        return False
-    return _in_common(one) == _in_common(other)
+    """Return True if one engine can serve both needs, whatever its cache holds."""
+    is_any_cache_enough = one.memory == other.memory or one.one_in_flight or other.one_in_flight
+    return is_any_cache_enough and _in_common(one) == _in_common(other)
 
 
 def _in_common(need: EngineNeed) -> EngineNeed:
     """Return the need without what may differ."""
-    settings = need.settings
-    batched = batched_tokens(settings, settings.max_context) if settings.kind == "vllm" else None
-    return replace(need, settings=replace(settings, max_context=None, max_num_batched_tokens=batched, max_num_seqs=1))
+    settings = replace(need.settings, max_context=None, max_num_seqs=1, conventions=NO_CONVENTIONS)
+    return replace(need, settings=replace(settings, memory_fraction=1.0, kv_cache_bytes=None))
+
+
+def _serves(opened: EngineNeed, need: EngineNeed) -> bool:
+    """Return True if an engine that was opened for one need serves another one, too."""
+    context, limit, most = need.settings.max_context, opened.settings.max_context, need.settings.max_num_seqs
+    if most > opened.settings.max_num_seqs or not (limit is None or (context is not None and context <= limit)):
+        return False
+    if need.one_in_flight or opened.memory == need.memory:
+        return _in_common(opened) == _in_common(need)
+    holds_all = context is not None and opened.kv_tokens is not None and opened.kv_tokens >= most * context
+    return holds_all and opened.memory <= need.memory and _in_common(opened) == _in_common(need)
+
+
+def _fit(needs: Sequence[EngineNeed]) -> bool:
+    """Return True if the engines' shares of the memory fit on every card, or into this machine."""
+    own = [need.settings for need in needs if registry.capabilities(need.settings.kind).runs_here]
+    together = placement.on_each_card({number: one.visible_devices for number, one in enumerate(own)})
+    return all(sum(own[number].memory_fraction for number in numbers) <= 1 + 1e-9 for numbers in together)
 
 
 @dataclass(frozen=True)
@@ -71,12 +101,11 @@ class EngineStart:
 
 
 class LeasedEngine(EngineWrapper):
-    """A shared engine as one run uses it: with the run's own context, and without closing it."""
+    """A shared engine as one run uses it: with what the run's own requests are like, and without closing it."""
 
-    def __init__(self, engine: Engine, role: Role, max_context: int | None, start: EngineStart, *, is_warm: bool):
-        super().__init__(engine, role)
-        self._max_context = max_context
-        self.start = start
+    def __init__(self, opened: _OpenEngine, need: EngineNeed, *, is_warm: bool):
+        super().__init__(opened.engine, need.role)
+        self.need, self.settings, self.start = need, opened.need.settings, opened.start
         self.is_warm = is_warm
         """True if an earlier run has used this start."""
 
@@ -84,14 +113,14 @@ class LeasedEngine(EngineWrapper):
     def context_tokens(self) -> int:
         """Longest prompt plus completion that the engine would accept if the run had started it alone."""
         limit = self.inner.context_tokens
-        return limit if self._max_context is None else min(limit, self._max_context)
+        own = self.need.settings.max_context
+        return limit if own is None else min(limit, own)
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
-        """Engine.generate within the run's context."""
-        room = room_behind(prompt, self.context_tokens)
-        return await self.inner.generate(
-            prompt, sampling if sampling.max_tokens <= room else replace(sampling, max_tokens=room)
-        )
+        """Engine.generate within the run's context, and with the log-probabilities that it asks for."""
+        max_tokens = min(sampling.max_tokens, room_behind(prompt, self.context_tokens))
+        own = replace(sampling, max_tokens=max_tokens, mean_logprob=self.need.mean_logprobs)
+        return await self.inner.generate(prompt, own)
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
         """Engine.choose within the run's context."""
@@ -108,12 +137,16 @@ class LeasedEngine(EngineWrapper):
 
 
 START_ORDER: tuple[Role, ...] = ("target", "draft", "reward")
-"""The large engine first: engines that start together misjudge each other's memory."""
+"""The large engine first."""
 _RESET_SECONDS = 10.0
 """How long to wait for the last requests of the run before to leave the engine."""
 _RESET_POLL_SECONDS = 0.05
 _MAX_FAILED_STARTS = 2
 """Number of failed starts with the same settings after which they are not tried again."""
+
+
+class _Talking(Protocol):
+    tokenizer: Tokenizer
 
 
 @dataclass(eq=False)
@@ -125,6 +158,24 @@ class _OpenEngine:
     is_used: bool = False
     """True once a run has had it: one that was canceled while its next engine started has not."""
 
+    async def talk_as(self, need: EngineNeed) -> None:
+        """Let the engine read and write text with a run's own tokenizer: it has one run at a time."""
+        conventions = need.settings.conventions
+        if conventions != self.need.settings.conventions and registry.capabilities(need.settings.kind).runs_models:
+            revision = None if Path(need.path).is_dir() else need.revision
+            tokenizer = await asyncio.to_thread(HFTokenizer, need.path, revision, conventions)
+            cast(_Talking, self.engine).tokenizer = tokenizer
+            self.need = replace(self.need, settings=replace(self.need.settings, conventions=conventions))
+
+
+@dataclass(frozen=True)
+class _Arranged:
+    kept: Mapping[Role, EngineNeed]
+    """The open engines that serve a run."""
+    staying: Sequence[EngineNeed]
+    """Those that stay open while it is worked on."""
+    starting: Sequence[EngineNeed]
+
 
 class EnginePool:
     """Opens engines for one run after the other; use it as an asynchronous context manager, which closes them."""
@@ -132,12 +183,21 @@ class EnginePool:
     def __init__(self) -> None:
         self._planned: list[EngineNeed] = []
         self._open: list[_OpenEngine] = []
-        """In the order of their starts."""
         self._failed: list[tuple[EngineNeed, EngineDied]] = []
 
-    def plan(self, needs: Iterable[EngineNeed]) -> None:
-        """Add needs of runs to come: an engine is opened with the settings that serve all needs that may share it."""
-        self._planned += needs
+    def plan(self, runs: Sequence[Sequence[EngineNeed]]) -> list[int]:
+        """Return the numbers of runs to come in an order in which few engines are started, given the needs of each.
+
+        Next is always the run that finds the largest part of its engines open, of several the first. An engine is
+        opened with the settings that serve all needs that may share it.
+        """
+        self._planned += itertools.chain(*runs)
+        opened, order = [one.need for one in self._open], list[int]()
+        while left := [number for number in range(len(runs)) if number not in order]:
+            arranged = {number: self._arranged(opened, runs[number]) for number in left}
+            order.append(max(left, key=lambda number: len(arranged[number].kept) / max(1, len(runs[number]))))
+            opened = [*arranged[order[-1]].staying, *arranged[order[-1]].starting]
+        return order
 
     async def __aenter__(self) -> EnginePool:
         return self
@@ -148,34 +208,40 @@ class EnginePool:
         await self.close()
 
     async def lease(self, needs: Iterable[EngineNeed], log_dir: Path) -> dict[Role, LeasedEngine]:
-        """Return the engines of the next run by role; those that it does not need are closed first.
+        """Return the engines of the next run by role; others are closed where there is no room for those that start.
 
         Engines that were used before have forgotten their prompts. Raises EngineDied where one does not start.
         """
-        ordered = _in_start_order(needs)
-        kept = await self._usable(ordered)
-        await self._close(self._open[len(kept) :])
-        for need in ordered[len(kept) :]:
-            kept.append(await self._start(need, log_dir / f"{need.role}.log"))
+        ordered = sorted(needs, key=lambda need: START_ORDER.index(need.role))
+        while True:
+            opened = {one.need: one for one in self._open}
+            arranged = self._arranged(list(opened), ordered)
+            kept = {role: opened[need] for role, need in arranged.kept.items()}
+            spent = [one for one in kept.values() if not await _is_as_new(one.engine)]
+            if not spent:
+                break
+            await self._close(spent)
+        await self._close([one for need, one in opened.items() if need not in arranged.staying])
+        used = {need: kept.get(need.role) or await self._start(need, log_dir / f"{need.role}.log") for need in ordered}
         leased: dict[Role, LeasedEngine] = {}
-        for need, opened in zip(ordered, kept, strict=True):
-            is_warm, opened.is_used = opened.is_used, True
-            context = need.settings.max_context
-            leased[need.role] = LeasedEngine(opened.engine, need.role, context, opened.start, is_warm=is_warm)
+        for need, one in used.items():
+            is_warm, one.is_used = one.is_used, True
+            await one.talk_as(need)
+            leased[need.role] = LeasedEngine(one, need, is_warm=is_warm)
         return leased
 
     async def close(self) -> None:
         """Close all engines, after the last run or after one that failed: what it has left in them is not known."""
         await self._close(list(self._open))
 
-    async def _usable(self, needs: Sequence[EngineNeed]) -> list[_OpenEngine]:
-        """Return the open engines, from the first one on, that these needs would start just so."""
-        usable: list[_OpenEngine] = []
-        for need, opened in zip(needs, self._open, strict=False):
-            if opened.need != self._serving(need) or not await _is_as_new(opened.engine):
-                break
-            usable.append(opened)
-        return usable
+    def _arranged(self, opened: Sequence[EngineNeed], needs: Sequence[EngineNeed]) -> _Arranged:
+        """Return what becomes of the open engines where a run needs these."""
+        kept = {need.role: one for need in needs for one in opened if _serves(one, need)}
+        starting = [self._serving(need) for need in needs if need.role not in kept]
+        for staying in (opened, list(kept.values())):
+            if not starting or _fit([*staying, *starting]):
+                return _Arranged(kept, staying, starting)
+        return _Arranged({}, [], [self._serving(need) for need in needs])
 
     def _serving(self, need: EngineNeed) -> EngineNeed:
         """Return the need with the settings to open its engine with: its own, once those for all have failed."""
@@ -184,7 +250,10 @@ class EnginePool:
         known = [context for context in contexts if context is not None]
         longest = max(known) if len(known) == len(contexts) else None  # None, the model's limit, is longer than any
         most = max(settings.max_num_seqs for settings in together)
-        shared = replace(need, settings=replace(need.settings, max_context=longest, max_num_seqs=most))
+        smallest = min(together, key=lambda one: one.memory_fraction) if need.one_in_flight else need.settings
+        settings = replace(need.settings, max_context=longest, max_num_seqs=most)
+        settings = replace(settings, memory_fraction=smallest.memory_fraction, kv_cache_bytes=smallest.kv_cache_bytes)
+        shared = replace(need, settings=settings)
         return need if self._failures(shared) else shared
 
     def _failures(self, need: EngineNeed) -> list[EngineDied]:
@@ -207,6 +276,7 @@ class EnginePool:
                 break
         stamp = datetime.fromtimestamp(started_at, UTC).strftime("%Y%m%dT%H%M%S.%f")
         start_id = f"{stamp}-{socket.gethostname()}-{os.getpid()}-{need.role}"
+        wanted = replace(wanted, kv_tokens=engine.kv_tokens)
         self._open.append(_OpenEngine(wanted, engine, EngineStart(start_id, time.monotonic() - started)))
         return self._open[-1]
 
@@ -232,26 +302,3 @@ async def _is_as_new(engine: Engine) -> bool:
     except (EngineDied, TimeoutError):
         return False
     return not engine.restarts
-
-
-def in_engine_order(runs: Sequence[Sequence[EngineNeed]]) -> list[int]:
-    """Return the numbers of the runs in an order in which few engines are started, given the needs of each.
-
-    Runs that may share the engine that starts first follow each other, and among these those that may share all;
-    otherwise the order stays.
-    """
-    distinct: list[EngineNeed] = []
-
-    def place(need: EngineNeed) -> int:
-        for number, other in enumerate(distinct):
-            if may_share(need, other):
-                return number
-        distinct.append(need)
-        return len(distinct) - 1
-
-    places = [[place(need) for need in _in_start_order(needs)] for needs in runs]
-    return sorted(range(len(runs)), key=places.__getitem__)
-
-
-def _in_start_order(needs: Iterable[EngineNeed]) -> list[EngineNeed]:
-    return sorted(needs, key=lambda need: START_ORDER.index(need.role))

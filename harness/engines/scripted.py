@@ -122,7 +122,6 @@ class ScriptedEngine:
     failures: Mapping[int, EngineError] = field(default_factory=dict)
     """The error that the call with this number raises; the first call is number 0."""
     counters: Counters = field(default_factory=Counters)
-    mean_logprobs: bool = True
     weigh: TokenScript = lambda before, token: (-0.5, 0.5)
     closed: bool = False
     _cache: set[int] = field(default_factory=set, repr=False)
@@ -201,7 +200,7 @@ class ScriptedEngine:
         weights = self._weights(prompt, [*ids, *ended]) if asks else []
         return Completion(
             *(tuple(ids), self.tokenizer.decode(ids), finish, num_tokens),
-            mean_logprob=-0.5 if self.mean_logprobs else None,
+            mean_logprob=-0.5 if sampling.mean_logprob else None,
             token_logprobs=tuple(logprob for logprob, _ in weights) if sampling.token_logprobs else None,
             entropies=tuple(entropy for _, entropy in weights) if sampling.entropies else None,
         )
@@ -350,6 +349,5 @@ def dry_run_engine(role: Role, settings: EngineSettings) -> ScriptedEngine:
         model.judge,
         context_tokens=settings.max_context or _CONTEXT_TOKENS,
         seconds_per_call=float(os.environ.get(SCRIPTED_SECONDS, "0")),
-        mean_logprobs=settings.mean_logprobs,
         weigh=model.weigh,
     )

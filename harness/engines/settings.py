@@ -36,7 +36,6 @@ _CPU_KV_SHARE_OF_MEMORY = 0.15
 """Share of the available memory for the KV caches of both engines; float32 weights need most of the rest."""
 _CPU_KV_MAX_BYTES = 32 << 30
 _CPU_KV_MIN_BYTES = 256 << 20
-_CPU_BATCHED_TOKENS = 2048
 _CPU_BLOCK_TOKENS = 32
 """The smallest block size of vLLM's CPU attention. Its default of 128 would keep short prefixes out of the cache."""
 _MOST_REQUESTS = 1024
@@ -65,15 +64,12 @@ class EngineSettings:
     """Longest prompt plus completion, in tokens; None: the model's limit."""
     max_num_seqs: int = 128
     """Most requests in one batch; further requests wait."""
-    max_num_batched_tokens: int | None = None
     enforce_eager: bool = False
     """Turns compilation and CUDA graphs off."""
     verdicts_first: bool = False
     """Schedules by priority, with verdicts before all other requests."""
     cpu_cores: str | None = None
     """Cores of the engine's threads in vLLM's format: lists, with `|` between the ranks (`0,1|2,3`)."""
-    mean_logprobs: bool = False
-    """Asks for the log-probability of every generated token, which costs the worker's event loop 50 µs a token."""
     speculation: Speculation | None = None
     adapter: Adapter | None = None
     """LoRA weights for verdicts only; all text is written by the base model."""
@@ -106,21 +102,19 @@ def pair_settings(
 
     `models` have each engine's width, its cards, its share of a GPU's memory (on a CPU of the KV caches'), and its data
     type where that is not `dtype`; harness.sizing chooses shares and widths on GPUs. `candidates` is the number of
-    completions of one sample that the draft writes in parallel, `target_candidates` that of the target beside it.
-    `adapter` is for the target's verdicts. Engines that take turns share all cores; `small` are the roles of models
-    that may need one only (`small_models`). `kv_bytes` is the size of both KV caches together on a CPU (None: by the
-    memory that is free now). Raises ValueError where the shares of engines on the same cards add up to more than 1, or
-    this worker lacks a card.
+    completions of one sample that the draft writes in parallel, `target_candidates` that of the requests to the target
+    beside it. `adapter` is for the target's verdicts. Engines that take turns share all cores. With one or two samples
+    in flight the models of the roles `small` need one core only (`small_models`). `kv_bytes` is the size of both KV
+    caches together on a CPU (None: by the memory that is free now). Raises ValueError where the shares of engines on
+    the same cards add up to more than 1, or this worker lacks a card.
     """
     device = device or accelerator()
     own = {role: (models or {}).get(role) or ModelSettings() for role in roles}
     placed: Placement = {role: own[role].gpus for role in roles}
     names = _device_names(kind, device, placed)
     ranks: dict[Role, int] = {role: own[role].tensor_parallel or 1 for role in roles}
-    one_core = small if concurrency < CONCURRENCY_TO_SPLIT and not take_turns else ()
-    shares: dict[Role, float] = {
-        role: own[role].memory or _default_share(device, role, placed, one_core) for role in roles
-    }
+    one_core = small if concurrency < CONCURRENCY_TO_SPLIT else ()
+    shares: dict[Role, float] = {role: own[role].memory or _default_share(device, role, placed) for role in roles}
     for together in placement.on_each_card(placed):
         if sum(shares[role] for role in together) > 1 + 1e-9:
             found = {role: shares[role] for role in together}
@@ -129,10 +123,8 @@ def pair_settings(
     cores = core_lists(roles, ranks, at_once, small=one_core) if device == "cpu" else {}
     if kv_bytes is None:
         kv_bytes = cpu_kv_bytes() if device == "cpu" else 0
-    tokens_at_once = 1 + (speculation.tokens if speculation else 0)  # a batch has room for those of every sequence
     settings: dict[Role, EngineSettings] = {}
     for role in roles:
-        max_num_seqs = most_requests(role, roles, concurrency, candidates, target_candidates)
         common = EngineSettings(
             kind=kind,
             device=device,
@@ -141,8 +133,7 @@ def pair_settings(
             visible_devices=names[role],
             memory_fraction=shares[role],
             max_context=max_context,
-            max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=max(BATCHED_TOKENS, max_num_seqs * tokens_at_once) if device == "gpu" else None,
+            max_num_seqs=most_requests(role, roles, concurrency, candidates, target_candidates),
             verdicts_first=role == "target",
             speculation=speculation if role == "target" else None,
             adapter=adapter if role == "target" else None,
@@ -164,15 +155,17 @@ def most_requests(
     role: Role, roles: Collection[Role], concurrency: int, candidates: int, target_candidates: int = 1
 ) -> int:
     """Return the most requests in one batch of an engine; `candidates` are those of the draft, or of a lone engine."""
-    at_once = candidates if role == "draft" or len(roles) == 1 else target_candidates if role == "target" else 1
+    at_once = candidates if role == "draft" or len(roles) == 1 else target_candidates
     return max(1, min(concurrency * at_once, _MOST_REQUESTS))
 
 
-def batched_tokens(settings: EngineSettings, context: int | None) -> int | None:
-    """Return the most tokens that one batch computes, with a context of this many tokens; None: vLLM's default."""
-    if settings.device == "gpu":
-        return settings.max_num_batched_tokens
-    return max(settings.max_num_batched_tokens or _CPU_BATCHED_TOKENS, context or 0)
+def batched_tokens(settings: EngineSettings, context: int | None) -> int:
+    """Return the most tokens that one batch computes, with a context of this many tokens.
+
+    On a GPU it has room for the tokens that every sequence may confirm at once, on a CPU for a whole prompt.
+    """
+    confirmed = 1 + (settings.speculation.tokens if settings.speculation else 0)
+    return max(BATCHED_TOKENS, settings.max_num_seqs * confirmed if settings.device == "gpu" else context or 0)
 
 
 def cpu_kv_bytes(available: int | None = None) -> int:
@@ -199,12 +192,10 @@ def _cpu_dtype() -> str:
     return "bfloat16" if any(name in flags for name in ("amx_bf16", "avx512_bf16", " bf16")) else "float32"
 
 
-def _default_share(device: Device, role: Role, placed: Placement, one_core: Collection[Role]) -> float:
+def _default_share(device: Device, role: Role, placed: Placement) -> float:
     alone, rewards = not placement.shares_a_card(role, placed), "reward" in placed
-    if device == "cpu" and alone and role not in one_core:  # others keep a pair's share, so that runs share the engine
-        return 1.0
     if device == "cpu":
-        return (_CPU_KV_SHARES_WITH_REWARD if rewards else _CPU_KV_SHARES)[role]
+        return 1.0 if alone else (_CPU_KV_SHARES_WITH_REWARD if rewards else _CPU_KV_SHARES)[role]
     return _GPU_SHARE_ALONE if alone else (_GPU_SHARES_WITH_REWARD if rewards else _GPU_SHARES)[role]
 
 

@@ -199,7 +199,7 @@ class TransformersEngine:
             text=self.tokenizer.decode(kept),
             finish=finish,
             num_tokens=len(ids),
-            mean_logprob=sum(logprobs) / max(1, len(ids)) if self.settings.mean_logprobs else None,
+            mean_logprob=sum(logprobs) / max(1, len(ids)) if sampling.mean_logprob else None,
             token_logprobs=tuple(logprobs) if sampling.token_logprobs else None,
             entropies=tuple(entropies) if sampling.entropies else None,
         )

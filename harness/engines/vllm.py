@@ -324,7 +324,7 @@ class VLLMEngine:
 
     def _generation_params(self, sampling: Sampling, index: int, max_tokens: int) -> SamplingParams:
         """Return the parameters of completion `index` of a `generate`. Raises RequestRefused."""
-        has_logprobs = self.settings.mean_logprobs or sampling.token_logprobs
+        has_logprobs = sampling.mean_logprob or sampling.token_logprobs
         return _params(
             max_tokens=max_tokens,
             temperature=sampling.temperature,
@@ -425,7 +425,7 @@ class VLLMEngine:
         ranked = min(NUM_RANKED, self.vocabulary)
         return Completion(
             *(ids, self.tokenizer.decode(ids), finish, num_tokens),
-            mean if self.settings.mean_logprobs else None,
+            mean if sampling.mean_logprob else None,
             *speculated_tokens(output),
             token_logprobs=token_logprobs(output) if sampling.token_logprobs else None,
             entropies=entropies(output, ranked) if sampling.entropies else None,
@@ -644,10 +644,8 @@ def _batching(settings: EngineSettings, context: int | None) -> dict[str, Argume
     vLLM 0.32 rewinds the generator of a seeded request whose prompt was split. CPU generators do not support that, and
     the engine dies ("CPU Generator does not use offset").
     """
-    tokens = batched_tokens(settings, context)
-    if settings.device == "gpu":
-        return {"max_num_batched_tokens": tokens}
-    return {"enable_chunked_prefill": False, "max_num_batched_tokens": tokens}
+    chunks: dict[str, Argument] = {} if settings.device == "gpu" else {"enable_chunked_prefill": False}
+    return {**chunks, "max_num_batched_tokens": batched_tokens(settings, context)}
 
 
 def _speculative_config(model_path: str, revision: str | None, speculation: Speculation) -> Mapping[str, str | int]:

@@ -76,10 +76,6 @@ class Lookahead(Method):
         return self.gamma + 1
 
     @property
-    def parallel_verdicts(self) -> int:
-        return self.gamma if self.verifier == "judge" else 1
-
-    @property
     def asks_equivalence(self) -> bool:
         return self.verifier == "judge"
 

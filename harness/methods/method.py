@@ -77,12 +77,7 @@ class Method(Protocol):
 
     @property
     def target_parallel(self) -> int:
-        """Number of completions of one sample that the target generates at the same time beside a draft."""
-        return 1
-
-    @property
-    def parallel_verdicts(self) -> int:
-        """Most verdicts of one sample that are asked at the same time."""
+        """Number of requests of one sample that the target has at the same time beside a draft."""
         return 1
 
     @property

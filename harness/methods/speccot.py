@@ -71,7 +71,7 @@ class SpecCoT(Method):
         return self.drafts
 
     @property
-    def parallel_verdicts(self) -> int:
+    def target_parallel(self) -> int:
         return self.drafts if self.verdict == "separate" else 1
 
     @property

@@ -122,6 +122,7 @@ def logs(run: Path, shard: int | None, lines: int) -> None:
     if chosen and not shown:
         numbers = ", ".join(str(one.shard) for one in chosen)
         screen.say(f"No log of a worker of shard {numbers}; all logs are in {folder.logs_dir}.")
+        sys.exit(1)
 
 
 _DATABASE = click.option(

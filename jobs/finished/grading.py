@@ -16,7 +16,6 @@ from typing import TypedDict
 from filelock import Timeout
 
 from grading import Gold, GraderFailed, Submission, Ungraded, grade_many, grader_version
-from grading import grade as grade_one
 from grading.grader_pool import GradeOne
 from harness import environment
 from harness.cli.messages import counted
@@ -42,18 +41,18 @@ def finish(run: RunFolder, workers: int | None = None) -> int:
     compact(run)
     timed = timings.of(run)
     if timed.journals():  # of a killed worker; one that is at work compacts its own when it ends
-        with contextlib.suppress(Timeout), timed.lock():
+        with contextlib.suppress(Timeout), timed.lock("timing", 0):
             compact(timed)
-    with run.compaction_lock():
+    with run.lock("compaction"):
         return grade(run, workers)
 
 
 def grade(run: RunFolder, workers: int | None = None) -> int:
     """Grade what this grader version has not graded yet; grades of other versions are kept. Raises GraderFailed."""
-    return grade_by(run, grader_version(), grade_one, workers)
+    return grade_by(run, grader_version(), None, workers)
 
 
-def grade_by(run: RunFolder, version: str, grader: GradeOne, workers: int | None = None) -> int:
+def grade_by(run: RunFolder, version: str, grader: GradeOne | None, workers: int | None = None) -> int:
     """Grade the samples that the file of a grader version lacks; returns how many were graded.
 
     A grade that the file has is kept, unless it is that of a failed sample that a later try finished. Raises

@@ -32,8 +32,6 @@ from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec, night_of
 
 _SHOWN_DIGITS = 12
-_NEW_RUN = "For a run of this code, launch with --tag NAME"
-_NEW_NIGHT = "For runs of this code, launch a night with another --date"
 _GO_ON = "to go on with both in one run, which its results then say, add --accept-code-change"
 
 
@@ -73,7 +71,8 @@ def code_of(run: RunFolder) -> Code:
 
     Raises BadMethod where that method cannot be loaded.
     """
-    return with_method(running_code(), method_of(run))
+    code, plugin = running_code(), method_of(run)
+    return code if plugin is None else Code({**code.digests, **plugin.recorded_digests})
 
 
 def check(run: RunFolder, *, accept: bool = False, goes_on: bool = False) -> str | None:
@@ -84,14 +83,13 @@ def check(run: RunFolder, *, accept: bool = False, goes_on: bool = False) -> str
     """
     if not (run.exists() and _has_attempts(run)):
         return None
-    records = read(run)
-    if not records or code_of(run).hash in {record.code_hash for record in records}:
+    if not (records := _others(run)):
         return None
     if not goes_on and endings.num_unfinished(run) == 0:
-        return _notice_of_finished(run, records)
+        return f"CODE CHANGED: {_begun(run, records)}."
     if not accept:
-        raise CodeChanged(_refusal(run, records))
-    return f"CODE CHANGED: {_this(run)} goes on with what {_named(records)} began{_difference(run, records)}."
+        raise CodeChanged(f"{_begun(run, records)}; {_GO_ON}")
+    return f"CODE CHANGED: {_begun(run, records)}; both are in it from now on."
 
 
 def claim(run: RunFolder, *, accept: bool = False, is_queued: bool | None = None) -> list[str]:
@@ -104,7 +102,7 @@ def claim(run: RunFolder, *, accept: bool = False, is_queued: bool | None = None
     own = code_of(run).hash
     if own not in {record.code_hash for record in records}:
         may_wait = bool(submissions.read(run)) if is_queued is None else is_queued
-        with run.code_lock():
+        with run.lock("code"):
             records = _recorded(run, accept=accept, is_queued=may_wait)
     _keep(run, method_of(run))
     return [record.code_hash for record in records if record.code_hash != own]
@@ -115,19 +113,17 @@ def check_queued(run: RunFolder) -> None:
 
     A launch under this code would then submit nothing, and somebody would take those jobs' numbers for this code's.
     """
+    if (records := _others(run)) and endings.num_unfinished(run):
+        cancel = (
+            f"to replace its jobs, cancel them (python -m jobs cancel {quote(str(run.path))}) and repeat this command"
+        )
+        raise CodeChanged(f"{_begun(run, records)}; {_GO_ON if _has_attempts(run) else cancel}")
+
+
+def _others(run: RunFolder) -> list[CodeRecord]:
+    """Return the codes that may work on a run; none where this is one of them."""
     records = read(run)
-    if not records or code_of(run).hash in {record.code_hash for record in records}:
-        return
-    if endings.num_unfinished(run) == 0:
-        return
-    if _has_attempts(run):
-        raise CodeChanged(_refusal(run, records))
-    raise CodeChanged(
-        f"{run.path.name} is running or queued with {_named(records)}, and this is {_this(run)}"
-        f"{_difference(run, records)}. "
-        f"{_new_run(run)}; to replace its jobs, cancel them (python -m jobs cancel {quote(str(run.path))}) and repeat "
-        "this command"
-    )
+    return [] if not records or code_of(run).hash in {record.code_hash for record in records} else records
 
 
 def _recorded(run: RunFolder, *, accept: bool, is_queued: bool) -> list[CodeRecord]:
@@ -137,7 +133,7 @@ def _recorded(run: RunFolder, *, accept: bool, is_queued: bool) -> list[CodeReco
         return records
     replaces = bool(records) and not _has_attempts(run) and not is_queued
     if records and not replaces and not accept:
-        raise CodeChanged(_refusal(run, records))
+        raise CodeChanged(f"{_begun(run, records)}; {_GO_ON}")
     added = CodeRecord(code.hash, environment.git_commit(), code.digests, time.time(), replaces)
     run.append("code", **asdict(added))
     return [added] if replaces else [*records, added]
@@ -147,41 +143,18 @@ def _has_attempts(run: RunFolder) -> bool:
     return bool(run.journals() or run.trace_files())
 
 
-def _refusal(run: RunFolder, records: Sequence[CodeRecord]) -> str:
-    return (
-        f"{run.path.name} was begun by {_named(records)}, and this is {_this(run)}{_difference(run, records)}. "
-        f"{_new_run(run)}; {_GO_ON}"
+def _begun(run: RunFolder, records: Sequence[CodeRecord]) -> str:
+    """Return in words which codes began a run, how this one differs from the last, and how it gets a run of its own."""
+    this, code = CodeRecord(code_of(run).hash, environment.git_commit()), code_of(run)
+    names = changed_files(records[-1].files, code.digests) if records[-1].files else ""
+    difference = f": {names} differ{'' if ' ' in names else 's'}" if names else ""
+    spec = _spec(run)
+    own = (
+        "runs of this code, launch a night with another --date"
+        if spec and night_of(spec.tag)
+        else ("a run of this code, launch with --tag NAME")
     )
-
-
-def _new_run(run: RunFolder) -> str:
-    """Return in words how this code gets a run of its own."""
-    try:
-        tag = run.spec().tag
-    except RunDamaged:
-        tag = None
-    return _NEW_NIGHT if night_of(tag) else _NEW_RUN
-
-
-def _notice_of_finished(run: RunFolder, records: Sequence[CodeRecord]) -> str:
-    return (
-        f"CODE CHANGED: these samples were made by {_named(records)}, not by {_this(run)}{_difference(run, records)}. "
-        f"{_new_run(run)}."
-    )
-
-
-def _named(records: Sequence[CodeRecord]) -> str:
-    return " and ".join(map(str, records))
-
-
-def _this(run: RunFolder) -> CodeRecord:
-    return CodeRecord(code_of(run).hash, environment.git_commit())
-
-
-def _difference(run: RunFolder, records: Sequence[CodeRecord]) -> str:
-    """Return `: a.py and 2 more files differ` from the code recorded last."""
-    names = changed_files(records[-1].files, code_of(run).digests) if records[-1].files else ""
-    return f": {names} differ{'' if ' ' in names else 's'}" if names else ""
+    return f"{run.path.name} was begun by {' and '.join(map(str, records))}, and this is {this}{difference}. For {own}"
 
 
 SUBMITTED = "own_methods"
@@ -222,11 +195,6 @@ def load_submitted(name: str) -> PlugIn | None:
     """
     archive = ROOT / SUBMITTED / f"{name}.zip"
     return load_packed(archive.read_bytes()) if archive.is_file() else None
-
-
-def with_method(code: Code, plugin: PlugIn | None) -> Code:
-    """Return code with the files of a method that is not part of it."""
-    return code if plugin is None else Code({**code.digests, **plugin.recorded_digests})
 
 
 def _keep(run: RunFolder, plugin: PlugIn | None) -> None:

@@ -26,7 +26,6 @@ from typing import Any, cast
 
 from harness import environment
 from harness.chain import chain_scores
-from harness.cli import permissions
 from harness.code_hash import running_code
 from jobs.run import events, trace_files
 from jobs.run.files import FileDamaged, RunDamaged, WrongFormat, say_once
@@ -112,7 +111,7 @@ def rows_to_extend(run: RunFolder, kind: str, version: str) -> list[dict[str, An
 
 
 class GradesError(LookupError):
-    """Grades are missing or cannot be read; the message is one line."""
+    """There are no grades of a version, or of several; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,28 +145,26 @@ class Change:
 
 
 def grade_files(run: RunFolder) -> list[GradeFile]:
-    """Return the files of grades of a run, the one that was graded first coming first. Raises GradesError."""
-    read = ((path, _grade_rows(path, ["grader_version"])) for path in run.derived("grades"))
+    """Return the files of grades of a run, the one that was graded first coming first."""
+    read = ((path, trace_files.read_rows(path, ["grader_version"])) for path in run.derived("grades"))
     files = [GradeFile(rows[0]["grader_version"], path, len(rows), written_at(path)) for path, rows in read if rows]
     return sorted(files, key=lambda file: file.changed_at)
 
 
 def find(files: list[GradeFile], name: str) -> GradeFile:
     """Return the file of the version with this name, first word or beginning. Raises GradesError."""
-    exact = [file for file in files if file.version == name]
-    first_words = [file for file in files if file.version.partition(" ")[0] == name]
-    beginnings = [file for file in files if file.version.startswith(name)]
-    for matches in (exact, first_words, beginnings):
-        if len(matches) == 1:
-            return matches[0]
-        if matches:
-            raise GradesError(f"grader version {name!r} is ambiguous: {_names(matches)}")
-    raise GradesError(f"no grades of grader version {name!r}; there are: {_names(files)}")
+    named = [file for file in files if name in (file.version, file.version.partition(" ")[0])]
+    matches = named or [file for file in files if file.version.startswith(name)]
+    if len(matches) != 1:
+        problem = "several are" if matches else "no grades of"
+        known = "; ".join(file.version for file in matches or files) or "none"
+        raise GradesError(f"{problem} grader version {name!r}; there are: {known}")
+    return matches[0]
 
 
 def read_grades(file: GradeFile) -> dict[str, GradeRow]:
-    """Read rows of trace_files.GRADES by sample id. Raises GradesError."""
-    return {row["sample_id"]: cast(GradeRow, row) for row in _grade_rows(file.path)}
+    """Read rows of trace_files.GRADES by sample id."""
+    return {row["sample_id"]: cast(GradeRow, row) for row in trace_files.read_rows(file.path)}
 
 
 def changes(run: RunFolder, old: Mapping[str, GradeRow], new: Mapping[str, GradeRow]) -> list[Change]:
@@ -189,23 +186,8 @@ def changes(run: RunFolder, old: Mapping[str, GradeRow], new: Mapping[str, Grade
     return [change for change in pairs if change.verdicts[0] != change.verdicts[1]]
 
 
-def _grade_rows(path: Path, columns: list[str] | None = None) -> list[dict[str, Any]]:
-    try:
-        return trace_files.read_rows(path, columns)
-    except PermissionError as error:
-        raise GradesError(permissions.explained(error)) from error
-    except FileDamaged as error:
-        raise GradesError(str(error)) from error
-    except (OSError, ValueError, KeyError) as error:
-        raise GradesError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
-
-
-def _names(files: list[GradeFile]) -> str:
-    return "; ".join(file.version for file in files) or "none"
-
-
 class OtherTarget(ValueError):
-    """The run has log-probabilities of another target, by another definition, or in another format; one line."""
+    """The run has log-probabilities of another target, or by another definition; one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +232,7 @@ def scored_ids(run: RunFolder, scorer: Scorer | None) -> set[str]:
     """Return the ids of the samples that are scored, by this scorer; None: by any, of a run without a target.
 
     A file that is damaged is named, and its samples are not. Raises OtherTarget where the run was scored by another
-    target, by another version of the definition, or in another format.
+    target, or by another version of the definition.
     """
     sample_ids = set[str]()
     for path in run.derived("target_logprobs"):
@@ -258,13 +240,8 @@ def scored_ids(run: RunFolder, scorer: Scorer | None) -> set[str]:
             rows = trace_files.read_rows(path, ["sample_id"])
             other = header(path)["scorer"]
             theirs, name, version = other["fingerprint"], str(other["target"]), other["version"]
-        except WrongFormat as error:
-            raise OtherTarget(str(error)) from error
         except FileDamaged as error:
             say_once(f"{error}; what it held is scored again")
-            continue
-        except (KeyError, TypeError, ValueError) as error:
-            say_once(f"{path} does not say what scored it ({type(error).__name__}); what it held is scored again")
             continue
         if scorer is not None and (theirs, version) != (scorer.fingerprint, scorer.version):
             raise OtherTarget(

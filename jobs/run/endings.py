@@ -13,8 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
-from io import BytesIO
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -30,6 +29,7 @@ from jobs.run.files import has_right_checksum, reading, say_once
 from jobs.run.folder import RunFolder, until_seen
 from jobs.run.journal import NO_EVENT, Journal, apply, attempt_in, is_own_journal, owner_of, parse_journal, read_journal
 from jobs.run.trace_files import FAILED, NOT_FINISHED, SampleRow, counting_records
+from jobs.run.trace_files import endings as endings_in
 
 _READERS = 8
 """Trace files read at a time: a shared filesystem answers slowly, but it answers many requests at once."""
@@ -43,15 +43,10 @@ _START = re.compile(rb'\n\{"event":"start","trace":\{"sample_id":"([^"\\]+)"')
 class Endings:
     """The ids of samples that have ended."""
 
-    finished_records: pa.Array
-    """Ids of the samples that need not be run (again); a sample with several records is listed several times."""
+    finished: pa.Array
+    """Ids of the samples that need not be run (again), once each."""
     failed: pa.Array
     """Ids of the finished samples that ended in an error every time, once each."""
-
-    @cached_property
-    def finished(self) -> pa.Array:
-        """Ids of the samples that need not be run (again), once each."""
-        return pc.unique(self.finished_records)
 
 
 NO_ENDINGS = Endings(pa.array([], pa.string()), pa.array([], pa.string()))
@@ -64,8 +59,8 @@ class ShardEndings:
     planned: list[int]
     finished: list[int]
     failed: list[int]
-    num_untimed: int = 0
-    """Samples of the run that are to be timed one at a time (jobs.run.timing), which begins when all have ended."""
+    timing: timings.Progress
+    """Of the samples that are timed one at a time (jobs.run.timing), which begins when all have ended."""
 
     @property
     def num_unfinished(self) -> int:
@@ -75,7 +70,7 @@ class ShardEndings:
     @property
     def num_left(self) -> int:
         """Number of samples that are not finished or, where all are, that are still to be timed."""
-        return self.num_unfinished or self.num_untimed
+        return self.num_unfinished or self.timing.left
 
     @property
     def unfinished_shards(self) -> list[int]:
@@ -83,7 +78,7 @@ class ShardEndings:
 
         Where all samples are finished and some are still to be timed, it is the first shard, for any worker does.
         """
-        return self.shards_with_samples or ([0] if self.num_untimed else [])
+        return self.shards_with_samples or ([0] if self.timing.left else [])
 
     @property
     def shards_with_samples(self) -> list[int]:
@@ -95,15 +90,16 @@ class ShardEndings:
 def read_endings(run: RunFolder, *, whole: bool = True) -> Endings:
     """Read how samples ended from every journal and trace file of a run.
 
-    `whole`: after looking for damage everywhere in them, otherwise only in what is read, which is much faster. Raises
-    RunDamaged where specification, problems or plan are not what the run was made with, as loading does.
+    `whole`: trace files after comparing them with their digests, otherwise only pages that are read with their
+    checksums, which is much faster. Raises RunDamaged where specification, problems or plan are not what the run was
+    made with, as loading does.
     """
     run.check()
     journals, ids = {}, run.ids()
     for path in run.journals():
         try:
             with reading(path) as file:
-                journals[path.stem] = endings_in_journal(path, file.read(), ids, whole=whole)
+                journals[path.stem] = endings_in_journal(path, file.read(), ids)
         except FileNotFoundError:
             continue  # its samples are in a trace file by now
     return count_endings(run, journals, run.trace_files(), whole=whole)
@@ -144,7 +140,10 @@ def count_endings(
     """
     not_compacted = dict(journals)
     ids, reasons = [pa.array([], pa.string())], [pa.array([], pa.string())]
-    for path, table in _read(list(trace_files), whole=whole):
+    paths = list(trace_files)
+    with ThreadPoolExecutor(_READERS) as pool:
+        tables = list(pool.map(partial(endings_in, whole=whole), paths))
+    for path, table in zip(paths, tables, strict=True):
         ids += table["sample_id"].chunks
         reasons += table["stop_reason"].chunks
         if path.stem in not_compacted:
@@ -165,11 +164,6 @@ def count_endings(
     return counted
 
 
-def _read(files: list[Path], *, whole: bool) -> Iterator[tuple[Path, pa.Table]]:
-    with ThreadPoolExecutor(_READERS) as pool:
-        yield from zip(files, pool.map(partial(trace_files.endings, whole=whole), files), strict=True)
-
-
 def by_shard(run: RunFolder, endings: Endings) -> ShardEndings:
     """Count the endings of each shard of the plan, in shard order."""
     units = run.units_by_shard()
@@ -177,7 +171,7 @@ def by_shard(run: RunFolder, endings: Endings) -> ShardEndings:
     flags = pa.table(
         {
             "shard": units["shard"],
-            "finished": pc.is_in(units["sample_id"], value_set=endings.finished_records),
+            "finished": pc.is_in(units["sample_id"], value_set=endings.finished),
             "failed": pc.is_in(units["sample_id"], value_set=endings.failed),
         }
     )
@@ -185,46 +179,35 @@ def by_shard(run: RunFolder, endings: Endings) -> ShardEndings:
     for row in sums.to_pylist():
         shard = row["shard"]
         planned[shard], finished[shard], failed[shard] = row["shard_count"], row["finished_sum"], row["failed_sum"]
-    num_untimed = timings.progress(run).left
-    return ShardEndings(planned, finished, failed, num_untimed)
+    return ShardEndings(planned, finished, failed, timings.progress(run))
 
 
-def endings_in_journal(path: Path, content: bytes, ids: frozenset[str], *, whole: bool = True) -> dict[str, bool]:
+def endings_in_journal(path: Path, content: bytes, ids: frozenset[str]) -> dict[str, bool]:
     """Return the ids of the samples that ended in a journal, each with True where it ended in an error.
 
-    `ids` are those of its run (jobs.run.trace_files); another run's journal has no samples. Where `whole` finds a line
-    that is damaged, only samples count of which every line is right. Raises WrongFormat.
+    `ids` are those of its run (jobs.run.trace_files); another run's journal has no samples. Where a line is damaged,
+    only samples count of which every line is right. Raises WrongFormat.
     """
     attempt = attempt_in(path, content[: content.find(b"\n") + 1])
     if not is_own_journal(path, attempt, ids):
         return {}
     owner = owner_of(path, attempt)
-    ended: dict[str, bool] = {}
-    kinds: set[bytes] = set()
-    for line in content.split(b"\n"):
-        is_end = line.startswith(b'{"event":"end"') and line.endswith(b"}")
-        if (is_end or whole) and line and not has_right_checksum(line, owner):
-            return _endings_without_bad_lines(path, content)
-        try:
-            if whole and line and (kind := line[:_KIND_BYTES]) not in kinds:
-                kinds.add(kind)
+    lines = list(filter(None, content.split(b"\n")))
+    try:
+        if all(has_right_checksum(line, owner) for line in lines):
+            for line in {line[:_KIND_BYTES]: line for line in lines}.values():
                 apply(Journal(), orjson.loads(line))  # where one line of a kind can be read, all can
-            if is_end:
-                event = orjson.loads(line)
-                ended[event["sample_id"]] = event["stop_reason"] == FAILED
-        except NO_EVENT:
-            return _endings_without_bad_lines(path, content)
-    return ended
+            ends = (orjson.loads(line) for line in lines if line.startswith(b'{"event":"end"'))
+            return {event["sample_id"]: event["stop_reason"] == FAILED for event in ends}
+    except NO_EVENT:
+        pass
+    journal = parse_journal(path, content.splitlines(keepends=True))
+    return {sample_id: trace.stop_reason == FAILED for sample_id, trace in journal.finished.items()}
 
 
 def started_in_journal(content: bytes) -> set[str]:
     """Return the ids of the samples that an attempt has begun, by its journal, which is not parsed for this."""
     return {sample_id.decode() for sample_id in _START.findall(content)}
-
-
-def _endings_without_bad_lines(path: Path, content: bytes) -> dict[str, bool]:
-    journal = parse_journal(path, BytesIO(content))
-    return {sample_id: trace.stop_reason == FAILED for sample_id, trace in journal.finished.items()}
 
 
 def granted_retries(run: RunFolder) -> Counter[str]:
@@ -240,7 +223,7 @@ def _from_records(ids: pa.ChunkedArray, failed: pa.ChunkedArray, granted: Mappin
         failures = failures.filter(pc.invert(pc.is_in(failures.field("values"), value_set=succeeded)))
     exhausted = [row["values"] for row in failures.to_pylist() if row["counts"] > granted.get(row["values"], 0)]
     failed_ids = pa.array(exhausted, pa.string())
-    return Endings(pa.concat_arrays([succeeded, failed_ids]), failed_ids)
+    return Endings(pc.unique(pa.concat_arrays([succeeded, failed_ids])), failed_ids)
 
 
 @dataclass(frozen=True)
@@ -255,7 +238,7 @@ class RetryRound:
 
 def grant_retries(run: RunFolder, at_most: int) -> RetryRound:
     """Grant every failed sample one more try, but no sample more than `at_most` in all; durable when this returns."""
-    with run.submission_lock():
+    with run.lock("submission"):
         granted = granted_retries(run)
         failed = read_endings(run).failed.to_pylist()
         retried = [sample_id for sample_id in failed if granted[sample_id] < at_most]
@@ -277,7 +260,6 @@ class RunState:
     """The interrupted attempt with the most accepted steps of each sample, by sample id."""
     endings: Endings = NO_ENDINGS
     """The finished samples as columns."""
-    bad_lines: int = 0
 
 
 def read_state(
@@ -297,7 +279,6 @@ def read_state(
             continue  # its samples are in a trace file by now
         if not is_own_journal(path, journal.attempt, ids):
             continue
-        state.bad_lines += journal.bad_lines
         ended[path.stem] = {sample_id: trace.stop_reason == "error" for sample_id, trace in journal.finished.items()}
         for sample_id, trace in journal.unfinished.items():
             longest = state.unfinished.get(sample_id)
@@ -322,7 +303,7 @@ def compact(run: RunFolder) -> int:
     A journal is removed once every sample in it is in a trace file, unless its worker may still be writing to it (it
     holds the shard's lock). A journal with samples that nobody has finished yet stays: a later attempt resumes them.
     """
-    with run.compaction_lock():
+    with run.lock("compaction"):
         journals, ids = run.journals(), run.ids()
         written = 0
         for path in list(journals):
@@ -365,7 +346,7 @@ def compact_own(run: RunFolder, journal_path: Path) -> None:
         journal.attempt["load_at_end"] = environment.load()
     _write_trace_file(run, journal_path, journal)
     samples = {*journal.finished, *journal.unfinished}
-    with contextlib.suppress(Timeout), run.compaction_lock().acquire(timeout=0):
+    with contextlib.suppress(Timeout), run.lock("compaction").acquire(timeout=0):
         if samples <= _compacted_ids(run, journal_path, journal) and not journal.bad_lines:
             journal_path.unlink()
 
@@ -397,6 +378,8 @@ def _write_trace_file(run: RunFolder, path: Path, journal: Journal, *, is_own: b
     if not is_own and not files.is_there(path):
         return 0
     rows = [asdict(trace) for trace in journal.finished.values()]
+    if journal.attempt is not None:
+        journal.attempt["ended_at"] = path.stat().st_mtime
     metadata = {"attempt": orjson.dumps(journal.attempt).decode()}
     trace_files.write_table(trace_file, trace_files.TRACES, rows, metadata)
     return len(rows)

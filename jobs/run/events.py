@@ -1,7 +1,7 @@
 """The events of a run: `events.jsonl` in its folder, to which is appended what happens to the run as a whole.
 
     {"format": 2, "event": "run", "at", "run_id", "crc32"}     the first line: the run that the folder was made for
-    {"format": 2, "event": "file", "at", "file", "sha256", "footer_sha256", "crc32"}
+    {"format": 2, "event": "file", "at", "file", "sha256", "crc32"}
     {"format": 2, "event": KIND, "at", …, "crc32"}              what the modules record that know the kind (README.md)
 
 Any number of processes and machines append whole lines, each durable before its writer goes on. The first line comes
@@ -41,9 +41,6 @@ from jobs.run.files import (
 )
 
 NAME = "events.jsonl"
-_PARQUET = b"PAR1"
-_TAIL_BYTES = 8
-"""The footer's length in four bytes, and PAR1."""
 _FIELDS: Mapping[str, tuple[str, type]] = {
     "file": ("file", str),
     "retries": ("samples", list),
@@ -57,7 +54,7 @@ _FIELDS: Mapping[str, tuple[str, type]] = {
 class _Events:
     records: tuple[Mapping[str, Any], ...]
     digests: Mapping[str, frozenset[str]]
-    """Digests that were announced of each file, by its path in the run folder: of contents and of footers."""
+    """Digests that were announced of each file, by its path in the run folder."""
 
 
 def begin(folder: Path, run_id: str, files: Mapping[Path, bytes]) -> None:
@@ -112,22 +109,10 @@ def write_announced(path: Path, content: bytes) -> None:
     write_atomically(path, content)
 
 
-def check(path: Path, *, whole: bool = True) -> None:
-    """Compare a file with what its run announced.
-
-    `whole`: all of it, otherwise the footer of a Parquet file alone, which is done in little time; together with the
-    checksums that Parquet has of every page it covers what a reader of two columns reads. Raises FileDamaged, and
-    OSError where the file cannot be read.
-    """
+def check(path: Path) -> None:
+    """Compare a file with what its run announced. Raises FileDamaged, and OSError where the file cannot be read."""
     with reading(path) as file:
-        if whole:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        else:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL_BYTES))
-            file.seek(max(0, size - _footer_bytes(file.read())))
-            digest = hashlib.sha256(file.read()).hexdigest()
-    check_digest(path, digest)
+        check_digest(path, hashlib.file_digest(file, "sha256").hexdigest())
 
 
 def check_digest(path: Path, digest: str) -> None:
@@ -144,14 +129,8 @@ def check_digest(path: Path, digest: str) -> None:
 
 
 def _announcement(folder: Path, path: Path, content: bytes) -> dict[str, Any]:
-    digests = {"sha256": hashlib.sha256(content).hexdigest()}
-    if content.endswith(_PARQUET):
-        digests["footer_sha256"] = hashlib.sha256(content[-_footer_bytes(content[-_TAIL_BYTES:]) :]).hexdigest()
-    return {"event": "file", "file": path.relative_to(folder).as_posix(), **digests}
-
-
-def _footer_bytes(tail: bytes) -> int:
-    return int.from_bytes(tail[:4], "little") + _TAIL_BYTES
+    name = path.relative_to(folder).as_posix()
+    return {"event": "file", "file": name, "sha256": hashlib.sha256(content).hexdigest()}
 
 
 def _folder_of(path: Path) -> Path:
@@ -179,6 +158,5 @@ def _parsed(path: Path, *_: int) -> _Events:
         if not isinstance(record.get(name), kind):
             raise FileDamaged(f"{path} is damaged: an event {record['event']} has no {name}")
         if record["event"] == "file":
-            found = digests.setdefault(record["file"], set())
-            found.update(str(record[digest]) for digest in ("sha256", "footer_sha256") if digest in record)
+            digests.setdefault(record["file"], set()).add(str(record.get("sha256")))
     return _Events(tuple(records), {name: frozenset(found) for name, found in digests.items()})

@@ -246,12 +246,12 @@ class Lock(FileLock):
     def _acquire(self) -> None:
         try:
             super()._acquire()
-        except NotImplementedError as error:
-            raise _refused(self.lock_file, "function not implemented") from error
-        except OSError as error:
-            if error.errno in _REFUSALS:
-                raise _refused(self.lock_file, (error.strerror or "").lower()) from error
-            raise
+        except (NotImplementedError, OSError) as error:
+            number = getattr(error, "errno", errno.ENOSYS)
+            if number not in _REFUSALS:
+                raise
+            folder, reason = Path(self.lock_file).parent, os.strerror(number).lower()
+            raise LocksRefused(f"{folder}: the filesystem refuses file locks ({reason}), so {REMEDY}") from error
 
     def _fallback_to_soft_lock(self) -> None:
         """Refuse what filelock would do here: an existing file would be somebody's lock, however old it is."""
@@ -271,11 +271,6 @@ def is_held(lock: Path) -> bool:
     except OSError:  # nobody has locked it yet, or there are no locks here
         return False
     return False
-
-
-def _refused(lock: str, reason: str) -> LocksRefused:
-    folder = Path(lock).parent
-    return LocksRefused(f"{folder}: the filesystem refuses file locks ({reason}), so {REMEDY}")
 
 
 def check_locks(folder: Path) -> None:

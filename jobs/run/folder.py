@@ -25,15 +25,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from filelock import Timeout
 from pydantic import TypeAdapter, ValidationError
 
-from harness.checks.machine import is_shared
 from harness.cli import permissions
 from harness.cli.messages import counted
 from harness.problems.problem import Problem
 from jobs.run import events, trace_files
-from jobs.run.files import FileDamaged, Lock, RunDamaged, WrongFormat, check_format, files_in, is_held, write_atomically
+from jobs.run.files import FileDamaged, Lock, RunDamaged, WrongFormat, files_in, is_held, write_atomically
 from jobs.run.spec import RunSpec, Unit
 
 _PROBLEMS = TypeAdapter(list[Problem])
@@ -133,35 +133,22 @@ class RunFolder:
         with damage_named(self.events_path):
             return events.of_kind(self.path, event)
 
-    def submission_lock(self) -> Lock:
-        """Return the lock that is held while shards are chosen and submitted; acquiring it waits.
+    def lock(self, name: str, wait_seconds: float = -1) -> Lock:
+        """Return a lock; acquiring it waits, or raises filelock.Timeout after `wait_seconds`.
 
-        Acquiring this and the other locks raises LocksRefused where the filesystem has none.
+        `submission` is held while shards are chosen and submitted, `compaction` while journals are compacted or grades
+        are written, `code` while it is decided which code may work on the run, `timing` by the worker that times
+        samples. Acquiring one raises LocksRefused where the filesystem has none.
         """
-        return Lock(self.locks_dir / "submission.lock")
+        return Lock(self.locks_dir / f"{name}.lock", timeout=wait_seconds)
 
     def shard_lock(self, shard: int, wait_seconds: float = 0.0) -> Lock:
-        """Return the lock of a shard, held by its worker.
-
-        Acquiring it raises filelock.Timeout where another process holds it for longer than `wait_seconds`.
-        """
-        return Lock(self.shard_lock_path(shard), timeout=wait_seconds)
+        """Return the lock of a shard, held by its worker."""
+        return self.lock(f"shard-{shard}", wait_seconds)
 
     def are_held(self, shards: Iterable[int]) -> bool:
         """Return whether a worker holds one of these shards."""
-        return any(is_held(self.shard_lock_path(shard)) for shard in shards)
-
-    def shard_lock_path(self, shard: int) -> Path:
-        """Return the file that `shard_lock` locks; it stays when the lock is released."""
-        return self.locks_dir / f"shard-{shard}.lock"
-
-    def compaction_lock(self) -> Lock:
-        """Return the lock that is held while journals are compacted or grades are written; acquiring it waits."""
-        return Lock(self.locks_dir / "compaction.lock")
-
-    def code_lock(self) -> Lock:
-        """Return the lock that is held while it is decided which code may work on the run; acquiring it waits."""
-        return Lock(self.locks_dir / "code.lock")
+        return any(is_held(self.locks_dir / f"shard-{shard}.lock") for shard in shards)
 
     def journals(self) -> list[Path]:
         """Return the journals that exist, sorted by name, that is by the time of their attempt."""
@@ -189,22 +176,20 @@ class RunFolder:
     def exists(self) -> bool:
         """True if the folder holds a complete plan: its events begin when that is written.
 
-        Raises WrongFormat for a folder of the format before, which has no events, and for a name that no run has.
+        Raises WrongFormat for a name that no run has.
         """
         if self.events_path.exists():
             for path in (self.path, self.path.resolve()):
                 if path.name and path.name != ".." and not is_name(path.name):
                     raise WrongFormat(f"{str(path)!r}: rename it, a run's name has no quotes or control characters")
             return True
-        if (self.path / "shards.parquet").exists():
-            check_format(self.path, 1)
         return False
 
     def create(self, spec: RunSpec, problems: list[Problem], shards: list[list[Unit]]) -> None:
         """Write the plan of a new run, unless another process has; the first events mark it as complete."""
         for folder in (self.journal_dir, self.trace_files_dir, self.logs_dir, self.locks_dir):
             folder.mkdir(parents=True, exist_ok=True)
-        with self.submission_lock():
+        with self.lock("submission"):
             if self.exists():
                 return
             files = {
@@ -233,7 +218,7 @@ class RunFolder:
     def spec(self) -> RunSpec:
         """Read the run's specification, which nobody may have changed since the run was made."""
         with damage_named(self.spec_path):
-            spec = RunSpec.read(self.spec_path)
+            spec = RunSpec.from_json(self.spec_path.read_text(encoding="utf-8"), self.spec_path)
         if self.exists():
             try:
                 events.check(self.spec_path)
@@ -270,10 +255,10 @@ class RunFolder:
         return shards
 
     def shard(self, number: int) -> list[Unit]:
-        """Read the units of one shard, without reading the others."""
+        """Read the units of one shard, without an object per unit of the others."""
         with damage_named(self.plan_path):
-            rows = trace_files.read_rows(self.plan_path, list(Unit.__annotations__), [("shard", "=", number)])
-            return [Unit(**row) for row in rows]
+            plan = trace_files.read_columns(self.plan_path)
+            return [Unit(**row) for row in plan.filter(pc.equal(plan["shard"], number)).drop("shard").to_pylist()]
 
     def units_by_shard(self) -> pa.Table:
         """Read the columns `shard` and `sample_id` of all units, for counting without an object per unit."""
@@ -282,8 +267,7 @@ class RunFolder:
 
     def num_planned(self) -> int:
         """Return how many units the plan has."""
-        with damage_named(self.plan_path), trace_files.opened(self.plan_path, whole=False) as file:
-            return int(file.metadata.num_rows)
+        return int(self.units_by_shard().num_rows)
 
     def num_shards(self) -> int:
         """Return how many shards the plan has."""
@@ -345,6 +329,8 @@ def until_seen(run: RunFolder, holds: Callable[[], bool]) -> None:
 
     What must not be decided by a look is decided by an operation that the server carries out: locks, links.
     """
+    from harness.checks.machine import is_shared  # only who waits needs it
+
     deadline = time.monotonic() + (LAG_SECONDS if is_shared(run.path.absolute()) else 0.0)
     while not holds() and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
@@ -384,18 +370,14 @@ def run_folder(output: Path, spec: RunSpec) -> RunFolder:
     new = output / folder_name(spec)
     if os.path.lexists(new):
         return RunFolder(new)
-    return RunFolder(next(_with_hash_of(spec, output), new))
-
-
-def _with_hash_of(spec: RunSpec, output: Path) -> Iterator[Path]:
-    """Yield the folders of the specification that a user has renamed."""
-    beginning, ending = f"{spec.dataset}-{spec.method}-", f"-{spec.digest}"
-    try:
-        names = sorted(entry.name for entry in os.scandir(output) if entry.name.endswith(ending))
-    except OSError:  # there is no such folder yet, or what makes it unusable is said where it is written
-        return
-    own = (output / name for name in names if name.startswith(beginning) and is_name(name))
-    yield from (path for path in own if RunFolder(path).exists())
+    with contextlib.suppress(
+        OSError
+    ):  # there is no such folder yet, or what makes it unusable is said where it is written
+        for other in sorted(output.iterdir()):
+            is_its = other.name.startswith(f"{spec.dataset}-{spec.method}-") and other.name.endswith(f"-{spec.digest}")
+            if is_its and is_name(other.name) and RunFolder(other).exists():
+                return RunFolder(other)
+    return RunFolder(new)
 
 
 def readable(model: str) -> str:
@@ -415,8 +397,8 @@ class NoSuchRun(ValueError):
     """No run is meant, or several are; the message is one line."""
 
 
-def run_path(text: str, output: Path | None = None) -> Path:
-    """Return the path of the run folder that a text means; a name is looked for in `output` before PLACES.
+def run_path(text: str) -> Path:
+    """Return the path of the run folder that a text means; a name is looked for in PLACES.
 
     A path that exists is taken as it is, whether or not it is a run folder; but a run folder comes before another
     folder of the same name. Raises NoSuchRun.
@@ -424,7 +406,7 @@ def run_path(text: str, output: Path | None = None) -> Path:
     path = Path(text)
     if os.path.isdir(path) and _is_run(path):  # noqa: PTH112 a folder that may not be entered is no error here
         return path
-    found = run_paths(text, output) if _has_name(text) else []
+    found = [] if text.endswith(os.sep) or path.name in ("", "..") else run_paths(text)
     named = [run for run in found if run.name == path.name] or found
     if len(named) == 1:
         return named[0]
@@ -432,29 +414,25 @@ def run_path(text: str, output: Path | None = None) -> Path:
         return path
     if named:
         raise NoSuchRun(f"{text} is the beginning of {len(named)} runs: {_listed(named)}")
-    folders = _folders(text, output)
-    places = " and ".join(str(folder) if folder != Path() else "this folder" for folder in folders)
-    known = [folder / name for folder in folders for name in _folders_in(folder) if _is_run(folder / name)]
+    known = [run for place in _places(text) for run in run_paths(f"{place}{os.sep}")]
     raise NoSuchRun(
-        f"{text} is not a run folder: it does not exist, and no run in {places} begins so; "
-        + (f"the runs: {_listed(known)}" if known else "there is no run")
+        f"{text} is not a run folder: it does not exist, and no run in {' and '.join(map(str, _places(text)))} begins "
+        f"so; " + (f"the runs: {_listed(known)}" if known else "there is no run")
     )
 
 
-def run_paths(beginning: str, output: Path | None = None) -> list[Path]:
-    """Return the run folders whose path, or name or hash in one of PLACES, begins so; of equal names the first.
-
-    `output`: a folder to look in before those.
-    """
-    if beginning and not beginning.endswith(os.sep) and not _has_name(beginning):
-        return []
-    name = "" if beginning.endswith(os.sep) else Path(beginning).name
+def run_paths(beginning: str) -> list[Path]:
+    """Return the run folders whose path, or name or hash in one of PLACES, begins so; of equal names the first."""
+    name = os.path.basename(beginning)  # noqa: PTH119 empty behind a slash
     found: dict[str, Path] = {}
-    for folder in _folders(beginning, output):
-        for other in _folders_in(folder):
-            found.setdefault(other, folder / other)
-    begun = [other for other in found if other.startswith(name) and _is_run(found[other])]
-    return [found[other] for other in begun or meant_by(name, found) if begun or _is_run(found[other])]
+    for folder in [] if name in (".", "..") else _places(beginning):
+        with contextlib.suppress(OSError):
+            for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+                found.setdefault(entry.name, folder / entry.name)
+    begun = [other for other in found if other.startswith(name)]
+    return [found[other] for other in begun if _is_run(found[other])] or [
+        found[other] for other in meant_by(name, found) if _is_run(found[other])
+    ]
 
 
 def meant_by(text: str, names: Collection[str]) -> list[str]:
@@ -473,29 +451,15 @@ def meant_by(text: str, names: Collection[str]) -> list[str]:
     return [own[0] for own in found if own and own[1].startswith(readable + dash) and own[2].startswith(digits)]
 
 
-def _has_name(text: str) -> bool:
-    """Return whether a text has at least one letter of a run's name: nothing, `.` and `runs/` mean no run."""
-    return not text.endswith(os.sep) and Path(text).name not in ("", "..")
-
-
-def _folders(text: str, output: Path | None) -> list[Path]:
-    if os.sep not in text:
-        places = dict.fromkeys([*([] if output is None else [output]), *PLACES])
-        return [folder for folder in places if folder.is_dir()] or [next(iter(places))]
-    return [Path(text) if text.endswith(os.sep) else Path(text).parent]
-
-
-def _folders_in(folder: Path) -> list[str]:
-    try:
-        return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
-    except OSError:
-        return []
+def _places(text: str) -> list[Path]:
+    """Return the folders in which the run is looked for that a text means."""
+    return list(PLACES) if os.sep not in text else [Path(os.path.dirname(text))]  # noqa: PTH120
 
 
 def _is_run(path: Path) -> bool:
     """Return whether a folder is a run's; True where it cannot be read, which its reader explains."""
     try:
-        return RunFolder(path).exists()
+        return path.is_dir() and RunFolder(path).exists()
     except (PermissionError, WrongFormat):
         return True
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import orjson
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from harness.trace import Call, Step, StopReason, Trace
 from jobs.run.files import (
@@ -83,8 +83,8 @@ class Journal:
     """Number of lines that could not be read, without a torn last line."""
     ignored_lines: int = 0
     """Number of lines that followed a lost one of the same sample."""
-    problem: str = ""
-    """What is wrong with the first of these lines."""
+    first_lost: int = 0
+    """Number of the first of these lines."""
 
 
 def read_journal(path: Path) -> Journal:
@@ -101,13 +101,13 @@ def parse_journal(path: Path, lines: Iterable[bytes]) -> Journal:
             apply(journal, _event(path, journal, line), number)
         except WrongFormat:
             raise
-        except NO_EVENT as error:
+        except NO_EVENT:
             if is_torn(line):
                 continue
             journal.bad_lines += 1
-            journal.problem = journal.problem or f"line {number}: {_reason(error)}"
+            journal.first_lost = journal.first_lost or number
     if lost := journal.bad_lines + journal.ignored_lines:
-        lines_lost = f"{lost} of its {number} lines cannot be used ({journal.problem})"
+        lines_lost = f"{lost} of its {number} lines cannot be used, first line {journal.first_lost}"
         say_once(f"{path} is damaged: {lines_lost}; what they held is run again")
     return journal
 
@@ -185,7 +185,7 @@ def _apply_end(journal: Journal, end: _End, number: int) -> None:
 
 def _ignore(journal: Journal, number: int) -> None:
     journal.ignored_lines += 1
-    journal.problem = journal.problem or f"line {number}: a line before it is missing"
+    journal.first_lost = journal.first_lost or number
 
 
 def _event(path: Path, journal: Journal, line: bytes) -> dict[str, Any]:
@@ -201,15 +201,6 @@ def _event(path: Path, journal: Journal, line: bytes) -> dict[str, Any]:
     if event["event"] == "attempt":
         check_format(path, event.get(FORMAT_KEY))
     return event
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    if isinstance(error, orjson.JSONDecodeError):
-        return "not JSON"
-    return f"no {error}" if isinstance(error, KeyError) else next(iter(str(error).splitlines()), type(error).__name__)
 
 
 _SYNC_SECONDS = 1.0

@@ -17,11 +17,10 @@ from typing import Any
 from harness import environment, gpus, prompts
 from harness.checks import models as model_checks
 from harness.checks.models import faults_of, loaded_tokenizer
-from harness.cli.messages import counted
 from harness.engine import Role
 from harness.engines import placement, registry, speculation
 from harness.engines.scripted import ByteTokenizer
-from harness.engines.settings import check_arguments, declared_arguments
+from harness.engines.settings import check_arguments
 from harness.engines.speculation import (
     check_flags,
     draft_sampling,
@@ -32,19 +31,18 @@ from harness.engines.speculation import (
     unsupported_reason,
 )
 from harness.methods import build
-from harness.methods import defaults as method_defaults
-from harness.methods.method import Text, flag, needs, required_context_tokens
+from harness.methods.method import flag, needs, required_context_tokens
 from harness.methods.references import source_of
 from harness.problems import benchmarks, hub, sources
 from harness.problems.problem import Problem, dataset_hash
-from harness.prompts import demo_prompts, prompt_hash
+from harness.prompts import prompt_hash
 from harness.settings.declaration import ROLES, role_flag
 from harness.settings.launch_settings import Cluster, Launch, PartialLaunch
 from harness.settings.roles import SAMPLING, flat_role_name
 from harness.sizing.memory import shape_of
 from harness.weights import adapter, models
 from harness.weights.models import BUNDLED, MODELS, PAIR, files_at_hand, hub_cache, pair_folder
-from harness.weights.templates import NO_CONVENTIONS, BadTemplate, Conventions
+from harness.weights.templates import BadTemplate
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run import sizing
 from jobs.run.sizing import ServedRole
@@ -96,14 +94,8 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     notices = [
         *dataset.notices,
         *model_notices,
-        *check_conventions(launch, {"draft": draft, "target": target}),
         *_check_speculation(engine, launch, specs, speculator),
     ]
-    if any(launch.roles[role].engine for role in roles) and not declared_arguments():
-        notices.append(
-            "ENGINE ARGUMENTS: vLLM is not installed here, so that the workers check --draft.engine and "
-            "--target.engine."
-        )
     if dataset.is_training:
         notices.append(f"TRAINING DATA: {dataset.name} is not a benchmark; no number of this run is a result.")
     spec = RunSpec(
@@ -308,41 +300,15 @@ def recorded_settings(launch: PartialLaunch, role: Role, kind: str) -> dict[str,
     one of vLLM's, as far as this machine can tell, or of another engine.
     """
     own = launch.roles[role]
-    if own.engine and not registry.capabilities(kind).takes_arguments:
+    can = registry.capabilities(kind)
+    if own.engine and not can.takes_arguments:
         raise ValueError(f"{role_flag(role, 'engine')} {next(iter(own.engine))}: needs --engine vllm, not {kind}")
+    for name in ("template", "thinking_tags") if not can.runs_models else ():
+        if name in own.given():
+            raise ValueError(f"{role_flag(role, name)}: {kind} engines have no chat template and no tags; leave it out")
     check_arguments(role, own.engine)
     kept = {name: value for name, value in own.given().items() if name not in (*_RESOLVED, *SAMPLING)}
     return {**kept, **(launch.sampling_of(role) if role in _ROLES else {}), "dtype": launch.dtype_of(role)}
-
-
-def check_conventions(launch: PartialLaunch, models: Mapping[Role, ModelSpec | None]) -> Iterator[str]:
-    """Yield warnings on what models are talked to with.
-
-    Raises ValueError where the chat template of a model, as far as its files are here, does not read a variable.
-    """
-    for role, model in models.items():
-        if model is None:
-            continue
-        asked = Conventions.of(launch.roles[role].template, launch.roles[role].thinking_tags)
-        if asked != NO_CONVENTIONS and not registry.capabilities(launch.engine).runs_models:
-            raise ValueError(
-                f"{_asked(launch, role)}: {launch.engine} engines have no chat template and no tags; leave it out"
-            )
-        folder = local_folder(model)
-        if asked != NO_CONVENTIONS and folder is None:
-            yield f"CHAT TEMPLATE: {model.name} is not on this machine: the workers check {_asked(launch, role)}."
-        elif asked != NO_CONVENTIONS:
-            try:
-                HFTokenizer(str(folder), None, asked)
-            except ValueError as error:
-                raise ValueError(f"{_asked(launch, role)}: {model.name}: {error}") from error
-
-
-def _asked(launch: PartialLaunch, role: Role) -> str:
-    own = launch.roles[role]
-    words = [f"{role_flag(role, 'template')} {_shown({name: value})}" for name, value in own.template.items()]
-    tags = [f"{role_flag(role, 'thinking_tags')} {own.thinking_tags}"] if own.thinking_tags else []
-    return " ".join([*words, *tags])
 
 
 def local_folder(model: ModelSpec) -> Path | None:
@@ -360,9 +326,6 @@ def _shown(value: object) -> str:
 
 _HUB_SECONDS = 5.0
 
-_QUESTIONS = {"score", "separate_score", "step_choice", "chain_choice", "reward", "equivalence"}
-"""Tables of a prompt file that no model alone is asked."""
-
 
 def check_new(launch: Launch, planned: RunPlan, typed: Collection[str], *, is_here: bool) -> Iterator[str]:
     """Yield warnings on a run that does not exist yet. `typed`: see `check_used`; `is_here`: see `check_models`.
@@ -373,17 +336,17 @@ def check_new(launch: Launch, planned: RunPlan, typed: Collection[str], *, is_he
     yield from check_models(planned.spec, is_here=is_here)
     yield from check_prompts(launch, planned.spec)
     yield from check_contexts(launch, planned)
-    yield from check_taught(planned.spec)
 
 
 def check_contexts(launch: PartialLaunch, planned: RunPlan) -> Iterator[str]:
     """Yield warnings where a model's context is too short for a prompt and a text behind it (see methods.method).
 
-    Raises ValueError where `--max-context` is too short, or where a text that was asked for is longer than a model's
-    context.
+    Raises ValueError where `--max-context` is, and where a model's own is below the token budget. Of the bundled pair
+    it is below that of the papers' models.
     """
     spec, problems = planned.spec, planned.problems
     method, asked = build(spec.method, dict(spec.params)), spec.engine.max_context
+    is_scripted, values = not spec.engine.can.runs_models, dict(spec.params) | {"token_budget": spec.token_budget}
     for role in method.roles:
         if (model := spec.models[role]) is None:
             continue
@@ -392,105 +355,31 @@ def check_contexts(launch: PartialLaunch, planned: RunPlan) -> Iterator[str]:
         else:
             known = shape_of(model.name, model.path, model.revision)
             own = None if known is None else known.max_positions
-        limits = [limit for limit in (asked, own) if limit is not None]
-        texts = method.texts(role, spec.token_budget) if limits else ()
-        for text in texts:
-            short = _ShortContext.of(launch, spec, problems, role, text, min(limits))
-            if short is None:
+        limit = min(asked or own or 0, own or asked or 0)
+        for text in method.texts(role, spec.token_budget) if limit else ():
+            estimate = required_context_tokens(problems, text.tokens, 0, spec.wording)
+            if limit >= estimate and not is_scripted:
                 continue
-            if asked is not None and (own is None or asked <= own):
-                is_refused = short.is_sure
-            else:
-                is_refused = role in _ROLES and text.tokens > short.limit and _is_asked(launch, text)
-                is_refused &= model.name not in PAIR  # whose context is below the papers' settings
-            if is_refused:
-                raise ValueError(short.refusal(asked, own))
-            yield short.warning
-
-
-@dataclass(frozen=True)
-class _ShortContext:
-    """A model's context that does not hold some prompt and the text behind it."""
-
-    role: Role
-    model: str
-    limit: int
-    given: str
-    """The flags that say how long the text is, with their values."""
-    text: Text
-    needed: int
-    """What holds the longest prompt and the text."""
-    num_short: int | None
-    """Problems whose prompt leaves too little; None: not known without the tokenizer."""
-    num_problems: int
-
-    @classmethod
-    def of(
-        cls, launch: PartialLaunch, spec: RunSpec, problems: Collection[Problem], role: Role, text: Text, limit: int
-    ) -> _ShortContext | None:
-        """Return how a context of `limit` tokens is too short; None where it is not."""
-        model = spec.models[role]
-        assert model is not None
-        estimate = required_context_tokens(problems, text.tokens, 0, spec.wording)
-        is_scripted = not spec.engine.can.runs_models
-        if limit >= estimate and not is_scripted:
-            return None
-        tokenizer = ByteTokenizer() if is_scripted else _tokenizer_here(spec, model, role)
-        has_rubric = role == "target" and build(spec.method, dict(spec.params)).rubric
-        needed = needs(text, tokenizer, problems, spec.wording, rubric=has_rubric) if tokenizer is not None else None
-        if needed is not None and max(needed) <= limit:
-            return None
-        values = dict(spec.params) | {"token_budget": spec.token_budget}
-        return cls(
-            role,
-            model.name,
-            limit,
-            " ".join(f"{flag(name)} {values[name]}" for name in text.settings),
-            text,
-            max(needed) if needed is not None else estimate,
-            sum(tokens > limit for tokens in needed) if needed is not None else None,
-            len(problems),
-        )
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether some problem is known not to fit."""
-        return self.num_short is not None or self.text.tokens >= self.limit
-
-    def refusal(self, asked: int | None, own: int | None) -> str:
-        """Return the line that refuses the launch: because of `--max-context`, or of the model's own context."""
-        if asked is None or self.limit < asked:
-            most = max(1, self.limit - (self.needed - self.text.tokens))
-            together = " tokens together" if len(self.text.settings) > 1 else ""
-            return (
-                f"{self.given}: the context of the {self.role} {self.model} is {self.limit} tokens, prompt included; "
-                f"valid: up to about {most}{together}"
+            tokenizer = ByteTokenizer() if is_scripted else _tokenizer_here(spec, model, role)
+            rubric = role == "target" and method.rubric
+            needed = max(needs(text, tokenizer, problems, spec.wording, rubric=rubric)) if tokenizer else estimate
+            if needed <= limit:
+                continue
+            given = " ".join(f"{flag(name)} {values[name]}" for name in text.settings)
+            if limit == asked and (tokenizer or text.tokens >= limit):
+                shorter = f"a smaller {' or '.join(map(flag, text.settings))}"
+                raise ValueError(
+                    f"--max-context {asked}: a prompt and {given} do not fit; valid: {needed} or more, or {shorter}"
+                )
+            if text.tokens > limit and text.settings == ("token_budget",) and model.name not in PAIR:
+                raise ValueError(
+                    f"{given}: the context of the {role} {model.name} is {limit} tokens, prompt included; "
+                    f"valid: up to about {max(1, limit - needed + text.tokens)}"
+                )
+            yield (
+                f"SHORT CONTEXT: the context of the {role} {model.name} is {limit} tokens, and a prompt and {given} "
+                f"may need {needed}: a sample that reaches the context ends there (context)"
             )
-        shorter = f"a smaller {' or '.join(map(flag, self.text.settings))}"
-        valid = f"{self.needed} or more, or {shorter}"
-        if own is not None and self.needed > own:
-            valid = f"{shorter}, because the {self.role} {self.model} reads {own} tokens at most"
-        return f"--max-context {asked}: a prompt and {self.given} do not fit; valid: {valid}"
-
-    @property
-    def warning(self) -> str:
-        """The line that warns of it."""
-        some = "" if self.num_short is None else f" in {self.num_short} of {counted(self.num_problems, 'problem')}"
-        return (
-            f"SHORT CONTEXT: the context of the {self.role} {self.model} is {self.limit} tokens, and a prompt and "
-            f"{self.given} may need {self.needed}{some}: a sample that reaches the context ends there (context)"
-        )
-
-
-def _is_asked(launch: PartialLaunch, text: Text) -> bool:
-    """Return whether a text's length was asked for; the default lengths are those of the papers' models."""
-    defaults = method_defaults(str(launch.method))
-    return any(
-        launch.token_budget != PartialLaunch.token_budget
-        if name == "token_budget"
-        else launch.parameters.get(name) != defaults[name]
-        for name in text.settings
-    )
 
 
 def _tokenizer_here(spec: RunSpec, model: ModelSpec, role: Role) -> HFTokenizer | None:
@@ -500,23 +389,28 @@ def _tokenizer_here(spec: RunSpec, model: ModelSpec, role: Role) -> HFTokenizer 
 
 
 def check_prompts(launch: PartialLaunch, spec: RunSpec) -> Iterator[str]:
-    """Yield a warning for a model that does not read the instruction of a wording of one's own.
+    """Yield a warning for a model without a chat template, and for one that does not read the own instruction.
 
-    Raises ValueError where a model that is here would be sent another prompt than its chat template means, or where a
-    wording asks for answers that are not one token of it.
+    Raises ValueError where a model that is here would be sent another prompt than its chat template means, where that
+    does not read a variable that is given, and where a wording asks for answers that are not one token of it.
     """
     instructed = {path.split(".")[1] for path in spec.wording.changes if path.startswith("instruction.")}
     for role in build(spec.method, dict(spec.params)).roles if spec.engine.can.runs_models else ():
         model = spec.models[role]
-        tokenizer = None if model is None or _is_known(spec, role, model) else _tokenizer_here(spec, model, role)
-        if model is None or tokenizer is None:  # a copy without all of its files: the doctor and the workers name them
+        if model is None or (folder := local_folder(model)) is None:
             continue
-        own = f"--{role} {model.name}"
+        own, asked = f"--{role} {model.name}", spec.conventions(role)
+        is_asked = bool(asked.variables or asked.thinking_tags)
+        if not (spec.prompts or is_asked) and model.name in BUNDLED and Path(model.path) == pair_folder(model.name):
+            continue  # it is known, and to load its tokenizer takes seconds
         try:
+            tokenizer = HFTokenizer(str(folder), None, asked) if is_asked else _tokenizer_here(spec, model, role)
+            if tokenizer is None:  # a copy without all of its files: the doctor and the workers name them
+                continue
             model_checks.check_prompts(tokenizer, role, spec.method, spec.params, spec.wording)
-        except BadTemplate as error:
-            raise ValueError(f"{own}: {error}") from error
         except ValueError as error:
+            if is_asked or isinstance(error, BadTemplate):
+                raise ValueError(f"{own}: {error}") from error
             source = f"--prompts {launch.prompts}: for the {role} {model.name}," if launch.prompts else f"{own}:"
             raise ValueError(f"{source} {error}") from error
         if not tokenizer.has_chat_template:
@@ -532,27 +426,6 @@ def check_prompts(launch: PartialLaunch, spec: RunSpec) -> Iterator[str]:
                 f"OWN PROMPTS: the {role} {model.name} is a {kind} model and reads instruction.{read}, which "
                 f"{launch.prompts} leaves as it is built in."
             )
-
-
-def _is_known(spec: RunSpec, role: Role, model: ModelSpec) -> bool:
-    """Return whether a model is bundled and talked to as it always is: to load its tokenizer takes seconds."""
-    asked = spec.prompts or spec.conventions(role).variables or spec.conventions(role).thinking_tags
-    return not asked and model.name in BUNDLED and Path(model.path) == pair_folder(model.name)
-
-
-def check_taught(spec: RunSpec) -> Iterator[str]:
-    """Yield a warning where the bundled pair reads prompts that it was not taught with."""
-    taught = [model.name for model in spec.models.values() if model is not None and model.name in PAIR]
-    is_alone = spec.draft is None or spec.target is None
-    demo = demo_prompts().changes
-    own = [key for key, text in spec.wording.changes.items() if demo.get(key) != text]
-    read = [key for key in own if not is_alone or key.split(".")[0] not in _QUESTIONS]
-    if taught and read and spec.engine.can.runs_models:
-        yield (
-            f"OWN PROMPTS: the toy model{'s' * (len(taught) > 1)} {' and '.join(taught)} learned from the built-in "
-            "wording and the demo's alone, and the answer to another one is mostly chance. This shows that the prompts "
-            "arrive, not how good they are."
-        )
 
 
 def check_models(spec: RunSpec, *, is_here: bool) -> Iterator[str]:
@@ -590,18 +463,17 @@ def _is_at_hub(given: str, model: ModelSpec) -> bool:
     if hub.is_offline() or not hub.is_reachable(_HUB_SECONDS):
         return False
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 
     try:
         HfApi().model_info(model.path, revision=model.revision, timeout=_HUB_SECONDS)
     except GatedRepoError:  # it exists, and whoever may not read it is told so when it is loaded
         return True
-    except RevisionNotFoundError as error:
-        raise ValueError(f"{given}: the hub has no revision {model.revision} of this model") from error
     except HfHubHTTPError as error:
         if isinstance(error, RepositoryNotFoundError) or error.response.status_code == HTTPStatus.NOT_FOUND:
+            at = f" with the revision {model.revision}" if model.revision else ""
             raise ValueError(
-                f"{given}: the hub has no such model, or it is private: give HF_TOKEN for it in the environment"
+                f"{given}: the hub has no such model{at}, or it is private: give HF_TOKEN for it in the environment"
             ) from error
         return False
     except Exception:  # noqa: BLE001 whatever keeps the hub from answering is met by the worker, as without this check

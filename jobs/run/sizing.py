@@ -78,31 +78,42 @@ def lines_for_launch(
     """
     if not spec.engine.can.is_planned:
         return []
-    sizing = sizing_of(spec, build(spec.method, dict(spec.params)), problems)
-    if cluster != "slurm":
+    sizing, uncounted = sizing_of(spec, build(spec.method, dict(spec.params)), problems), unplanned_arguments(spec)
+    on_slurm = cluster == "slurm"
+    if on_slurm:
+        job = cards_of_worker(sbatch, workers_per_task)
+        check_flags(sizing, None if job is None else job.count)
+        if job is None:  # no_gpus warns of it
+            return []
+        if job.card is None:
+            return [
+                f"memory: the node decides on {counted(job.count, 'GPU')}; name a known type (--gpus-per-node h100:4) "
+                f"or their memory (--{GPU_MEMORY} 80GB) to plan it here"
+            ]
+        cards, is_assumed = list(job.cards()), job.card.is_assumed
+    else:
         if accelerator() != "gpu":
             check_flags(sizing, None)
             return []
-        cards = cards_here()
-        uncounted = unplanned_arguments(spec)
-        if not cards:
-            return []
-        plan_here = planned_or_reason(sizing, cards, refuses=not uncounted)
-        idle = _idle_here(plan_here) if shards == 1 else []
-        return [*_lines(sizing, plan_here, is_assumed=False), *_uncounted(uncounted), *idle]
-    job = cards_of_worker(sbatch, workers_per_task)
-    check_flags(sizing, None if job is None else job.count)
-    if job is None:  # no_gpus warns of it
+        cards, is_assumed = list(cards_here()), False
+    if not cards:
         return []
-    if job.card is None:
-        return [
-            f"memory: the node decides on {counted(job.count, 'GPU')}; name a known type (--gpus-per-node h100:4) or "
-            f"their memory (--{GPU_MEMORY} 80GB) to plan it here",
-            *_idle(sbatch, workers_per_task),
-        ]
-    uncounted = unplanned_arguments(spec)
-    plan = planned_or_reason(sizing, job.cards(), refuses=not (job.card.is_assumed or uncounted))
-    return [*_lines(sizing, plan, job.card.is_assumed), *_uncounted(uncounted), *_idle(sbatch, workers_per_task, plan)]
+    plan = planned_or_reason(sizing, cards, refuses=not (is_assumed or uncounted))
+    lines = [f"memory: {plan}"] if isinstance(plan, str) else [*plan_lines(plan, sizing.concurrency, demands(sizing))]
+    if is_assumed:
+        lines.append(f"assumed: the smaller of two cards with this name; --{GPU_MEMORY} says which")
+    if names := ", ".join(assumed_models(sizing)):
+        lines.append(f"assumed: the sizes of {names}, whose config.json is not on this machine")
+    if uncounted:
+        lines.append(
+            f"memory: planned without {', '.join(uncounted)}; --draft.memory and --target.memory set the shares"
+        )
+    if isinstance(plan, Plan) and plan.num_cards < len(plan.cards) and (on_slurm or shards == 1):
+        more = (
+            "--workers-per-task uses the rest, --gpus-per-node asks for fewer" if on_slurm else "--shards uses the rest"
+        )
+        lines.append(f"{plan.num_cards} of the {len(plan.cards)} GPUs of a worker are used: {more}")
+    return lines
 
 
 def no_gpus(spec: RunSpec, sbatch: Mapping[str, Option]) -> Iterator[str]:
@@ -120,41 +131,6 @@ def unplanned_arguments(spec: RunSpec) -> list[str]:
     return sorted({name for own in spec.settings.values() for name in own.engine if name in UNPLANNED})
 
 
-def _uncounted(names: list[str]) -> list[str]:
-    return (
-        [f"memory: planned without {', '.join(names)}; --draft.memory and --target.memory set the shares"]
-        if names
-        else []
-    )
-
-
-def _idle(sbatch: Mapping[str, Option], workers_per_task: int, plan: Plan | str = "") -> Iterator[str]:
-    """Yield a line for the GPUs of a task that no engine uses, with the flag that uses them."""
-    task = cards_of_worker(sbatch)
-    if task is None:
-        return
-    if left := task.count % workers_per_task:
-        idle = counted(left, "GPU is", "GPUs are")
-        yield f"{idle} idle in each task: --workers-per-task {workers_per_task} does not divide {task.count}"
-    if isinstance(plan, Plan) and plan.num_cards < len(plan.cards):
-        fitting = [n for n in range(workers_per_task + 1, task.count // plan.num_cards + 1) if task.count % n == 0]
-        several = f"--workers-per-task {fitting[-1]} with as many --shards uses them" if fitting else ""
-        fewer = f"--gpus-per-node {plan.num_cards * workers_per_task} asks for fewer"
-        yield f"{_unused(plan)}: {' or '.join(filter(None, (several, fewer)))}"
-
-
-def _idle_here(plan: Plan | str) -> Iterator[str]:
-    """Yield a line for the GPUs of this machine that no engine of a run with one worker uses."""
-    if isinstance(plan, Plan) and plan.num_cards < len(plan.cards):
-        workers = len(plan.cards) // plan.num_cards
-        yield f"{_unused(plan)}" + (f": --shards {workers} runs {workers} workers" if workers > 1 else "")
-
-
-def _unused(plan: Plan) -> str:
-    idle = len(plan.cards) - plan.num_cards
-    return f"{counted(idle, 'GPU')} of the {len(plan.cards)} of a worker {'is' if idle == 1 else 'are'} idle"
-
-
 def planned_or_reason(sizing: RunSizing, cards: Iterable[Any], *, refuses: bool = True) -> Plan | str:
     """Return the plan, or why there is none. Raises DoesNotFit if it `refuses`, and ValueError for impossible flags."""
     try:
@@ -165,17 +141,6 @@ def planned_or_reason(sizing: RunSizing, cards: Iterable[Any], *, refuses: bool 
         if refuses:
             raise
         return str(reason)
-
-
-def _lines(sizing: RunSizing, plan: Plan | str, is_assumed: bool) -> Iterator[str]:
-    if isinstance(plan, str):
-        yield f"memory: {plan}"
-    else:
-        yield from plan_lines(plan, sizing.concurrency, demands(sizing))
-    if is_assumed:
-        yield f"assumed: the smaller of two cards with this name; --{GPU_MEMORY} says which"
-    if names := ", ".join(assumed_models(sizing)):
-        yield f"assumed: the sizes of {names}, whose config.json is not on this machine"
 
 
 def _files(model: ModelSpec) -> ModelFiles:

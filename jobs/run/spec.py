@@ -7,7 +7,6 @@ is not part of it.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import re
@@ -260,7 +259,8 @@ class RunSpec:
         identity = {
             "problem": [problem.id, problem.content_hash],
             "method": [self.method, sample_identity(self.method, self.params, self.method_source)],
-            "models": [m and m.fingerprint for m in self._weights()],
+            "models": [m and m.fingerprint for m in (self.draft, self.target)]
+            + [used.fingerprint for used in (self.selection, self.reward) if used],
             "sampling": [
                 self.temperature,
                 self.top_p,
@@ -283,9 +283,6 @@ class RunSpec:
             whole.update(f"{index}{tail}".encode())
             ids.append(whole.hexdigest()[:16])
         return ids
-
-    def _weights(self) -> list[ModelSpec | AdapterSpec | None]:
-        return [self.draft, self.target, *(used for used in (self.selection, self.reward) if used)]
 
     @staticmethod
     def _of_the_pair(name: str, values: Mapping[Role, object]) -> list[dict[str, dict[str, object]]]:
@@ -315,17 +312,10 @@ class RunSpec:
         record = json.loads(text)
         if isinstance(record, dict):
             check_format(name, record.get("format"))
-        return _spec_adapter().validate_python(record)
-
-    @classmethod
-    def read(cls, path: Path) -> RunSpec:
-        """Read a run folder's `spec.json`."""
-        return cls.from_json(path.read_text(encoding="utf-8"), path)
+        return _SPEC.validate_python(record)
 
 
-@functools.cache
-def _spec_adapter() -> TypeAdapter[RunSpec]:
-    return TypeAdapter(RunSpec)
+_SPEC = TypeAdapter(RunSpec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,6 +348,8 @@ class AttemptRow(TypedDict, total=False):
     num_devices: int
     engines: Mapping[str, Any]
     load_at_end: float | None
+    ended_at: float
+    """When its journal was last written to; in trace files alone."""
 
 
 @dataclass(frozen=True)

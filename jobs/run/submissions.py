@@ -122,12 +122,7 @@ def files_of_shards(run: RunFolder, shards: Sequence[int], paths: Iterable[Path]
     """
     assignment = run.assignment()
     firsts = set(shards).union(*(submission.first_shards(shards) for submission in read(run)))
-    matching = []
-    for path in sorted(paths):
-        name = _ATTEMPT.search(path.stem)
-        if name is None or int(name["assignment"]) != assignment or int(name["shard"]) in firsts:
-            matching.append(path)
-    return matching
+    return [path for path in sorted(paths) if (first := first_shard(path, assignment)) is None or first in firsts]
 
 
 @dataclass(frozen=True)

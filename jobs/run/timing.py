@@ -22,11 +22,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, pairwise
 
-from filelock import Timeout
-
 from harness.cli.messages import counted
 from jobs.run import derived, trace_files
-from jobs.run.files import Lock
+from jobs.run.files import is_held
 from jobs.run.folder import Below, RunFolder
 from jobs.run.journal import is_own_journal, read_journal
 from jobs.run.spec import RunSpec
@@ -42,16 +40,10 @@ quarters."""
 class TimingFolder(RunFolder):
     """The files of a run's timing samples; everything else is the run's own."""
 
-    folder = Below("timing")
-    """The folder of all of them."""
     journal_dir = Below("timing/journal")
     """Folder of the journals of the attempts that timed samples."""
     trace_files_dir = Below("timing/traces")
     """Folder of the trace files."""
-
-    def lock(self, wait_seconds: float = 0.0) -> Lock:
-        """Return the lock of the worker that times samples; acquiring it as that of a shard."""
-        return Lock(self.locks_dir / "timing.lock", timeout=wait_seconds)
 
 
 def of(run: RunFolder) -> TimingFolder:
@@ -61,11 +53,7 @@ def of(run: RunFolder) -> TimingFolder:
 
 def is_at_work(run: RunFolder) -> bool:
     """Return whether a worker times samples of a run now."""
-    try:
-        with of(run).lock():
-            return False
-    except Timeout:
-        return True
+    return is_held(run.locks_dir / "timing.lock")
 
 
 def timing_id(sample_id: str) -> str:
@@ -197,10 +185,14 @@ def draw(samples: Iterable[Ended], number: int, seed: str) -> list[Drawn]:
     if not number:
         return []
     strata = max(1, number // SAMPLES_PER_STRATUM)
+
+    def rank(sample_id: str) -> str:
+        return hashlib.sha256(f"{seed} {sample_id}".encode()).hexdigest()
+
     drawn: list[Drawn] = []
     for stratum, (block, size) in enumerate(zip(_parts(len(ordered), strata), _parts(number, strata), strict=True)):
         members = ordered[block.start : block.stop]
-        chosen = set(sorted((one.sample_id for one in members), key=lambda one: _random(seed, one))[: len(size)])
+        chosen = set(sorted((one.sample_id for one in members), key=rank)[: len(size)])
         drawn += [Drawn(one.sample_id, stratum, one.sample_id in chosen) for one in members]
     return drawn
 
@@ -217,7 +209,3 @@ def _parts(total: int, number: int) -> list[range]:
     """Return ranges of 0 to total, as many as asked for, whose sizes differ by one at most."""
     bounds = [total * part // number for part in range(number + 1)]
     return [range(start, stop) for start, stop in pairwise(bounds)]
-
-
-def _random(seed: str, sample_id: str) -> str:
-    return hashlib.sha256(f"{seed} {sample_id}".encode()).hexdigest()

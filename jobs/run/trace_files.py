@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
@@ -43,6 +44,27 @@ _text, _int, _real, _flag = pa.string(), pa.int32(), pa.float64(), pa.bool_()
 _TYPES = {str: _text, int: _int, float: _real, bool: _flag}
 _LONG = {"seed": pa.int64()}
 """Fields that 32 bits do not hold."""
+
+
+def _load_no_pandas() -> None:
+    """Let pyarrow take pandas for missing: it imports it, in half a second, to see whether a list is one of its own.
+
+    Whoever asks pyarrow for a table of pandas loads it later. In a notebook it is loaded: users have arrays of pandas.
+    """
+
+    class Missing:
+        @staticmethod
+        def find_spec(name: str, path: object = None, target: object = None) -> None:
+            if name == "pandas":
+                raise ModuleNotFoundError(name)
+
+    if not {"pandas", "harness.api"} & sys.modules.keys():
+        sys.meta_path.insert(0, Missing)
+        pa.array([])
+        sys.meta_path.remove(Missing)
+
+
+_load_no_pandas()
 
 
 class StepRow(TypedDict):
@@ -190,13 +212,14 @@ def content_of(table: pa.Table, metadata: Mapping[str, str]) -> bytes:
 
 @contextlib.contextmanager
 def opened(path: Path, *, whole: bool = True) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file that has been compared with its digest.
+    """Open a Parquet file that has been compared with its digest or, without `whole`, that has not been.
 
-    `whole`: all of it, otherwise its footer and whatever is read. Raises FileDamaged, WrongFormat among them, and
+    Pages that are read are compared with their checksums either way. Raises FileDamaged, WrongFormat among them, and
     OSError with a number where the file cannot be read, and MemoryError where this process may start no thread.
     """
     try:
-        events.check(path, whole=whole)
+        if whole:
+            events.check(path)
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             written = metadata_of(file).get(files.FORMAT_KEY)
             files.check_format(path, int(written) if written and written.isdigit() else written)
@@ -211,31 +234,20 @@ def opened(path: Path, *, whole: bool = True) -> Iterator[pq.ParquetFile]:
         raise FileDamaged(f"{path} is damaged: {next(iter(str(error).splitlines()), type(error).__name__)}") from error
 
 
-def read_rows(
-    path: Path, columns: list[str] | None = None, where: list[tuple[str, str, Any]] | None = None
-) -> list[dict[str, Any]]:
-    """Read all rows of a Parquet file as dictionaries, or those that satisfy every condition of `where`."""
-    with opened(path, whole=where is None) as file:
-        if where is None:  # reading with conditions imports pandas
-            return list(file.read(columns=columns).to_pylist())
-    table = pq.read_table(path, columns=columns, filters=where, page_checksum_verification=True)
-    return list(table.to_pylist())
+def read_rows(path: Path, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """Read all rows of a Parquet file as dictionaries."""
+    return list(read_columns(path, columns).to_pylist())
 
 
-def read_columns(path: Path, columns: list[str], *, whole: bool = True) -> pa.Table:
-    """Read columns of a Parquet file in its row order; a column may be the path of a nested field."""
+def read_columns(path: Path, columns: Sequence[str] | None = None, *, whole: bool = True) -> pa.Table:
+    """Read columns of a Parquet file, or all, in its row order; a column may be the path of a nested field."""
     with opened(path, whole=whole) as file:
-        return columns_of(file, columns)
-
-
-def columns_of(file: pq.ParquetFile, columns: Sequence[str]) -> pa.Table:
-    """Read columns of an open file. Raises KeyError where it lacks one, and ValueError where one lacks rows."""
-    if missing := sorted({column.partition(".")[0] for column in columns} - set(file.schema_arrow.names)):
-        raise ValueError(f"no column {', '.join(missing)}")
-    table = file.read(columns=list(columns))
-    if table.num_rows != file.metadata.num_rows:
-        raise ValueError(f"{table.num_rows} of {file.metadata.num_rows} rows can be read")
-    return table
+        if missing := sorted({column.partition(".")[0] for column in columns or ()} - set(file.schema_arrow.names)):
+            raise ValueError(f"no column {', '.join(missing)}")
+        table = file.read(columns=None if columns is None else list(columns))
+        if table.num_rows != file.metadata.num_rows:
+            raise ValueError(f"{table.num_rows} of {file.metadata.num_rows} rows can be read")
+        return table
 
 
 def iterate_rows(path: Path, columns: list[str], rows_at_once: int = 64) -> Iterator[SampleRow]:
@@ -245,9 +257,9 @@ def iterate_rows(path: Path, columns: list[str], rows_at_once: int = 64) -> Iter
             yield from cast(list[SampleRow], batch.to_pylist())
 
 
-def read_metadata(path: Path) -> dict[str, str]:
+def read_metadata(path: Path, *, whole: bool = True) -> dict[str, str]:
     """Read the file's own metadata, without what every file has."""
-    with opened(path, whole=False) as file:
+    with opened(path, whole=whole) as file:
         return {key: value for key, value in metadata_of(file).items() if key != files.FORMAT_KEY}
 
 
@@ -259,7 +271,6 @@ def metadata_of(file: pq.ParquetFile) -> dict[str, str]:
 
 ENDINGS = ("sample_id", "stop_reason")
 NOT_FINISHED = "samples in it count as not finished, and the launch command runs them again"
-_NO_ENDINGS = pa.table({name: pa.array([], pa.string()) for name in ENDINGS})
 
 
 def endings(path: Path, *, whole: bool = True) -> pa.Table:
@@ -269,11 +280,7 @@ def endings(path: Path, *, whole: bool = True) -> pa.Table:
     cannot be read at the moment or has another format, because its samples may be finished.
     """
     try:
-        with opened(path, whole=whole) as file:
-            if lacking := set(ENDINGS) - set(file.schema_arrow.names):
-                names = ", ".join(sorted(lacking))
-                raise FileDamaged(f"{path} is no trace file (no column {names}): move it to another folder")
-            return columns_of(file, ENDINGS)
+        return read_columns(path, ENDINGS, whole=whole)
     except WrongFormat as error:
         raise RunDamaged(str(error)) from error
     except FileDamaged as error:
@@ -284,7 +291,7 @@ def endings(path: Path, *, whole: bool = True) -> pa.Table:
         raise
     except OSError as error:
         raise RunDamaged(f"{path} cannot be read: {error.strerror}") from error
-    return _NO_ENDINGS
+    return pa.table({name: pa.array([], pa.string()) for name in ENDINGS})
 
 
 def finished_ids(path: Path) -> set[str]:
@@ -318,17 +325,14 @@ def counting_records(run: RunFolder, columns: Sequence[str], *, failed: bool = T
     succeeded = _succeeded(files) if failed else set()
     seen: set[str] = set()
     for file in files:
-        try:
-            for row in iterate_rows(file, ["sample_id", "stop_reason", *columns]):
-                sample_id = row["sample_id"]
-                if row["stop_reason"] is None or sample_id in seen or sample_id not in planned:
-                    continue
-                if row["stop_reason"] == FAILED and (not failed or sample_id in succeeded):
-                    continue
-                seen.add(sample_id)
-                yield row
-        except FileDamaged as error:  # of a format without a digest, damaged where only this reads
-            say_once(f"{error}; samples behind the damage count as not finished")
+        for row in iterate_rows(file, ["sample_id", "stop_reason", *columns]):
+            sample_id = row["sample_id"]
+            if row["stop_reason"] is None or sample_id in seen or sample_id not in planned:
+                continue
+            if row["stop_reason"] == FAILED and (not failed or sample_id in succeeded):
+                continue
+            seen.add(sample_id)
+            yield row
 
 
 def _succeeded(files: Sequence[Path]) -> set[str]:

@@ -21,7 +21,7 @@ def cancel(run: RunFolder) -> list[str]:
     A task of a shared job ends with it where no other run has anything left to do there. Raises NotSubmitted,
     Finished and SlurmError, such as where the tasks are another user's.
     """
-    with run.submission_lock():
+    with run.lock("submission"):
         submitted = submissions.of_this_folder(run)
         if not submitted:
             raise NotSubmitted(

@@ -137,7 +137,7 @@ def _dispatch_group(requests: Sequence[Request]) -> list[Dispatched]:
     with contextlib.ExitStack() as locks:
         # In one order everywhere: two launches of overlapping suites would otherwise wait for each other for ever.
         for run in sorted((request.run for request in requests), key=lambda run: str(run.path.resolve())):
-            locks.enter_context(run.submission_lock())
+            locks.enter_context(run.lock("submission"))
         found = [to_submit(request.run) for request in requests]
         for request, (todo, num_active) in zip(requests, found, strict=True):
             if todo:
@@ -261,7 +261,7 @@ def conclude_again(run: RunFolder) -> str:
     """
     from jobs.watch.status import how_to_conclude, in_queue  # not in a launch
 
-    with run.submission_lock():
+    with run.lock("submission"):
         missing = after.missing(run, read_endings(run))
         if not missing:
             return ""
@@ -282,7 +282,7 @@ def conclude_again(run: RunFolder) -> str:
 
 def clear(run: RunFolder) -> None:
     """Cancel the jobs of a finished run that Slurm holds in its queue and will never start. Raises SlurmError."""
-    with run.submission_lock():
+    with run.lock("submission"):
         _queued(run, submissions.current(run))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 import time
 from collections import Counter
@@ -21,13 +22,13 @@ from jobs import after
 from jobs.run import codes, derived, submissions
 from jobs.run import timing as timings
 from jobs.run.endings import Endings, ShardEndings, by_shard, count_endings, endings_in_journal, read_endings
-from jobs.run.files import FileDamaged, is_held
+from jobs.run.files import FileDamaged
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission, files_of_shards, first_shard
 from jobs.slurm import client
 from jobs.slurm.client import Task
 from jobs.watch import failures
-from jobs.watch.follow import PACE_SECONDS, Pace, phase_of, rates_in_words
+from jobs.watch.follow import PACE_SECONDS, Pace, phases, rates_in_words
 
 State = Literal["finished", "under way", "not begun", "damaged"]
 """`under way`: whether or not anything works on it now."""
@@ -173,20 +174,6 @@ class RunStatus:
         return self.is_timing or bool(self.states.keys() & {"running", "queued", "unknown"})
 
 
-@dataclass
-class _Answers:
-    """What Slurm says of the jobs of runs at one look."""
-
-    queued: list[Task] = field(default_factory=list)
-    history: list[Task] = field(default_factory=list)
-    """From accounting, perhaps of an earlier look."""
-    has_queue: bool = True
-    """False where the queue did not answer."""
-    has_history: bool = False
-    errors: list[str] = field(default_factory=list)
-    """Why the queue or accounting did not answer, one line each."""
-
-
 class Watch:
     """The status of runs, read again and again: Slurm is asked once for all of them.
 
@@ -196,52 +183,46 @@ class Watch:
 
     def __init__(self, runs: Sequence[RunFolder]) -> None:
         self._runs = list(runs)
-        self._history: list[Task] | None = None
-        self._history_error = ""
-        self._asked_at: float | None = None
-        self._queued: set[str] = set()
+        self.queued: list[Task] = []
+        self._answered: list[Task] = []
+        """The queue when it last answered."""
+        self.queue_error = self.history_error = ""
+        """Why the queue or accounting did not answer, in one line."""
+        self.history: list[Task] | None = None
+        """From accounting, perhaps of an earlier look; None: it has never answered."""
+        self._asked_at = -math.inf
 
     def read(self) -> list[RunStatus]:
         """Read the run folders, and ask Slurm where runs were submitted to it."""
         statuses = [_of_files(run) for run in self._runs]
         submitted = [submissions.read(run) for run in self._runs]
-        answers = self._ask([one for one, earlier in zip(self._runs, submitted, strict=True) if earlier])
+        self._ask([one for one, earlier in zip(self._runs, submitted, strict=True) if earlier])
         for run, earlier, found in zip(self._runs, submitted, statuses, strict=True):
             if earlier:
-                _add_slurm(run, earlier, answers, found)
+                _add_slurm(run, earlier, self, found)
             else:
                 _add_workers_here(run, found)
         return statuses
 
-    def _ask(self, runs: Sequence[RunFolder]) -> _Answers:
-        answers = _Answers()
+    def _ask(self, runs: Sequence[RunFolder]) -> None:
         if not runs:
-            return answers
+            return
+        before, self.queue_error = self._answered, ""
         try:
-            answers.queued = client.queue(list(dict.fromkeys(name for run in runs for name in _names(run))))
+            names = dict.fromkeys(name for run in runs for name in _names(run))
+            self.queued = self._answered = client.queue(list(names))
         except client.SlurmError as error:
-            answers.has_queue = False
-            answers.errors.append(str(error))
-        if self._is_due(answers):
+            self.queued, self.queue_error = [], str(error)
+        # Accounting may lag behind the queue by some seconds: it may still call a task active that has left it.
+        active = [*before, *(task for task in client.latest(self.history or []).values() if task.is_active)]
+        has_left = {task.job_id for task in active} - {task.job_id for task in self.queued}
+        is_due = bool(has_left or self.history_error) and not self.queue_error
+        if is_due or time.monotonic() - self._asked_at >= _HISTORY_SECONDS:
             self._asked_at = time.monotonic()
             try:
-                self._history, self._history_error = _accounts(runs, answers.queued), ""
+                self.history, self.history_error = _accounts(runs, self.queued), ""
             except client.SlurmError as error:
-                self._history_error = str(error)
-        if answers.has_queue:
-            self._queued = {task.job_id for task in answers.queued}
-        answers.history, answers.has_history = self._history or [], self._history is not None
-        answers.errors += [self._history_error] if self._history_error else []
-        return answers
-
-    def _is_due(self, answers: _Answers) -> bool:
-        if self._asked_at is None or time.monotonic() - self._asked_at >= _HISTORY_SECONDS:
-            return True
-        if self._history_error or not answers.has_queue:
-            return False
-        # Accounting may lag behind the queue by some seconds.
-        may_have_ended = {task.job_id for task in client.latest(self._history or []).values() if task.is_active}
-        return bool((self._queued | may_have_ended) - {task.job_id for task in answers.queued})
+                self.history_error = str(error)
 
 
 def _accounts(runs: Sequence[RunFolder], queued: Sequence[Task]) -> list[Task]:
@@ -264,14 +245,13 @@ def _of_files(run: RunFolder) -> RunStatus:
     """Return how a run stands by its files, as if there were no Slurm.
 
     While a run is under way, trace files are read and not compared with their digests, which takes seconds for a large
-    one. Of a finished run they are, once, so that damage that loading refuses is seen: where nothing was changed since
-    its result was written, right after that comparison, it is known.
+    one. Of a finished run they are, so that damage that loading refuses is seen.
     """
     run.check()
     pace, begun = Pace(), dict[int, int]()
     endings = _read_endings(run, pace, begun)
     ended = by_shard(run, endings)
-    if not ended.num_left and not _is_as_concluded(run):
+    if not ended.num_left:
         derived.name_damaged(run)
         endings = read_endings(run)
         ended = by_shard(run, endings)
@@ -279,9 +259,8 @@ def _of_files(run: RunFolder) -> RunStatus:
     shards = [ShardStatus(number, *of_shard, num_begun=begun.get(number, 0)) for number, of_shard in enumerate(counts)]
     for shard in shards:
         shard.state = "stopped" if shard.num_unfinished else "finished"
-    now, timing = time.time(), timings.progress(run)
-    result = RunStatus(run.path.name, shards, state_of(run, ended))
-    result.tokens_per_second, result.samples_per_second = pace.tokens_per_second(now), pace.samples_per_second(now)
+    result, timing = RunStatus(run.path.name, shards, state_of(run, ended)), ended.timing
+    result.tokens_per_second, result.samples_per_second = pace.rates(time.time())
     result.to_time, result.timed = timing.asked, timing.done
     result.is_timing = bool(timing.left and not ended.num_unfinished and timings.is_at_work(run))
     if missing := after.missing(run, endings):
@@ -299,16 +278,6 @@ def state_of(run: RunFolder, ended: ShardEndings) -> State:
     return "under way" if sum(ended.finished) or run.journals() else "not begun"
 
 
-def _is_as_concluded(run: RunFolder) -> bool:
-    """Return whether no file of a run's samples has changed since its result was written, not even its attributes."""
-    try:
-        written_at = run.results_path.stat().st_mtime_ns
-        paths = [*run.trace_files(), *(path for kind in derived.SCHEMAS for path in run.derived(kind))]
-        return all(path.stat().st_ctime_ns < written_at for path in paths)
-    except OSError:
-        return False
-
-
 def _read_endings(run: RunFolder, pace: Pace, begun: dict[int, int]) -> Endings:
     """Read how samples ended, and from journals that are being written what was done in the last minutes.
 
@@ -319,7 +288,7 @@ def _read_endings(run: RunFolder, pace: Pace, begun: dict[int, int]) -> Endings:
     for path in run.journals():  # the latest last
         with contextlib.suppress(FileNotFoundError):  # compacted since the listing
             content = path.read_bytes()
-            journals[path.stem] = endings_in_journal(path, content, ids, whole=False)
+            journals[path.stem] = endings_in_journal(path, content, ids)
             if path.stat().st_mtime >= since:
                 pace.add_journal(content)
                 if (first := first_shard(path, assignment)) is not None:
@@ -330,9 +299,9 @@ def _read_endings(run: RunFolder, pace: Pace, begun: dict[int, int]) -> Endings:
 def _add_workers_here(run: RunFolder, result: RunStatus) -> None:
     """Add which shards workers hold by their locks, and what ended others; which of them had which shard is lost."""
     for shard in result.shards:
-        shard.has_worker = is_held(run.shard_lock_path(shard.shard))
+        shard.has_worker = run.are_held([shard.shard])
         if shard.has_worker and shard.num_unfinished:
-            shard.state, shard.starting = "running", phase_of(run, shard.shard, 0.0)
+            shard.state, shard.starting = "running", phases(run, 0.0, shard.shard)
     if result.state == "under way" and not (result.is_timing or any(shard.has_worker for shard in result.shards)):
         result.how_to_resume = (
             "no worker is at work on it; unless a launch or suite with it is still running, to resume it, run its "
@@ -350,16 +319,16 @@ def _names(run: RunFolder) -> list[str]:
     return [*(submission.name for submission in earlier), submissions.finalizer_of(run, earlier[-1])]
 
 
-def _add_slurm(run: RunFolder, earlier: Sequence[Submission], answers: _Answers, result: RunStatus) -> None:
+def _add_slurm(run: RunFolder, earlier: Sequence[Submission], slurm: Watch, result: RunStatus) -> None:
     """Add the state, the task and the last error of every shard, and the GPU-hours of the run."""
-    result.is_on_slurm, result.slurm_error = True, "; ".join(answers.errors)
+    result.is_on_slurm, result.slurm_error = True, "; ".join(filter(None, (slurm.queue_error, slurm.history_error)))
     names = {*_names(run)}
-    history = [task for task in answers.history if task.name in names]
-    tasks = client.latest([*history, *(task for task in answers.queued if task.name in names)])
-    if answers.has_history:
+    history = [task for task in slurm.history or () if task.name in names]
+    tasks = client.latest([*history, *(task for task in slurm.queued if task.name in names)])
+    if slurm.history is not None:
         result.gpu_hours = sum(task.gpu_hours for task in history)
     if result.missing:
-        _add_conclusion(run, earlier, answers, result)
+        _add_conclusion(run, earlier, slurm, result)
     left_jobs, shared = submissions.left(run), submissions.read_shared(run)
     result.shared_with = sorted({name for job in shared.values() for name in job.runs} - {run.path.name})
     last: dict[int, Task | None] = {}
@@ -371,7 +340,7 @@ def _add_slurm(run: RunFolder, earlier: Sequence[Submission], answers: _Answers,
                     last[number] = task
     for shard in result.shards:
         if shard.shard in last:
-            _set_state(run, shard, last[shard.shard], has_queue=answers.has_queue)
+            _set_state(run, shard, last[shard.shard], has_queue=not slurm.queue_error)
     several = {submission.name for submission in earlier if submission.has_several_workers}
     # The worker of such a task may be at work on another shard or run.
     _note_silence_and_starts(run, result.shards, several | shared.keys())
@@ -407,16 +376,16 @@ def _note_silence_and_starts(run: RunFolder, shards: Sequence[ShardStatus], else
         silent = min(elapsed, now - written_at)
         shard.silent_seconds = silent if silent >= _SILENT_SECONDS and name not in elsewhere else None
         if written_at < (since := now - elapsed - _CLOCK_SECONDS):
-            shard.starting = phase_of(run, shard.shard, since)
+            shard.starting = phases(run, since, shard.shard)
 
 
-def _add_conclusion(run: RunFolder, earlier: Sequence[Submission], answers: _Answers, result: RunStatus) -> None:
+def _add_conclusion(run: RunFolder, earlier: Sequence[Submission], slurm: Watch, result: RunStatus) -> None:
     """Add which job grades and loads a finished run, or how the last one that was to do so has ended."""
     names = [submissions.finalizer_of(run, submission) for submission in earlier]
-    at_work = [task for task in answers.queued if task.name in names and task.is_active]
-    result.is_concluding = not answers.has_queue or bool(at_work)
-    ended = [task for task in (*answers.history, *answers.queued) if task.name == names[-1] and not task.is_active]
-    if not answers.has_queue:
+    at_work = [task for task in slurm.queued if task.name in names and task.is_active]
+    result.is_concluding = bool(slurm.queue_error or at_work)
+    ended = [task for task in (*(slurm.history or ()), *slurm.queued) if task.name == names[-1] and not task.is_active]
+    if slurm.queue_error:
         result.how_to_conclude = ""
     elif at_work:
         result.how_to_conclude = in_queue(result.missing, at_work[-1])
@@ -530,7 +499,6 @@ def _listed(run: RunFolder) -> ListedRun:
     try:
         run.exists()  # raises for a name that no run has
         spec, ended = run.spec(), by_shard(run, read_endings(run, whole=False))
-        timing = timings.progress(run)
         age = max(0.0, time.time() - run.spec_path.stat().st_mtime)
     except (FileDamaged, OSError) as error:
         return ListedRun(str(run.path), run_id=run.path.name, error=" ".join(str(error).split()))
@@ -547,8 +515,8 @@ def _listed(run: RunFolder) -> ListedRun:
         planned=sum(ended.planned),
         failed=sum(ended.failed),
         age_seconds=round(age, 1),
-        to_time=timing.asked,
-        timed=timing.done,
+        to_time=ended.timing.asked,
+        timed=ended.timing.done,
     )
 
 
@@ -558,13 +526,12 @@ def table_of(runs: Sequence[ListedRun]) -> Table:
 
 
 def _listed_row(run: ListedRun) -> dict[str, str]:
-    timing = f", {run.timed}/{run.to_time} timed" if run.timed < run.to_time else ""
     return {
         "run": printable(run.run),
         "models": " → ".join(name for name in (run.draft, run.target) if name),
         "tag": run.tag or "",
         "state": run.state,
-        "samples": "" if run.state == "damaged" else f"{run.finished}/{run.planned}{timing}",
+        "samples": "" if run.state == "damaged" else f"{run.finished}/{run.planned}",
         "failed": str(run.failed or ""),
         "age": "" if run.age_seconds is None else duration(run.age_seconds),
     }

@@ -8,11 +8,8 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from pydantic import JsonValue
-
 from harness import environment, gpus
-from harness.code_hash import running_code
-from harness.engine import Engine, Role
+from harness.engine import Role
 from harness.engines import registry
 from harness.engines.pool import LeasedEngine
 from harness.engines.settings import EngineSettings
@@ -32,7 +29,6 @@ def new_attempt(
     run: RunFolder,
     shard: int,
     engines: Mapping[Role, LeasedEngine],
-    settings: Mapping[Role, EngineSettings],
     other_codes: Sequence[str] = (),
     load: float | None = None,
 ) -> Attempt:
@@ -43,10 +39,13 @@ def new_attempt(
     of an engine counts into the `startup_seconds` of the first attempt that uses it; `engine_start` names it in every
     one.
     """
+    settings = {role: engine.settings for role, engine in engines.items()}
     now = time.time()
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%S.%f")
     own = {role: engine for role, engine in settings.items() if registry.capabilities(engine.kind).runs_here}
     cards = gpus.held_gpus((engine.visible_devices, engine.tensor_parallel) for engine in own.values())
+    devices = [cards[0].name if cards else environment.accelerator()] if own else []
+    devices += [UNKNOWN_SERVER] if len(own) < len(settings) else []
     job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
     return Attempt(
         attempt_id=attempt_name(f"{stamp}-{socket.gethostname()}-{os.getpid()}", run.assignment(), shard),
@@ -57,43 +56,46 @@ def new_attempt(
         started_at=now,
         git_commit=environment.git_commit(),
         slurm_job_id=job,
-        device=_device(cards[0].name if cards else environment.accelerator(), own, settings),
+        device=" and ".join(devices),
         num_devices=len(cards) or _num_devices(own),
         versions={**environment.versions(), **_server_versions(engines)},
         hardware=environment.hardware(),
-        engines={
-            role: {
-                "kv_tokens": engine.kv_tokens,
-                "context_tokens": engine.context_tokens,
-                "think_end_id": next(iter(ids)) if len(ids := engine.tokenizer.encode(THINK_END)) == 1 else None,
-                "mean_logprobs": settings[role].mean_logprobs,
-                "engine_start": engine.start.start_id,
-                "engine_start_seconds": engine.start.seconds,
-                **_size(settings[role]),
-                **_tags(engine),
-                **_where_told(
-                    {
-                        "draft_sample_method": getattr(engine.inner, "draft_sample_method", None),
-                        "model_runner": getattr(engine.inner, "model_runner", None),
-                        "server": getattr(engine.inner, "report", None),
-                        "prompt_date": getattr(engine.tokenizer, "prompt_date", None),
-                        "visible_devices": settings[role].visible_devices or None,
-                    }
-                ),
-            }
-            for role, engine in engines.items()
-        }
+        engines={role: _engine(engine, settings[role]) for role, engine in engines.items()}
         | {"startup_seconds": sum(engine.start.seconds for engine in engines.values() if not engine.is_warm)},
-        code_hash=codes.with_method(running_code(), codes.method_of(run)).hash,
+        code_hash=codes.code_of(run).hash,
         code_archive=code_archive.digest_here(),
         other_codes=tuple(other_codes),
         load_at_start=load,
     )
 
 
-def _device(own_device: str, own: Mapping[Role, EngineSettings], every: Mapping[Role, EngineSettings]) -> str:
-    """Return the name of the devices that the engines hold; what a server holds it does not say."""
-    return " and ".join([*([own_device] if own else []), *([UNKNOWN_SERVER] if len(own) < len(every) else [])])
+def _engine(engine: LeasedEngine, settings: EngineSettings) -> dict[str, object]:
+    """Return what an attempt records of an engine: on GPUs also its size, and what it says of itself."""
+    ids, tags = engine.tokenizer.encode(THINK_END), getattr(engine.tokenizer, "tags", THINK_TAGS)
+    told = {
+        "draft_sample_method": getattr(engine.inner, "draft_sample_method", None),
+        "model_runner": getattr(engine.inner, "model_runner", None),
+        "server": getattr(engine.inner, "report", None),
+        "prompt_date": getattr(engine.tokenizer, "prompt_date", None),
+        "visible_devices": settings.visible_devices or None,
+        "thinking_tags": None if tags == THINK_TAGS else ",".join(tags),
+    }
+    if settings.device == "gpu":
+        cards = gpus.held_gpus([(settings.visible_devices, settings.tensor_parallel)])
+        told |= {
+            "tensor_parallel": settings.tensor_parallel,
+            "memory_share": settings.memory_fraction,
+            "cards": [card.index for card in cards],
+        }
+    return {
+        "kv_tokens": engine.kv_tokens,
+        "context_tokens": engine.context_tokens,
+        "think_end_id": next(iter(ids)) if len(ids) == 1 else None,
+        "mean_logprobs": engine.need.mean_logprobs,
+        "engine_start": engine.start.start_id,
+        "engine_start_seconds": engine.start.seconds,
+        **{name: value for name, value in told.items() if value is not None},
+    }
 
 
 def _server_versions(engines: Mapping[Role, LeasedEngine]) -> dict[str, str]:
@@ -109,26 +111,3 @@ def _num_devices(settings: Mapping[Role, EngineSettings]) -> int:
     shared = max((engine.tensor_parallel for role, engine in settings.items() if placed[role] is None), default=0)
     is_gpu = any(engine.device == "gpu" for engine in settings.values())
     return max(1, len(named), shared) if is_gpu else 1
-
-
-def _size(settings: EngineSettings) -> dict[str, JsonValue]:
-    """Return the width, the memory share and the cards that an engine has; empty without GPUs."""
-    if settings.device != "gpu":
-        return {}
-    cards = gpus.held_gpus([(settings.visible_devices, settings.tensor_parallel)])
-    return {
-        "tensor_parallel": settings.tensor_parallel,
-        "memory_share": settings.memory_fraction,
-        "cards": [card.index for card in cards],
-    }
-
-
-def _tags(engine: Engine) -> dict[str, str]:
-    """Return the tags that the model writes around thoughts; empty where they are the usual ones, or it has none."""
-    tags = getattr(engine.tokenizer, "tags", THINK_TAGS)
-    return {} if tags == THINK_TAGS else {"thinking_tags": ",".join(tags)}
-
-
-def _where_told(values: Mapping[str, object]) -> dict[str, object]:
-    """Return what an engine says of itself, without what it does not say."""
-    return {name: value for name, value in values.items() if value is not None}

@@ -47,13 +47,14 @@ def engine_needs(
     trust.require(run, [*trust.servers(addresses), *trust.arguments(spec.settings)])
     servers = dict(served_models(spec, addresses))
     settings = engine_settings(spec, method, problems, kv_bytes, servers)
+    asked, one_in_flight = spec.engine.logprobs, spec.concurrency == 1
     needs = []
     for role in method.roles:
         if (model := spec.models[role]) is None:
             raise ValueError(f"this method needs a {role} model")
         _check_prompts(spec, role, model)
-        may_queue = role != "draft" and method.parallel_verdicts > 1
-        needs.append(EngineNeed(role, model.path, model.revision, settings[role], may_queue))
+        reads_logprobs = method.reads_logprobs if asked is None else asked
+        needs.append(EngineNeed(role, model.path, model.revision, settings[role], reads_logprobs, one_in_flight))
     return needs
 
 
@@ -104,11 +105,8 @@ def engine_settings(
     )
     for role, model in served.items():
         settings[role] = EngineSettings(kind="served", max_context=sizing.context_tokens, server=model)
-    has_logprobs = method.reads_logprobs if engine.logprobs is None else engine.logprobs
     return {
-        role: replace(
-            own, mean_logprobs=has_logprobs, arguments=_arguments(spec, role), conventions=spec.conventions(role)
-        )
+        role: replace(own, arguments=_arguments(spec, role), conventions=spec.conventions(role))
         for role, own in settings.items()
     }
 

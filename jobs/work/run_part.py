@@ -16,7 +16,6 @@ from harness.cli.messages import counted
 from harness.engine import Engine, Role
 from harness.engines.calls import taking_turns
 from harness.engines.pool import EngineNeed, EnginePool, LeasedEngine
-from harness.engines.settings import cpu_kv_bytes
 from harness.methods import Method, build
 from harness.problems.problem import Problem
 from jobs.run import codes, endings, submissions
@@ -203,7 +202,7 @@ class RunPart:
         folder = timings.of(self.run)
         with contextlib.ExitStack() as locks:
             try:
-                locks.enter_context(folder.lock(_LOCK_SECONDS))
+                locks.enter_context(folder.lock("timing", _LOCK_SECONDS))
             except Timeout:
                 self.is_held_by_others = self.free is not None
                 return
@@ -225,8 +224,7 @@ class RunPart:
         check_prompts(self.spec)
         other_codes, load = codes.claim(self.run), environment.load()
         engines = await pool.lease(self.needs, self.run.logs_dir / f"shard-{shard}")
-        settings = {need.role: need.settings for need in self.needs}
-        return engines, new_attempt(self.run, shard, engines, settings, other_codes, load)
+        return engines, new_attempt(self.run, shard, engines, other_codes, load)
 
     def _used(self, engines: Mapping[Role, Engine]) -> Mapping[Role, Engine]:
         """Return the engines as samples use them."""
@@ -331,13 +329,3 @@ def _check_shards(run: RunFolder, shards: Iterable[int]) -> None:
 def _units(run: RunFolder, shards: Iterable[int]) -> list[Unit]:
     # Over several shards too: a run cut short has seen every problem about equally often.
     return sorted((unit for shard in shards for unit in run.shard(shard)), key=lambda unit: unit.sample_index)
-
-
-def resolve_together(parts: Sequence[RunPart]) -> None:
-    """Prepare the needs of several runs: the free memory is read once, for it changes from moment to moment.
-
-    Otherwise no two runs would have equal settings.
-    """
-    kv_bytes = cpu_kv_bytes()
-    for part in parts:
-        part.kv_bytes = kv_bytes if part.kv_bytes is None else part.kv_bytes

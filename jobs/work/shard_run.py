@@ -205,10 +205,10 @@ def units_to_time(run: RunFolder, problems: Mapping[str, Problem], seed: int) ->
     """
     if not timings.progress(run).left:
         return []
-    ended = by_shard(run, read_endings(run, whole=False))
+    ended = by_shard(run, read_endings(run))
     if ended.num_unfinished and not run.are_held(ended.shards_with_samples):
         wait_for_endings(run)  # the others may have ended a moment ago, on other machines
-        ended = by_shard(run, read_endings(run, whole=False))
+        ended = by_shard(run, read_endings(run))
     if ended.num_unfinished:
         return []
     if (drawn := timings.read_draw(run)) is None:

@@ -32,7 +32,7 @@ import psutil
 from harness import gpus
 from harness.cli.exit_codes import OUT_OF_TIME, OUT_OF_TIME_AT_ONCE
 from harness.cli.messages import counted
-from harness.engines.pool import EnginePool, in_engine_order
+from harness.engines.pool import EnginePool
 from harness.engines.settings import cpu_kv_bytes
 from jobs.run import submissions
 from jobs.run import timing as timings
@@ -42,7 +42,7 @@ from jobs.run.folder import RunFolder, wait_for_plan
 from jobs.slurm import client
 from jobs.submission import code_archive
 from jobs.watch.failures import logged, reason_of
-from jobs.work.run_part import RunPart, ShardBusyError, resolve_together
+from jobs.work.run_part import RunPart, ShardBusyError
 
 __all__ = ["LAUNCHER_PID", "OutOfTimeError", "RunsFailed", "ShardBusyError", "run_parts", "run_shard"]
 
@@ -141,28 +141,18 @@ class Worker:
         return sum(part.num_ended for part in self.parts)
 
     @property
-    def num_steps(self) -> int:
-        """Number of steps that were accepted."""
-        return sum(part.num_steps for part in self.parts)
-
-    @property
-    def num_progress(self) -> int:
-        """Number of steps that were accepted and samples that ended or were timed: none means no progress."""
-        return self.num_steps + self.num_ended + sum(part.num_timed for part in self.parts)
-
-    @property
-    def must_wait(self) -> bool:
-        """Whether others are at work on what this worker would take if they died."""
-        failed = [part for part, _ in self.failures]
-        return any(part.is_held_by_others for part in self.parts if part not in failed)
+    def has_progressed(self) -> bool:
+        """Whether a step was accepted, or a sample ended or was timed."""
+        return any(part.num_steps or part.num_ended or part.num_timed for part in self.parts)
 
     def in_order(self) -> list[RunPart]:
         """Return the parts in the order of work. What each needs is resolved now, before any engine is open."""
         if self._order is None:
-            resolve_together(self.parts)
+            kv_bytes = cpu_kv_bytes()  # free memory changes from moment to moment; runs are to have equal settings
+            for part in self.parts:
+                part.kv_bytes = kv_bytes if part.kv_bytes is None else part.kv_bytes
             needs = [part.needs_or_none() for part in self.parts]
-            self.pool.plan(need for of_part in needs for need in of_part)
-            self._order = [self.parts[number] for number in in_engine_order(needs)]
+            self._order = [self.parts[number] for number in self.pool.plan(needs)]
         return self._order
 
     async def work_on_all(self) -> None:
@@ -174,13 +164,13 @@ class Worker:
             async with self.pool:
                 ends_at = _ends_at()
                 await self._work_on_each(ends_at)
-                while self.must_wait and not self.out_of_time:
+                # Others are at work on what this worker would take if they died.
+                while not self.out_of_time and any(part.is_held_by_others for part in self._not_failed()):
                     await asyncio.sleep(_LOOK_SECONDS)
                     await self._work_on_each(ends_at)
 
     async def _work_on_each(self, ends_at: float | None) -> None:
-        failed = [part for part, _ in self.failures]
-        for number, part in enumerate(part for part in self.in_order() if part not in failed):
+        for number, part in enumerate(self._not_failed()):
             if number and ends_at is not None and time.time() >= ends_at:
                 self.out_of_time = True
             if self.out_of_time:
@@ -190,13 +180,13 @@ class Worker:
             except Exception as error:
                 if len(self.parts) == 1:
                     raise
-                self._note_failure(part, error)
+                self.failures.append((part, error))
+                traceback.print_exception(error)
+                print(f"{part.run.path.name} stopped with an error; the other runs go on", file=sys.stderr, flush=True)
 
-    async def work_on(self, part: RunPart) -> None:
-        """Run what is unfinished of one part and keep its engines open; raises the error that stopped it."""
-        self.in_order()
-        with self._until_signals():
-            await self._work_on(part, _ends_at())
+    def _not_failed(self) -> list[RunPart]:
+        failed = [part for part, _ in self.failures]
+        return [part for part in self.in_order() if part not in failed]
 
     def raise_failures(self) -> None:
         """Raise RunsFailed where runs were stopped by errors."""
@@ -208,7 +198,7 @@ class Worker:
     def requeue_if_out_of_time(self) -> None:
         """Requeue this job where the time limit came first; raises OutOfTimeError where that cannot be done."""
         if self.out_of_time:
-            _requeue([(str(part.run.path), part.shards) for part in self.parts], has_progressed=bool(self.num_progress))
+            _requeue([(str(part.run.path), part.shards) for part in self.parts], has_progressed=self.has_progressed)
 
     async def _work_on(self, part: RunPart, ends_at: float | None) -> None:
         try:
@@ -218,11 +208,6 @@ class Worker:
             await self.pool.close()
             raise
         self.out_of_time |= part.is_cut_short
-
-    def _note_failure(self, part: RunPart, error: Exception) -> None:
-        self.failures.append((part, error))
-        traceback.print_exception(error)
-        print(f"{part.run.path.name} stopped with an error; the other runs go on", file=sys.stderr, flush=True)
 
     @contextlib.contextmanager
     def _until_signals(self) -> Iterator[None]:
@@ -258,37 +243,33 @@ class Worker:
             task.cancel()
 
 
-class InProcessWorker:
+class InProcessWorker(Worker):
     """A worker in the process that launches several runs: it works on one when asked, and its engines stay open.
 
     Use it as a context manager, which closes the engines.
     """
 
-    def __init__(self, parts: Sequence[RunPart]) -> None:
-        """`parts` are all that will be run."""
-        self._worker = Worker(parts)
-        self._runner = asyncio.Runner()
-
     def __enter__(self) -> InProcessWorker:
+        self._runner = asyncio.Runner()
         return self
 
     def __exit__(self, *_: object) -> None:
         try:
-            self._runner.run(self._worker.pool.close())
+            self._runner.run(self.pool.close())
         finally:
             self._runner.close()
 
-    def in_order(self) -> list[RunPart]:
-        """Return the parts in the order in which few engines are started."""
-        return self._worker.in_order()
-
     def run(self, part: RunPart) -> int:
         """Run what is unfinished of a part; returns how many samples ended. Raises the error that stopped it."""
-        if self._worker.out_of_time:
+        if self.out_of_time:
             raise OutOfTimeError("the time limit was reached")
-        self._runner.run(self._worker.work_on(part))
-        self._worker.requeue_if_out_of_time()
+        self._runner.run(self._work_on_one(part))
+        self.requeue_if_out_of_time()
         return part.num_ended
+
+    async def _work_on_one(self, part: RunPart) -> None:
+        with self._until_signals():
+            await self._work_on(part, _ends_at())
 
 
 def _ends_at() -> float | None:
@@ -318,15 +299,13 @@ def _requeue(parts: Parts, *, has_progressed: bool) -> None:
             f"the time limit was reached, and this is not a Slurm job or was restarted {_MAX_RESTARTS} times"
         )
     begun_at = time.monotonic()
-    while time.monotonic() - begun_at < _SAVING_SECONDS and _are_held(parts):
+    while time.monotonic() - begun_at < _SAVING_SECONDS and any(
+        RunFolder(Path(folder)).are_held(shards) for folder, shards in parts
+    ):
         time.sleep(_LOOK_SECONDS)  # the requeue ends all tasks of the job
     client.requeue(job)
     time.sleep(_REQUEUE_SECONDS)  # Slurm ends this process
     raise OutOfTimeError(f"job {job} was requeued, but Slurm did not end this process")
-
-
-def _are_held(parts: Parts) -> bool:
-    return any(RunFolder(Path(folder)).are_held(shards) for folder, shards in parts)
 
 
 def end_with_launcher() -> None:
@@ -402,7 +381,7 @@ def main() -> None:
     with logged():
         asyncio.run(one.work_on_all())
         if one.out_of_time:
-            sys.exit(OUT_OF_TIME if one.num_progress else OUT_OF_TIME_AT_ONCE)
+            sys.exit(OUT_OF_TIME if one.has_progressed else OUT_OF_TIME_AT_ONCE)
         one.raise_failures()
 
 
@@ -440,7 +419,7 @@ def _left(parts: Parts, job_name: str | None) -> str:
 def _unfinished(run: RunFolder, shards: Sequence[int]) -> list[int]:
     ended = by_shard(run, read_endings(run))
     left = [shard for shard in shards if ended.finished[shard] < ended.planned[shard]]
-    if not left and not ended.num_unfinished and ended.num_untimed and not timings.is_at_work(run):
+    if not left and not ended.num_unfinished and ended.timing.left and not timings.is_at_work(run):
         return list(shards[:1])
     return left
 
@@ -505,15 +484,16 @@ def in_order_of_place(cores: Iterable[int], system: Path = _SYSTEM) -> list[int]
     Linux numbers the second threads of all cores after the first ones. By numbers, a later worker would get second
     threads of an earlier one's cores, often on the other processor than its cards.
     """
-    return sorted(cores, key=lambda core: (*_place(system / f"cpu{core}" / "topology"), core))
 
+    def place(core: int) -> tuple[int, int, int]:
+        topology = system / f"cpu{core}" / "topology"
+        try:
+            package, own = ((topology / name).read_text() for name in ("physical_package_id", "core_id"))
+            return int(package), int(own), core
+        except (OSError, ValueError):
+            return 0, 0, core
 
-def _place(topology: Path) -> tuple[int, int]:
-    try:
-        package, core = ((topology / name).read_text() for name in ("physical_package_id", "core_id"))
-        return int(package), int(core)
-    except (OSError, ValueError):
-        return 0, 0
+    return sorted(cores, key=place)
 
 
 def take_as_slurm_task(environment: Mapping[str, str] = os.environ) -> None:

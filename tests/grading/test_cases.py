@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from grading import Gold, Submission, grade
+from grading import Gold, Submission
+from grading.grade import grade
 
 ROWS: dict[str, dict[str, Any]] = {
     f"{path.stem}:{number}": json.loads(line)

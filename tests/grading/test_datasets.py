@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from grading import Gold, Submission, grade
+from grading import Gold, Submission
+from grading.grade import grade
 from tests.shared import DATA_DIR, shared_rows
 
 DATASETS = ("gsm8k", "math500", "math", "gaokao2023en", "olympiadbench", "amc23", "aime24")

@@ -8,9 +8,10 @@ import time
 
 import pytest
 
+from grading import Gold, Submission
 from grading.bounds import why_not_parsed
 from grading.equivalence import compare_special_forms, equivalent
-from grading.grade import Gold, Submission, grade
+from grading.grade import grade
 from grading.reading import Match, Pair, best_match
 from grading.reading.notation import clean, split_list
 from grading.reading.quantities import read_number

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from grading import VERDICTS, Gold, Submission, Verdict, grade, grader_version
-from grading.grade import LIBRARIES
+from grading import VERDICTS, Gold, Submission, Verdict, grader_version
+from grading.grade import grade
+from grading.records import LIBRARIES
 from harness import environment
 from harness.trace import StopReason
 

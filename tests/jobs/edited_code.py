@@ -26,7 +26,6 @@ def edit(monkeypatch: pytest.MonkeyPatch) -> Edit:
         now = Code({**before.digests, path: "edited"})
         for module in (codes, code_hash):
             monkeypatch.setattr(module, "running_code", lambda: now)
-        monkeypatch.setattr("jobs.work.attempt.running_code", lambda: now)
         return now
 
     return edited

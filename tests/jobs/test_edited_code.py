@@ -70,7 +70,7 @@ def test_a_launch_after_an_edit_does_not_pass_over_jobs_that_still_wait(
     edit("harness/chain/chain.py")
     result = jobs("resume", run.path)
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "is running or queued with code" in result.stderr
+    assert "was begun by code" in result.stderr
     assert f"cancel them (python -m jobs cancel {run.path})" in result.stderr
     with pytest.raises(CodeChanged):
         dispatch_together([Request(of, {}) for of in (run, other, third)])
@@ -108,11 +108,11 @@ def test_the_same_command_after_an_edit_says_whose_numbers_it_prints(tmp_path: P
     said = " ".join(result.output.split())
     assert result.exit_code == 0, result.output
     assert "All 4 samples are already finished." in said
-    assert f"CODE CHANGED: these samples were made by code {before.hash}" in said
-    assert f"not by code {now.hash}" in said
+    assert f"was begun by code {before.hash}" in said
+    assert f"and this is code {now.hash}" in said
     assert "launch with --tag NAME" in said
     printed = json.loads(launch(tmp_path, "--json").stdout.splitlines()[-1])
-    assert any(line.startswith("CODE CHANGED: these samples were made by") for line in printed["warnings"])
+    assert any(line.startswith("CODE CHANGED: demo-") for line in printed["warnings"])
     flags: dict[str, Any] = {
         "method": "speccot",
         "dataset": "demo",
@@ -121,7 +121,7 @@ def test_the_same_command_after_an_edit_says_whose_numbers_it_prints(tmp_path: P
         "limit": 4,
         "shards": 2,
     }
-    with pytest.warns(UserWarning, match="CODE CHANGED: these samples were made by"):
+    with pytest.warns(UserWarning, match="CODE CHANGED: demo-"):
         harness.run(**flags, cluster="debug", output=tmp_path, quiet=True)
     assert "CODE CHANGED" not in jobs("finalize", next(tmp_path.glob("demo-*"))).output
     again = launch(tmp_path, "--tag", "edited")

@@ -260,8 +260,9 @@ def test_a_built_in_method_has_no_source_and_no_archive(tmp_path: Path) -> None:
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert not list(tmp_path.glob("*/method-*.zip"))
-    assert codes.with_method(running_code(), None) == running_code()
-    assert jobs("status", next(tmp_path.glob("demo-*"))).exit_code == 0
+    made = next(tmp_path.glob("demo-*"))
+    assert codes.code_of(RunFolder(made)) == running_code()
+    assert jobs("status", made).exit_code == 0
 
 
 def test_a_worker_whose_method_is_gone_says_so_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

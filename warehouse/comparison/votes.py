@@ -11,8 +11,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from grading.extract import chosen_letter
-from grading.grade import Gold, Submission
 from grading.grader_pool import Item, grade_many, graded
+from grading.records import Gold, Submission
 from warehouse.database import Connection, Record, rows
 
 _ANSWERS = """

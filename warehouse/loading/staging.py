@@ -234,7 +234,7 @@ def _stage_together(
     files = ", ".join(literal(glob.escape(str(path))) for path in paths)
     connection.execute(_RECORDS_IN_FILES.format(files=f"[{files}]"))
     _stage_traces(connection, folder, traces, staged)
-    return [convert.attempt_row(folder.path.name, path, trace_files.read_metadata(path)) for path in paths]
+    return [convert.attempt_row(folder.path.name, path, trace_files.read_metadata(path, whole=False)) for path in paths]
 
 
 def _stage_each(connection: Connection, folder: RunFolder, traces: Sequence[LoadedFile], staged: Staged) -> list[Row]:
@@ -246,7 +246,7 @@ def _stage_each(connection: Connection, folder: RunFolder, traces: Sequence[Load
     for file in traces:
         path = folder.path / file.name
         try:
-            attempt = convert.attempt_row(folder.path.name, path, trace_files.read_metadata(path))
+            attempt = convert.attempt_row(folder.path.name, path, trace_files.read_metadata(path, whole=False))
             connection.execute(_COPY_RECORDS, {"file": glob.escape(str(path)), "filename": str(path)})
         except UNREADABLE as error:
             staged.files.append(_left_out(folder, file, error))
@@ -359,7 +359,7 @@ class StagedTimings:
             rows = trace_files.read_rows(path, trace_files.TIMING_DRAW.names)
             self._draw = [row for row in rows if timing_id(row["sample_id"]) in self._planned]
             return len(rows)
-        attempt = trace_files.attempt_of(path, trace_files.read_metadata(path))
+        attempt = trace_files.attempt_of(path, trace_files.read_metadata(path, whole=False))
         rows = trace_files.read_rows(path)
         for row in rows:
             self._add_record(path.stem, attempt, row)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from shlex import quote
 
-from grading.grade import VERDICTS
+from grading.records import VERDICTS
 from harness.cli.number_format import NOTHING, fixed, number, percent, span
 from harness.cli.screen import Cell, Column, Table
 from warehouse.comparison import show

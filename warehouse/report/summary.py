@@ -15,7 +15,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict
 from rich.console import Console
 
-from grading.grade import FAILED
+from grading.records import FAILED
 from harness.cli.messages import counted
 from harness.cli.number_format import NOTHING, fixed, number, percent, sides, span
 from harness.cli.screen import Column, Line, Screen, Table, terminal

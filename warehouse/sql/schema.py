@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -84,7 +84,7 @@ def format_digest() -> str:
     """
     filling = [sql_of(name) for name in FILLING]
     computed = [f"{m.x} {m.y} {m.samples} {m.source} {m.by_role} {m.method.__name__}" for m in MEASURES.values()]
-    texts = [tables_sql(), views_sql(), text(), *filling, *computed, f"estimates {ESTIMATES_VERSION}"]
+    texts = [tables_sql(), views_sql(), *filling, *computed, f"estimates {ESTIMATES_VERSION}"]
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
@@ -115,7 +115,7 @@ FROM duckdb_columns() WHERE NOT internal AND database_name = current_database() 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table or view, and the comment that it has."""
+    """A column of a table or view, and the comment that it has in the database; those of views have none."""
 
     table: str
     name: str
@@ -124,26 +124,15 @@ class Column:
     is_view: bool
 
 
-def statements(columns: Sequence[Column]) -> Iterator[str]:
-    """Yield the SQL that gives the columns their comments, for those that have another."""
-    of_tables = comments_of_tables(columns)
-    for column in columns:
-        text = comment(column, of_tables)
-        if text is not None and text != column.comment:
-            literal = text.replace("'", "''")
-            yield f"COMMENT ON COLUMN {column.table}.\"{column.name}\" IS '{literal}'"
+def meanings(columns: Sequence[Column]) -> dict[tuple[str, str], str | None]:
+    """Return the meaning of each column with its unit, by table and column; None where it is not known."""
+    of_tables = {(column.table, column.name): column.comment for column in columns if not column.is_view}
+    return {(column.table, column.name): _meaning(column, of_tables) for column in columns}
 
 
-def comments_of_tables(columns: Sequence[Column]) -> dict[tuple[str, str], str | None]:
-    """Return the comments that columns of tables have, by table and column."""
-    return {(column.table, column.name): column.comment for column in columns if not column.is_view}
-
-
-def comment(column: Column, of_tables: Mapping[tuple[str, str], str | None]) -> str | None:
-    """Return the meaning of a column with its unit; None where it is not known. of_tables: see `comments_of_tables`."""
-    known = _described()
-    meaning = None if column.is_view else column.comment
-    meaning = meaning or known["of"].get(column.table, {}).get(column.name)
+def _meaning(column: Column, of_tables: Mapping[tuple[str, str], str | None]) -> str | None:
+    known = described()
+    meaning = column.comment or known["of"].get(column.table, {}).get(column.name)
     meaning = meaning or of_tables.get((known["shows"].get(column.table, ""), column.name))
     meaning = meaning or known["column"].get(column.name)
     unit = unit_of(column)
@@ -156,16 +145,12 @@ def unit_of(column: Column) -> str | None:
     """Return the unit of a column of numbers or times; None for any other, and where none is known."""
     if not _NUMBERS.match(column.type):
         return None
-    units: Mapping[str, str] = _described()["unit"]
+    units: Mapping[str, str] = described()["unit"]
     named = units.get(f"{column.table}.{column.name}") or units.get(column.name)
     return named or next((unit for pattern, unit in _UNIT_BY_NAME if re.search(pattern, column.name)), None)
 
 
-def text() -> str:
-    """Return the file of meanings and units, which belongs to the definition of the views."""
-    return _FILE.read_text(encoding="utf-8")
-
-
 @cache
-def _described() -> Mapping[str, Any]:
-    return tomllib.loads(text())
+def described() -> Mapping[str, Any]:
+    """Return the file of what the columns of views mean, and of units."""
+    return tomllib.loads(_FILE.read_text(encoding="utf-8"))

@@ -12,17 +12,16 @@ timing samples of runs in batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from harness.cli.messages import counted
-from harness.engines import registry
 from harness.methods import build
 from harness.settings.launch_settings import Launch
-from jobs.run.forecast import Forecast, Recorded
+from jobs.run.forecast import Forecast
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, DatabaseError, Record, WarehouseError, reader, rows
 from warehouse.statistics.ratios import mean_time
@@ -163,68 +162,6 @@ def _range_of_run(connection: Connection, run_id: str) -> tuple[float, float]:
 def _scaled(worker_hours: float, num_gpus: int, relative: Sequence[float], source: str) -> Forecast:
     whole = worker_hours * max(1, num_gpus)
     return Forecast(worker_hours, whole * relative[0], whole * relative[1], num_gpus, source)
-
-
-_COVERED = 0.5
-"""Share of the problems that similar runs must cover; otherwise less similar runs are considered too."""
-
-# Failed samples are left out: their length says where something broke, not how long a sample is.
-_SPENT = """
-WITH similar_run AS (
-    SELECT run_id, CASE
-        WHEN draft_name IS NOT DISTINCT FROM $draft AND target_name IS NOT DISTINCT FROM $target
-            AND token_budget = $token_budget THEN 0
-        WHEN draft_name IS NOT DISTINCT FROM $draft AND target_name IS NOT DISTINCT FROM $target THEN 1
-        ELSE 2 END AS dissimilarity
-    FROM run WHERE dataset = $dataset AND method = $method AND engine_kind NOT IN $uncounted
-), spent AS (
-    SELECT run_id, sample_id, sum(spent_tokens) AS tokens
-    FROM sample_tokens SEMI JOIN similar_run USING (run_id) GROUP BY ALL
-)
-SELECT dissimilarity, problem.text, avg(spent.tokens)::DOUBLE AS spent_tokens, count(*) AS num_samples
-FROM similar_run JOIN sample USING (run_id) JOIN spent USING (run_id, sample_id) JOIN problem USING (run_id, problem_id)
-WHERE stop_reason IS NOT NULL AND stop_reason <> 'error'
-GROUP BY ALL ORDER BY ALL
-"""
-
-
-def spent_tokens(database: Path, spec: RunSpec, texts: Sequence[str]) -> dict[str, Recorded]:
-    """Return the tokens that samples of this dataset and method spent, by the text of the problem.
-
-    Three groups of runs are considered in turn: those with the same models and token budget, those with the same models
-    and the others. The first group that covers at least half of the problems is used, otherwise the one that covers the
-    most. Empty where there are none, and where the database is missing, locked or of another version.
-    """
-    try:
-        return _read_spent(database, spec, texts)
-    except (WarehouseError, DatabaseError):
-        return {}
-
-
-def _read_spent(database: Path, spec: RunSpec, texts: Sequence[str]) -> dict[str, Recorded]:
-    parameters: dict[str, object] = {
-        "dataset": spec.dataset,
-        "uncounted": registry.uncounted(),
-        "method": spec.method,
-        "draft": spec.draft and spec.draft.name,
-        "target": spec.target and spec.target.name,
-        "token_budget": spec.token_budget,
-    }
-    planned = set(texts)
-    groups: dict[int, dict[str, Recorded]] = {}
-    with reader(database, _WAIT_SECONDS) as connection:
-        for row in rows(connection, _SPENT, parameters):
-            recorded = Recorded(float(str(row["spent_tokens"])), int(str(row["num_samples"])))
-            if row["text"] in planned:
-                groups.setdefault(row["dissimilarity"], {})[str(row["text"])] = recorded
-    return _best(groups, len(planned))
-
-
-def _best(groups: Mapping[int, dict[str, Recorded]], num_problems: int) -> dict[str, Recorded]:
-    for group in groups.values():
-        if len(group) >= _COVERED * num_problems:
-            return group
-    return max(groups.values(), key=len, default={})
 
 
 # An attempt is recorded once its engines are up: work is from there on. Runs of a suite share starts: each counts for

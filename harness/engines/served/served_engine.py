@@ -180,7 +180,7 @@ class ServedEngine:
         interface, asked = self.found.interface, self._asked
         stop = tuple(self.tokenizer.native(text) for text in sampling.stop)
         sampling = replace(sampling, stop=stop, seed=sampling.seed + index)
-        reads_logprobs = self.settings.mean_logprobs or sampling.token_logprobs or sampling.entropies
+        reads_logprobs = sampling.mean_logprob or sampling.token_logprobs or sampling.entropies
         listed = NUM_RANKED if sampling.entropies else 0 if reads_logprobs else None
         request = interface.writing(asked, prompt, sampling, logprobs=listed)
         control = interface.writing(asked, prompt[:1], replace(sampling, max_tokens=1), logprobs=listed)
@@ -229,7 +229,7 @@ class ServedEngine:
             raise VerdictUnavailable(f"{len(ranked)} lists of the most probable tokens instead of {number}")
         return Completion(
             *(kept, self.tokenizer.decode(kept), written.finish, number),
-            mean_logprob=sum(logprobs) / number if logprobs and self.settings.mean_logprobs else None,
+            mean_logprob=sum(logprobs) / number if logprobs and sampling.mean_logprob else None,
             token_logprobs=logprobs if sampling.token_logprobs else None,
             entropies=None if ranked is None else tuple(ranked_entropy(of_token, NUM_RANKED) for of_token in ranked),
         )

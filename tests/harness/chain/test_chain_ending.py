@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from grading import Gold, grade
+from grading import Gold
+from grading.grade import grade
 from harness.chain.chain_ending import ends_chain, ends_thought, has_boxed, is_repeat, kept_open, num_cut
 from harness.engine import Completion, Finish, Generation, Sampling, Timing
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine

@@ -13,11 +13,13 @@ import pytest
 from harness.engine import EngineDied, RequestRefused, Role, Sampling
 from harness.engines import registry
 from harness.engines import scripted as scripted_engine
-from harness.engines.pool import EngineNeed, EnginePool, in_engine_order, may_share
+from harness.engines.pool import EngineNeed, EnginePool, may_share
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings, pair_settings
 from harness.engines.speculation import Speculation
 from harness.settings.roles import ModelSettings
+from harness.weights.models import pair_folder
+from harness.weights.templates import NO_CONVENTIONS, Conventions
 
 pytestmark = pytest.mark.asyncio
 PROMPT = list(b"a prompt that is longer than two blocks of the prefix cache")
@@ -33,7 +35,8 @@ def needs(
 ) -> list[EngineNeed]:
     settings = pair_settings(kind, roles, device=device, **{"max_context": 1024, "concurrency": 4, **options})
     models = {"draft": draft, "target": target}
-    return [EngineNeed(role, models[role], None, settings[role]) for role in roles]
+    alone = options.get("concurrency") == 1
+    return [EngineNeed(role, models[role], None, settings[role], one_in_flight=alone) for role in roles]
 
 
 @pytest.fixture
@@ -63,8 +66,7 @@ async def test_runs_with_equal_needs_share_one_start_and_say_which(started: list
     assert second["target"].is_warm
 
 
-async def test_a_target_alone_never_shares_the_target_beside_a_draft(started: list[Any], tmp_path: Path) -> None:
-    """Alone it has the whole memory and all cores, and it must not idle beside a draft."""
+async def test_a_target_alone_under_load_has_the_whole_memory_and_all_cores(started: list[Any], tmp_path: Path) -> None:
     for device in ("cpu", "gpu"):
         alone, beside = needs("target", device=device)[0], needs("draft", "target", device=device)[1]
         assert not may_share(alone, beside)
@@ -74,9 +76,41 @@ async def test_a_target_alone_never_shares_the_target_beside_a_draft(started: li
         assert [engine.closed for _, _, engine in started] == [True, True, False]
 
 
-async def test_another_draft_keeps_the_target_and_another_target_keeps_nothing(
-    started: list[Any], tmp_path: Path
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+async def test_with_one_sample_in_flight_each_model_of_a_suite_starts_once(
+    started: list[Any], tmp_path: Path, device: str
 ) -> None:
+    roles: list[tuple[Role, ...]] = [("target",), ("draft",), ("draft", "target"), ("draft", "target")]
+    runs = [needs(*of_run, device=device, concurrency=1, candidates=n) for n, of_run in enumerate(roles, 1)]
+    async with EnginePool() as pool:
+        for number in pool.plan(runs):
+            await pool.lease(runs[number], tmp_path)
+        assert not any(engine.closed for _, _, engine in started)
+    pair = {need.role: need.settings for need in runs[3]}
+    assert [role for role, _, _ in started] == ["target", "draft"]
+    assert all(settings.memory_fraction == pair[role].memory_fraction for role, settings, _ in started)
+    assert started[1][1].max_num_seqs == 4
+
+
+@pytest.mark.parametrize(("kv_tokens", "num_starts"), [(4 * 1024, 2), (4 * 1024 - 1, 3), (None, 3)])
+async def test_a_baseline_under_load_takes_a_smaller_cache_only_where_it_holds_all_in_flight(
+    started: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kv_tokens: int | None, num_starts: int
+) -> None:
+    monkeypatch.setattr(ScriptedEngine, "kv_tokens", property(lambda engine: kv_tokens, lambda engine, value: None))
+    async with EnginePool() as pool:
+        await pool.lease(needs("draft", "target", device="gpu"), tmp_path)
+        await pool.lease(needs("target", device="gpu"), tmp_path)
+    assert len(started) == num_starts
+
+
+async def test_a_larger_cache_than_a_pair_leaves_room_for_is_closed(started: list[Any], tmp_path: Path) -> None:
+    async with EnginePool() as pool:
+        await pool.lease(needs("target", device="gpu"), tmp_path)
+        await pool.lease(needs("draft", "target", device="gpu", concurrency=1), tmp_path)
+        assert [engine.closed for _, _, engine in started] == [True, False, False]
+
+
+async def test_another_draft_or_target_keeps_the_other_engine(started: list[Any], tmp_path: Path) -> None:
     async with EnginePool() as pool:
         await pool.lease(needs("draft", "target"), tmp_path)
         await pool.lease(needs("draft", "target", draft="other"), tmp_path)
@@ -86,7 +120,23 @@ async def test_another_draft_keeps_the_target_and_another_target_keeps_nothing(
             ("draft", False),
         ]
         await pool.lease(needs("draft", "target", draft="other", target="other"), tmp_path)
-        assert [engine.closed for _, _, engine in started] == [True, True, True, False, False]
+        assert [engine.closed for _, _, engine in started] == [True, True, False, False]
+
+
+async def test_an_engine_that_a_run_does_not_use_stays_open_where_there_is_room(
+    started: list[Any], tmp_path: Path
+) -> None:
+    def small(*roles: Role, memory: float, **options: Any) -> list[EngineNeed]:
+        return needs(*roles, concurrency=1, models={role: ModelSettings(memory=memory) for role in roles}, **options)
+
+    async with EnginePool() as pool:
+        await pool.lease(small("draft", "target", memory=0.4), tmp_path)
+        for role in ("draft", "target", "draft", "target"):
+            assert (await pool.lease(small(role, memory=0.4), tmp_path))[role].is_warm
+        await pool.lease(small("draft", memory=0.2, draft="other"), tmp_path)
+        assert not any(engine.closed for _, _, engine in started)
+        await pool.lease(small("draft", memory=0.1, draft="third"), tmp_path)
+        assert [engine.closed for _, _, engine in started] == [True, True, True, False]
 
 
 async def test_a_run_finds_nothing_of_the_run_before_it_in_the_prefix_cache(started: list[Any], tmp_path: Path) -> None:
@@ -98,12 +148,39 @@ async def test_a_run_finds_nothing_of_the_run_before_it_in_the_prefix_cache(star
     assert cached == [0, 48, 0, 48], "each run's own repetition is cached, the other run's prompt is not"
 
 
+async def test_each_run_on_a_shared_engine_has_the_log_probabilities_that_it_asks_for(
+    started: list[Any], tmp_path: Path
+) -> None:
+    given = []
+    async with EnginePool() as pool:
+        for asks in (False, True, False):
+            [need] = needs("target")
+            engine = (await pool.lease([replace(need, mean_logprobs=asks)], tmp_path))["target"]
+            given.append((await engine.generate(PROMPT, Sampling(4))).completions[0].mean_logprob is not None)
+    assert given == [False, True, False]
+    assert len(started) == 1
+
+
+async def test_each_run_on_a_shared_engine_talks_as_its_own_tokenizer_does(tmp_path: Path) -> None:
+    found, starts = [], set()
+    async with EnginePool() as pool:
+        for asked in (NO_CONVENTIONS, Conventions(thinking_tags="none"), NO_CONVENTIONS):
+            [need] = needs("target", kind="transformers", target=str(pair_folder("demo-target")), kv_bytes=1 << 30)
+            need = replace(need, settings=replace(need.settings, conventions=asked))
+            engine = (await pool.lease([need], tmp_path))["target"]
+            starts.add(engine.start)
+            found.append(engine.tokenizer.thinks)
+            assert (await engine.generate([40, 41], Sampling(4))).completions[0].num_tokens
+    assert found == [True, False, True]
+    assert len(starts) == 1
+
+
 async def test_a_shared_engine_is_opened_for_the_longest_context_and_each_run_keeps_its_own(
     started: list[Any], tmp_path: Path
 ) -> None:
     short, long = needs("target", max_context=80), needs("target", max_context=200)
     async with EnginePool() as pool:
-        pool.plan([*short, *long])
+        pool.plan([short, long])
         engine = (await pool.lease(short, tmp_path))["target"]
         assert engine.context_tokens == 80
         reply = await engine.generate(PROMPT, Sampling(max_tokens=500))
@@ -115,34 +192,21 @@ async def test_a_shared_engine_is_opened_for_the_longest_context_and_each_run_ke
 
 
 @pytest.mark.parametrize(
-    ("change", "on_cpu", "on_gpu"),
+    ("change", "expected"),
     [
-        ({"max_context": 2000}, True, True),
-        ({"max_context": 9000}, False, True),  # on a CPU a batch is as large as the context
-        ({"concurrency": 8}, True, False),
-        ({"dtype": "float16"}, False, False),
-        ({"models": {"target": ModelSettings(tensor_parallel=2)}}, False, False),
-        ({"models": {"target": ModelSettings(memory=0.5)}}, False, False),
-        ({"target": "other"}, False, False),
-        ({"speculation": Speculation("ngram", 3, None, None)}, False, False),
+        ({"max_context": 2000}, True),
+        ({"concurrency": 8}, True),
+        ({"dtype": "float16"}, False),
+        ({"models": {"target": ModelSettings(tensor_parallel=2)}}, False),
+        ({"models": {"target": ModelSettings(memory=0.5)}}, False),
+        ({"target": "other"}, False),
+        ({"speculation": Speculation("ngram", 3, None, None)}, False),
     ],
 )
-async def test_what_two_runs_must_have_in_common(
-    started: list[Any], change: dict[str, Any], on_cpu: bool, on_gpu: bool
-) -> None:
-    for device, expected in (("cpu", on_cpu), ("gpu", on_gpu)):
+async def test_what_two_runs_must_have_in_common(started: list[Any], change: dict[str, Any], expected: bool) -> None:
+    for device in ("cpu", "gpu"):
         [one], [other] = (needs("target", kind="vllm", device=device, **options) for options in ({}, change))
         assert may_share(one, other) is expected, device
-
-
-async def test_a_run_that_would_wait_for_its_verdicts_alone_also_waits_on_a_shared_engine(started: list[Any]) -> None:
-    """SpecCoT's separate verdicts: one per candidate, all at once, so more than the target takes at a time."""
-    few, many = needs("target", concurrency=4)[0], needs("target", concurrency=8)[0]
-    queueing = replace(few, may_queue=True)
-    assert may_share(few, many)
-    assert not may_share(queueing, many)
-    assert not may_share(many, queueing)
-    assert may_share(queueing, few)
 
 
 async def test_a_start_that_a_canceled_run_never_used_is_charged_to_the_run_that_uses_it(
@@ -190,7 +254,7 @@ async def test_an_engine_that_does_not_start_for_all_runs_starts_for_each(
     short, long = needs("target", max_context=80), needs("target", max_context=200)
     long = [replace(long[0], settings=replace(long[0].settings, kv_cache_bytes=short[0].settings.kv_cache_bytes))]
     async with EnginePool() as pool:
-        pool.plan([*short, *long])
+        pool.plan([short, long])
         await pool.lease(short, tmp_path)
         for _ in range(3):
             with pytest.raises(EngineDied, match="no room for 200 tokens"):
@@ -198,8 +262,12 @@ async def test_an_engine_that_does_not_start_for_all_runs_starts_for_each(
     assert tried == [200, 80, 200], "not tried again for ever"
 
 
-async def test_runs_are_ordered_so_that_those_with_one_target_follow_each_other(started: list[Any]) -> None:
+async def test_runs_are_ordered_so_that_every_engine_starts_once(started: list[Any], tmp_path: Path) -> None:
     pair, other_draft = needs("draft", "target"), needs("draft", "target", draft="other")
     runs = [pair, needs("target"), other_draft, pair, needs("target"), needs("draft")]
-    order = in_engine_order(runs)
-    assert order == [0, 3, 2, 1, 4, 5]
+    async with EnginePool() as pool:
+        order = pool.plan(runs)
+        assert order == [0, 3, 2, 1, 4, 5]
+        for number in order:
+            await pool.lease(runs[number], tmp_path)
+    assert [role for role, _, _ in started] == ["target", "draft", "draft", "target", "draft"]

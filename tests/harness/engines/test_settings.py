@@ -42,18 +42,6 @@ def test_on_a_cpu_the_caches_have_a_size_and_small_blocks() -> None:
     assert settings["target"].kv_cache_bytes == pytest.approx(2 * (settings["draft"].kv_cache_bytes or 0), rel=0.01)
 
 
-def test_a_small_model_has_the_same_cache_with_and_without_others_with_few_samples_in_flight() -> None:
-    def size(roles: tuple[Role, ...], role: Role, concurrency: int, small: tuple[Role, ...] = PAIR) -> int | None:
-        settings = pair_settings("vllm", roles, device="cpu", kv_bytes=1 << 30, concurrency=concurrency, small=small)
-        return settings[role].kv_cache_bytes
-
-    for role in PAIR:
-        assert size((role,), role, 1) == size(PAIR, role, 1) == size(PAIR, role, 64), "one engine serves them all"
-        assert size((role,), role, 64) == 1 << 30, "a batch has everything"
-        assert size((role,), role, 1, small=()) == 1 << 30
-    assert size(("reward",), "reward", 1, small=("reward",))
-
-
 def test_verdicts_go_first_on_the_target_only() -> None:
     settings = pair_settings("vllm", PAIR, device="cpu")
     assert settings["target"].verdicts_first
@@ -94,7 +82,7 @@ def test_cores_are_shared_by_engines_that_take_turns_and_divided_between_others(
     ("concurrency", "take_turns", "expected"),
     [
         (1, False, ("0", "7")),
-        (2, True, (EIGHT, EIGHT)),
+        (1, True, ("0", "7")),
         (16, False, ("0,1", "2,3,4,5,6,7")),
         (16, True, (EIGHT, EIGHT)),
     ],

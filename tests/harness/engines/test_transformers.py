@@ -19,7 +19,7 @@ from harness.engines.settings import EngineSettings
 from harness.engines.transformers import TransformersEngine
 
 PROMPT = list(range(40, 80))
-_SETTINGS = EngineSettings(kind="transformers", dtype="float32", max_context=300, mean_logprobs=True)
+_SETTINGS = EngineSettings(kind="transformers", dtype="float32", max_context=300)
 
 
 @pytest_asyncio.fixture
@@ -66,7 +66,7 @@ async def test_choosing_gives_the_models_own_probabilities(engine: TransformersE
     assert whole.mass == pytest.approx(1, abs=1e-3)
     some = await engine.choose(PROMPT, [9, 7])
     assert some.logprobs == (whole.logprobs[9], whole.logprobs[7])
-    [greedy] = (await engine.generate(PROMPT, Sampling(1))).completions
+    [greedy] = (await engine.generate(PROMPT, Sampling(1, mean_logprob=True))).completions
     assert greedy.mean_logprob == pytest.approx(max(whole.logprobs), abs=1e-4)
     assert math.isfinite(some.timing.end_seconds)
 
@@ -74,7 +74,7 @@ async def test_choosing_gives_the_models_own_probabilities(engine: TransformersE
 async def test_tokens_come_with_the_log_probability_and_entropy_of_the_models_own_distribution(
     engine: TransformersEngine,
 ) -> None:
-    asked = Sampling(12, 0.7, top_p=0.5, seed=1, token_logprobs=True, entropies=True)
+    asked = Sampling(12, 0.7, top_p=0.5, seed=1, mean_logprob=True, token_logprobs=True, entropies=True)
     [drawn] = (await engine.generate(PROMPT, asked)).completions
     assert drawn.token_logprobs is not None
     assert drawn.entropies is not None

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
+from collections import defaultdict
 
 import pytest
 import pytest_asyncio
 
-from harness.engine import RequestRefused, Sampling
+from harness.engine import RequestRefused, Role, Sampling
 from harness.engines.calls import NUM_RANKED, entropy_bound
-from harness.engines.settings import EngineSettings
+from harness.engines.pool import EngineNeed, EngineStart
+from harness.engines.settings import EngineSettings, pair_settings
 from harness.engines.transformers import TransformersEngine
 from harness.engines.vllm import VLLMEngine
 from harness.weights.tokenizer import verdict_options
@@ -55,6 +57,26 @@ async def test_seeded_prompts_beyond_one_batch_do_not_kill_the_engine(draft: VLL
     assert draft.restarts == 0
 
 
+def alone(need: EngineNeed, kv_bytes: int) -> EngineNeed:
+    """Return what a run needs that has one model and one sample in flight."""
+    own = pair_settings("vllm", (need.role,), dtype="float32", concurrency=1, kv_bytes=kv_bytes)[need.role]
+    settings = dataclasses.replace(own, max_context=256, cpu_cores=need.settings.cpu_cores)
+    assert settings.kv_cache_bytes != need.settings.kv_cache_bytes
+    return dataclasses.replace(need, settings=settings, one_in_flight=True)
+
+
+async def test_the_pairs_engines_serve_each_model_alone_with_one_sample_in_flight(vllm_pair: VLLMPair) -> None:
+    starts: dict[Role, set[EngineStart]] = defaultdict(set)
+    texts: dict[Role, set[tuple[int, ...]]] = defaultdict(set)
+    for needs in (vllm_pair.needs, *([alone(need, vllm_pair.kv_bytes)] for need in vllm_pair.needs)):
+        for role, engine in (await vllm_pair.pool.lease(needs, vllm_pair.log_dir)).items():
+            starts[role].add(engine.start)
+            reply = await engine.generate(PROMPT, Sampling(8, 1.0, seed=3))
+            texts[role].add(ids_of(reply.completions[0]))
+            assert reply.cached_tokens == 0
+    assert [len(starts[role]) for role in starts] == [len(texts[role]) for role in texts] == [1, 1]
+
+
 async def test_limits_are_known(target: VLLMEngine) -> None:
     assert target.context_tokens == 512
     assert target.kv_tokens is not None
@@ -76,13 +98,12 @@ async def test_results_do_not_depend_on_what_else_is_computed(target: VLLMEngine
 
 
 async def test_the_mean_logprob_is_given_where_it_is_asked_for_and_changes_nothing_else(
-    draft: VLLMEngine, monkeypatch: pytest.MonkeyPatch
+    draft: VLLMEngine,
 ) -> None:
     [without] = (await draft.generate(PROMPT, Sampling(8, 1.0, seed=1))).completions
     assert without.text == draft.tokenizer.decode(without.token_ids)
     assert without.mean_logprob is None
-    monkeypatch.setattr(draft, "settings", dataclasses.replace(draft.settings, mean_logprobs=True))
-    [completion] = (await draft.generate(PROMPT, Sampling(8, 1.0, seed=1))).completions
+    [completion] = (await draft.generate(PROMPT, Sampling(8, 1.0, seed=1, mean_logprob=True))).completions
     assert completion.mean_logprob is not None
     assert -20 < completion.mean_logprob < 0
     assert dataclasses.replace(completion, mean_logprob=None) == without

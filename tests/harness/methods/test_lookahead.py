@@ -155,7 +155,6 @@ async def test_a_third_model_can_judge() -> None:
 
 def test_the_steps_behind_all_prefixes_and_the_questions_have_room() -> None:
     method = build("lookahead", {"gamma": 3, "step_tokens": 100})
-    assert (method.parallel, method.target_parallel, method.parallel_verdicts) == (1, 4, 3)
+    assert (method.parallel, method.target_parallel) == (1, 4)
     assert method.verdict_tokens(1000) == 200
     assert [method.cached_tokens(role, 1000) for role in ("draft", "target")] == [1000, 1000 + 200 + 300]
-    assert build("lookahead", {"verifier": "similarity"}).parallel_verdicts == 1

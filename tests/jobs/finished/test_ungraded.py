@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from grading import Gold, Grade, Submission, grade
+from grading import Gold, Grade, Submission
+from grading.grade import grade
 from jobs import after
 from jobs.finished.grading import grade_by
 from jobs.run.derived import grade_files, read_grades

@@ -73,7 +73,7 @@ def test_accepted_code_goes_on_and_every_place_says_that_two_codes_made_the_run(
     now = edit("harness/methods/speccot.py")
     result = jobs("worker", run.path, "1", "--accept-code-change")
     assert result.exit_code == 0, result.output
-    assert result.stderr.startswith(f"CODE CHANGED: code {now.hash}")
+    assert result.stderr.startswith(f"CODE CHANGED: {run.path.name} was begun by code {before.hash}")
     assert finished_ids(run) == planned_ids(run)
     assert hashes(run) == [before.hash, now.hash]
     assert [(a["code_hash"], a["other_codes"]) for a in attempts(run)] == [

@@ -136,7 +136,7 @@ def test_a_trace_file_under_another_name_is_named_and_counts_again_under_its_own
     path = run.trace_files()[0]
     copy = path.with_name("backup.parquet")
     copy.write_bytes(path.read_bytes())
-    assert len(read_endings(run).finished_records) == 16
+    assert len(read_endings(run).finished) == 16
     assert f"{copy} is a copy of traces/{path.name}, or that file under another name" in caplog.text
     flipped(path, 8 * 2000)
     assert num_unfinished(run) == 8
@@ -157,7 +157,7 @@ def test_lines_of_a_journal_that_are_no_events_are_named_and_left_out(
     assert sorted(read_state(run).finished) == planned_ids(run)
     assert num_unfinished(run) == 0
     assert finish(run, workers=1) == 24
-    assert f"{journal} is damaged: 6 of its {len(lines) + 6} lines cannot be used (line 2: " in caplog.text
+    assert f"{journal} is damaged: 6 of its {len(lines) + 6} lines cannot be used, first line 2; " in caplog.text
     assert journal.exists(), "what could not be read is not removed"
 
 
@@ -175,7 +175,7 @@ def test_a_journal_with_an_unknown_field_is_named_and_its_samples_are_run_again(
             event["trace"]["mood"] = "good"
     journal.write_bytes(b"".join(with_checksum(orjson.dumps(event), journal.stem) for event in events))
     assert num_unfinished(run) == 24
-    assert "mood: " in caplog.text
+    assert "cannot be used, first line 2; " in caplog.text
     before = journal.read_bytes()
     run_shard(str(run.path), 0)
     assert finish(run, workers=1) == 24

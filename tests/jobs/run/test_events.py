@@ -5,15 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from harness.launch import main as launch
-from jobs.__main__ import main as jobs
 from jobs.finished.grading import finish
 from jobs.run import derived, events, trace_files
 from jobs.run.endings import by_shard, compact, read_endings
 from jobs.run.files import FileDamaged, RunDamaged
-from jobs.run.folder import RunFolder
 from jobs.work.worker import run_shard
 from tests.jobs.runs import finished_ids, plan, planned_ids
 
@@ -104,20 +100,6 @@ def test_a_link_in_place_of_the_events_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="events"):
         run.append("retries", samples=["a"])
     assert other.read_bytes() == before
-
-
-def test_a_folder_of_the_format_before_is_refused_in_one_line(tmp_path: Path) -> None:
-    words = ["--method", "vanilla", "--dataset", "demo", "--limit", "1", "--samples", "1", "--engine", "scripted"]
-    flags = [*words, "--cluster", "debug", "--output", str(tmp_path)]
-    run = launch(flags, standalone_mode=False)
-    assert isinstance(run, RunFolder)
-    run.plan_path.rename(run.path / "shards.parquet")
-    run.events_path.unlink()
-    for command, arguments in ((launch, flags), (jobs, ["status", str(run.path)]), (jobs, ["finalize", str(run.path)])):
-        told = CliRunner().invoke(command, arguments)
-        assert told.exit_code in {1, 2}
-        assert "has format 1, and this version of the harness reads format 2 alone" in told.stderr.splitlines()[-1]
-        assert "Traceback" not in told.output
 
 
 @pytest.mark.parametrize(("event", "field"), [("retries", "samples"), ("timing", "samples"), ("file", "file")])

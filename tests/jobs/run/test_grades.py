@@ -205,5 +205,5 @@ def test_a_version_is_selected_by_name_first_word_or_prefix(run: RunFolder) -> N
     assert find(files, "7").version == "7 sympy=1"
     assert find(files, "77").version == "77 sympy=1"
     assert find(files, "8 b").version == "8 b"
-    with pytest.raises(GradesError, match="ambiguous"):
+    with pytest.raises(GradesError, match="several are grader version"):
         find(files, "8")

@@ -93,19 +93,13 @@ def test_drafts_that_the_target_cannot_read_at_once_are_refused_with_the_least_c
     with pytest.raises(ValueError, match=f"valid: {least} or more"):
         prepared(max_context=least - 1, **flags)
     prepared(method="vanilla", max_context=700)
-    with pytest.raises(
-        ValueError, match=r"--drafts 5 --token-budget 512 do not fit; .* demo-target reads 2048 tokens at"
-    ):
+    with pytest.raises(ValueError, match=r"--drafts 5 --token-budget 512 do not fit"):
         prepared(method="scot", max_context=1024)  # default drafts, which the budget makes shorter
 
 
-def test_drafts_that_only_the_models_own_context_does_not_hold_are_named_or_refused(tmp_path: Path) -> None:
+def test_drafts_that_only_the_models_own_context_does_not_hold_are_named() -> None:
     [notice] = _short(prepared(method="scot", drafts=5, draft_tokens=512))
     assert "the target demo-target is 2048 tokens, and a prompt and --drafts 5 --draft-tokens 512 may need" in notice
-    assert "in 2 of 2 problems" in notice
-    folder = shutil.copytree(pair_folder("demo-target"), tmp_path / "own")
-    with pytest.raises(ValueError, match="--drafts 5 --draft-tokens 500: the context of the target own is 2048 tokens"):
-        prepared(method="scot", drafts=5, draft_tokens=500, target=str(folder))
 
 
 @pytest.mark.parametrize("method", ["vanilla", "specreason", "speccot"])
@@ -163,36 +157,15 @@ def test_answers_of_own_prompts_that_are_not_one_token_are_refused(tmp_path: Pat
     prepared(prompts=str(file))  # speccot does not ask it
 
 
-def test_prompts_that_the_toy_pair_was_not_taught_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_own_prompts_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "my.toml"
     file.write_text('[instruction.thinking]\nmath = "Think."\n[score]\nquestion = "Right?"\n')
     launch = prepared(prompts=str(file))
-    [notice] = [line for line in launch.plan.notices if line.startswith("OWN PROMPTS")]
-    assert "the toy models demo-draft and demo-target learned from the built-in wording and the demo's alone" in notice
     print_plan(launch, Console(file=sys.stdout, width=200))
     shown = capsys.readouterr().out
     assert f"own prompts: instruction.thinking.math, score.question; hash {launch.plan.spec.prompt_hash}" in shown
-    folder = str(shutil.copytree(pair_folder("demo-draft"), tmp_path / "own"))
-    for other in (prepared(), prepared(prompts=str(file), draft=folder, target=folder)):
-        assert not [line for line in other.plan.notices if line.startswith("OWN PROMPTS")]
-    asked = tmp_path / "asked.toml"
-    asked.write_text('[score]\nquestion = "Right?"\n')
-    for given, number in ((file, 1), (asked, 0)):  # a model alone is asked no question
-        alone = prepared(method="vanilla", draft=None, prompts=str(given))
-        assert [
-            n.startswith("OWN PROMPTS: the toy model demo-target learned") for n in alone.plan.notices
-        ] == number * [True]
     print_plan(prepared(), Console(file=sys.stdout, width=200))
     assert "own prompts" not in capsys.readouterr().out
-
-
-def test_the_toy_pair_was_taught_with_the_demos_prompts(tmp_path: Path) -> None:
-    demo = Path(str(resources.files("harness") / "data" / "demo_prompts.toml"))
-    changed = tmp_path / "changed.toml"
-    changed.write_text(demo.read_text().replace("reasoning ends", "proposal ends"))
-    for file, number in ((demo, 0), (changed, 1)):
-        notices = prepared(prompts=str(file)).plan.notices
-        assert sum(line.startswith("OWN PROMPTS") for line in notices) == number
 
 
 def test_own_prompts_say_nothing_of_a_reward_model() -> None:

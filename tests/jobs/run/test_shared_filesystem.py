@@ -26,7 +26,10 @@ from tests.jobs.runs import finished_ids, plan, planned_ids, texts
 pytestmark = pytest.mark.needs_tool("compiler")
 ROOT = Path(__file__).resolve().parents[3]
 Node = Callable[..., subprocess.CompletedProcess[str]]
-SHARED = "from jobs.run import folder; folder.is_shared = lambda path: True; folder._LOOK_SECONDS = 0.1\n"
+SHARED = (
+    "from jobs.run import folder; from harness.checks import machine; machine.is_shared = lambda path: True; "
+    "folder._LOOK_SECONDS = 0.1\n"
+)
 ELSEWHERE = "import socket; socket.gethostname = lambda: 'another-node'\n"
 FINISH = f"""{ELSEWHERE}import sys; from pathlib import Path
 from jobs.finished.grading import finish

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.engine import Role
-from harness.engines.settings import EngineSettings
+from harness.engines.settings import EngineSettings, batched_tokens
 from harness.launch import main
 from harness.methods import build
 from harness.problems import benchmarks
@@ -50,7 +50,7 @@ def test_a_node_chooses_widths_and_shares_from_its_cards(tmp_path: Path, monkeyp
     settings = settings_on_node(spec_of(tmp_path, EngineSpec("vllm"), concurrency=1000))
     assert (settings["draft"].tensor_parallel, settings["target"].tensor_parallel) == (4, 8)
     assert 0.85 < settings["draft"].memory_fraction + settings["target"].memory_fraction < 0.96
-    assert settings["target"].max_num_batched_tokens == 2048
+    assert batched_tokens(settings["target"], 40_000) == 2048
 
 
 def test_the_cards_that_a_process_sees_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,14 +131,12 @@ def test_shares_are_checked_even_where_a_model_is_unknown(tmp_path: Path) -> Non
         (["--gpu-memory", "80GB"], "NO GPU ASKED FOR: "),
         (
             ["--gpus-per-node", "h100:8", "--concurrency", "2"],
-            "7 GPUs of the 8 of a worker are idle: --workers-per-task 8 with as many --shards uses them or "
-            "--gpus-per-node 1 asks for fewer",
+            "1 of the 8 GPUs of a worker are used: --workers-per-task uses the rest, --gpus-per-node asks for fewer",
         ),
         (
             ["--gpus-per-node", "h100:6", "--concurrency", "40", "--workers-per-task", "1"],
-            "2 GPUs of the 6 of a worker are idle: --gpus-per-node 4 asks for fewer",
+            "4 of the 6 GPUs of a worker are used",
         ),
-        (["--gpus-per-node", "h100:8", "--workers-per-task", "3", "--shards", "3"], "2 GPUs are idle in each task"),
         (["--gres", "gpu:a100:2"], "assumed: the smaller of two cards with this name"),
         (["--gpus-per-node", "h100:4", "--draft", "nobody/nothing"], "nobody/nothing is unknown"),
     ],

@@ -102,4 +102,4 @@ def test_a_killed_worker_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     [job] = start_workers(run, [[(run, [0])]])
     job.process.kill()
     assert job.exception() is not None
-    assert follow._all_done([job])
+    assert job.done()

@@ -108,19 +108,17 @@ def test_a_worker_is_gone_where_only_a_thread_has_its_number(tmp_path: Path) -> 
     thread.join()
 
 
-def test_workers_at_different_phases_are_told_apart_by_their_shards(tmp_path: Path) -> None:
+def test_workers_at_different_phases_are_all_named(tmp_path: Path) -> None:
     run = plan(tmp_path, shards=3)
     follower = Follower(run)
     logs = [log_of(run, shard) for shard in range(3)]
     assert follower.poll().line.endswith(" · target: importing vLLM")
     add(logs[1], LOADING)
-    ends = " · target: importing vLLM (2 workers); target: loading weights (1 worker)"
+    ends = " · target: importing vLLM; target: loading weights"
     assert follower.poll().line.endswith(ends)
     processes.log_end_of_start(logs[0], "target", is_ready=True)
     processes.log_end_of_start(logs[2], "target", is_ready=True)
     assert follower.poll().line.endswith(" · target: loading weights")
-    follower.in_flight.add("of another worker")
-    assert follower.line.endswith(" · target: loading weights (1 worker)")
 
 
 def test_a_start_that_failed_was_killed_or_is_of_an_earlier_launch_is_not_waited_for(tmp_path: Path) -> None:
@@ -194,11 +192,11 @@ async def test_a_real_start_goes_through_its_phases_and_ends_ready(tmp_path: Pat
     log.parent.mkdir()
     for line in (vllm_pair.log_dir / "target.log").read_text().splitlines():
         add(log, line)
-        if (now := follower.poll().starting.get(0)) is not None and now not in seen:
+        if (now := follower.poll().starting) and now not in seen:
             seen.append(now)
         if "engine answers" in line:
             break
-    assert now is None
+    assert not now
     assert seen[0] == "target: importing vLLM"
     assert {"target: starting vLLM's processes", "target: measuring memory"} <= set(seen)
     assert seen[-1] == "target: first requests of the warm-up"

@@ -44,8 +44,7 @@ def test_journals_of_workers_make_the_pace(tmp_path: Path, monkeypatch: pytest.M
     pace, [journal] = Pace(), run.journals()
     pace.add_journal(journal.read_bytes())
     assert len(pace.samples) == 8
-    assert pace.samples_per_second(time.time() + 2 * PACE_SECONDS) == 0
-    assert pace.tokens_per_second(time.time()) == {}, "what was long ago is forgotten"
+    assert pace.rates(time.time() + 2 * PACE_SECONDS) == ({}, 0.0), "what was long ago is forgotten"
 
 
 def test_only_the_latest_worker_of_a_shard_has_samples_in_flight(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def test_a_task_fails_where_every_worker_dies_and_names_what_is_left(
 
 def test_a_shard_that_another_process_holds_is_waited_for_and_taken_where_that_ends(tmp_path: Path) -> None:
     run = plan(tmp_path, shards=2)
-    lock = run.shard_lock_path(1).open("w")
+    lock = (run.locks_dir / "shard-1.lock").open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
 
     def end() -> None:
@@ -180,7 +180,7 @@ def test_tasks_that_slurm_starts_for_a_job_take_the_shards_that_are_free(
     run = plan(tmp_path, shards=4)
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
     monkeypatch.setenv("SLURM_PROCID", "1")
-    lock = run.shard_lock_path(0).open("w")
+    lock = (run.locks_dir / "shard-0.lock").open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
     releasing = threading.Timer(3.0, lock.close)
     releasing.start()

@@ -35,7 +35,7 @@ def rows(run: RunFolder) -> list[dict[str, Any]]:
 
 def timed_ids(run: RunFolder) -> list[str]:
     """The ids of all records of timing samples, repeated ones several times."""
-    return sorted(read_endings(timings(run)).finished_records.to_pylist())
+    return sorted(read_endings(timings(run)).finished.to_pylist())
 
 
 def drawn_ids(run: RunFolder) -> list[str]:
@@ -71,7 +71,7 @@ def test_timing_samples_have_other_random_numbers_and_ids_of_their_own(tmp_path:
 def test_a_run_that_asks_for_none_has_no_timing_folder(tmp_path: Path) -> None:
     run = plan(tmp_path)
     run_shard(str(run.path), 0)
-    assert not timings(run).folder.exists()
+    assert not timings(run).journal_dir.exists()
     assert by_shard(run, read_endings(run)).unfinished_shards == []
 
 
@@ -80,7 +80,7 @@ def test_a_finished_run_is_timed_afterwards_and_only_once(tmp_path: Path) -> Non
     run_parts([(str(run.path), [0, 1])])
     folder.request(run, 5)
     ended = by_shard(run, read_endings(run))
-    assert (ended.num_unfinished, ended.num_untimed, ended.unfinished_shards) == (0, 5, [0])
+    assert (ended.num_unfinished, ended.timing.left, ended.unfinished_shards) == (0, 5, [0])
     run_shard(str(run.path), 0)
     first = timed_ids(run)
     assert by_shard(run, read_endings(run)).unfinished_shards == []

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grading.grade import Gold, grader_version
+from grading.records import Gold, grader_version
 from harness.cli.command import OneLineErrors, OutputFile
 
 if TYPE_CHECKING:

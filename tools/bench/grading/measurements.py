@@ -18,7 +18,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from grading.grade import Gold, Grade, Submission, grade
+from grading.grade import grade
+from grading.records import Gold, Grade, Submission
 
 Item = tuple[Submission, Gold]
 

@@ -43,10 +43,7 @@ def _sizes(context: click.Context, parameter: click.Parameter, text: str) -> lis
 )
 @click.option("--output", type=OutputFile(".json"), help="Also write the numbers as JSON.")
 def main(steps: list[int], cores: int, folder: Path | None, output: Path | None) -> None:
-    """Measure loading, relative to bare DuckDB, and every view, as the warehouse grows.
-
-    See also python -m tools.bench.warehouse.makespan, which measures the balance of shards on recorded samples.
-    """
+    """Measure loading, relative to bare DuckDB, and every view, as the warehouse grows."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     load_before = os.getloadavg()[0]
     work_folder = folder or Path(tempfile.mkdtemp(prefix="warehouse-bench-"))

@@ -75,7 +75,7 @@ async def connected(address: str, role: Role, tokenizer: str) -> ServedEngine:
     found = await find(connection)
     await connection.close()
     served = ServedModel(address, found.kind, found.model)
-    settings = EngineSettings(kind="served", max_context=1000, mean_logprobs=True, server=served)
+    settings = EngineSettings(kind="served", max_context=1000, server=served)
     return await ServedEngine.start(tokenizer, role, settings)
 
 
@@ -96,7 +96,7 @@ async def same_as_in_process(served: ServedEngine, own: TransformersEngine, nats
     """Compare greedy texts and verdicts of a served model with those of the same weights in this process."""
     for problem in benchmarks.load("demo")[:3]:
         ids, _ = prompts.opening(own.tokenizer, problem)
-        sampling = Sampling(40, 0.0, stop=("\n\n",))
+        sampling = Sampling(40, 0.0, stop=("\n\n",), mean_logprob=True)
         [expected], [got] = [(await engine.generate(ids, sampling)).completions for engine in (own, served)]
         assert (got.token_ids, got.finish) == (expected.token_ids, expected.finish)
         assert got.mean_logprob == pytest.approx(expected.mean_logprob, abs=nats)
@@ -109,7 +109,7 @@ async def same_as_in_process(served: ServedEngine, own: TransformersEngine, nats
 
 @pytest.mark.needs_tool("vllm")
 async def test_a_served_model_writes_and_judges_as_in_process(target: ServedEngine) -> None:
-    settings = EngineSettings(kind="transformers", dtype="float32", max_context=1000, mean_logprobs=True)
+    settings = EngineSettings(kind="transformers", dtype="float32", max_context=1000)
     own = await TransformersEngine.start(str(models.pair_folder("demo-target")), "target", settings)
     await same_as_in_process(target, own, 1e-3)
     assert target.report["version"] != "unknown"
@@ -134,7 +134,7 @@ async def test_llama_cpps_server_writes_and_judges_like_the_same_weights_in_proc
     port = _free_port()
     command = [str(shutil.which("llama-server")), "-m", str(gguf_file()), "--port", str(port), "-c", "4096"]
     command += ["--host", "127.0.0.1", "-np", "2"]
-    settings = EngineSettings(kind="transformers", dtype="float32", max_context=1000, mean_logprobs=True)
+    settings = EngineSettings(kind="transformers", dtype="float32", max_context=1000)
     with server(command, port, tmp_path / "log", {}) as address:
         served = await connected(address, "target", str(smollm_folder()))
         own = await TransformersEngine.start(str(smollm_folder()), "target", settings)
@@ -145,7 +145,7 @@ async def test_llama_cpps_server_writes_and_judges_like_the_same_weights_in_proc
         verdicts = [await engine.choose(asked, question.option_ids) for engine in (own, served)]
         # llama.cpp computes with 4-bit weights as they are, transformers with their bfloat16 copies.
         assert verdicts[1].probabilities == pytest.approx(verdicts[0].probabilities, abs=0.1)
-        sampling = Sampling(24, 0.7, 0.95, ("\n",), seed=3)
+        sampling = Sampling(24, 0.7, 0.95, ("\n",), seed=3, mean_logprob=True)
         one, two = [(await served.generate(ids, sampling)).completions[0] for _ in range(2)]
         assert one.token_ids == two.token_ids
         assert one.mean_logprob is not None

@@ -53,8 +53,8 @@ def vllm(tokenizer: HFTokenizer) -> Iterator[FakeServer]:
 
 
 @contextlib.asynccontextmanager
-async def connected(fake: FakeServer, *, logprobs: bool = True) -> AsyncIterator[ServedEngine]:
-    settings = EngineSettings(kind="served", mean_logprobs=logprobs, server=fake.served_model)
+async def connected(fake: FakeServer) -> AsyncIterator[ServedEngine]:
+    settings = EngineSettings(kind="served", server=fake.served_model)
     link = fake.connection()
     try:
         yield await ServedEngine.connected("target", settings, link, fake.tokenizer)
@@ -110,12 +110,12 @@ async def test_every_sampling_setting_is_sent_so_that_none_is_the_servers(vllm: 
 async def test_mean_log_probabilities_are_of_all_tokens(fake: FakeServer) -> None:
     question, _, _ = prompts(fake.tokenizer)
     async with connected(fake) as engine:
-        completion = (await engine.generate(question, Sampling(400, 0.6, 0.95, ("\n\n",), 5))).completions[0]
+        sampling = Sampling(400, 0.6, 0.95, ("\n\n",), 5, mean_logprob=True)
+        completion = (await engine.generate(question, sampling)).completions[0]
         assert completion.finish == "stop"
         assert completion.mean_logprob is not None
         if fake.kind != "llama.cpp":  # there the stop string's tokens are asked for, and are rare in this fake
             assert completion.mean_logprob == pytest.approx(-0.5)
-    async with connected(fake, logprobs=False) as engine:
         assert (await engine.generate(question, STEP)).completions[0].mean_logprob is None
 
 
@@ -344,7 +344,7 @@ async def test_the_key_is_sent_and_never_shown(
 
 async def test_token_log_probabilities_and_entropies_are_those_of_each_token(fake: FakeServer) -> None:
     question, _, _ = prompts(fake.tokenizer)
-    async with connected(fake, logprobs=False) as engine:
+    async with connected(fake) as engine:
         sampling = Sampling(12, 0.6, seed=3, token_logprobs=True, entropies=True)
         completion = (await engine.generate(question, sampling)).completions[0]
         assert completion.token_logprobs == (-0.5,) * completion.num_tokens
@@ -358,7 +358,7 @@ async def test_token_log_probabilities_and_entropies_are_those_of_each_token(fak
 
 @pytest.mark.parametrize("listed", [None, [], [{}, {}], [None, RANKED], [RANKED], [RANKED, {"token_id:5": -0.1}]])
 async def test_a_token_without_its_most_probable_tokens_has_no_entropy(vllm: FakeServer, listed: Json) -> None:
-    async with connected(vllm, logprobs=False) as engine:
+    async with connected(vllm) as engine:
         logprobs = {"token_logprobs": [-1.0, -2.0], "top_logprobs": listed}
         vllm.edits.append(_with_choice(finish_reason="length", token_ids=[1, 2], logprobs=logprobs))
         with pytest.raises(VerdictUnavailable, match="instead of"):
