@@ -412,11 +412,16 @@ class Chain:
         Where the chain ends inside a step, as it does behind most guidance, the target judges whole steps: its context
         ends at the last step boundary, and each candidate is shown as the step that it would complete. Shown the
         second half of a formula alone, a target rejects what it would have written itself. The beginning is shown once
-        per candidate. Raises Stop.
+        per candidate. Where it is so long that the prompt would not fit, which takes a chain without step boundaries,
+        the candidates are shown behind the whole chain as they are. Raises Stop.
         """
         context, texts = self._contexts[model.role], offered_texts(candidates)
         question = prompts.step_choice_question(model.tokenizer, [context.open_text + t for t in texts], self.wording)
-        return await self._ask(model, context.whole_steps(), question, "choice")
+        chain_ids = context.whole_steps()
+        if len(chain_ids) + len(question.ids) >= model.engine.context_tokens:
+            question = prompts.step_choice_question(model.tokenizer, texts, self.wording)
+            chain_ids = context.ids
+        return await self._ask(model, chain_ids, question, "choice")
 
     async def score_each(
         self, model: Model, candidates: Sequence[Candidate], completions: Sequence[Completion], author: Model
