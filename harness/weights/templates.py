@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -71,25 +71,21 @@ class Thought:
 
 
 CANONICAL = ThinkingTags(OPEN, CLOSE)
-FAMILIES: Mapping[str, ThinkingTags] = {
-    "Magistral": ThinkingTags("[THINK]", "[/THINK]", after_open=""),
-    "gpt-oss": ThinkingTags(
+KNOWN_TAGS: tuple[ThinkingTags, ...] = (
+    CANONICAL,
+    ThinkingTags("[THINK]", "[/THINK]", after_open=""),  # Magistral
+    ThinkingTags(  # gpt-oss
         "<|channel|>analysis<|message|>",
         "<|end|><|start|>assistant<|channel|>final<|message|>",
         after_open="",
         empty="<|channel|>analysis<|message|><|end|><|start|>assistant<|channel|>final<|message|>",
     ),
-    "EXAONE Deep": ThinkingTags("<thought>", "</thought>"),
-    "Kimi-VL Thinking": ThinkingTags("◁think▷", "◁/think▷", after_open=""),
-    "Seed-OSS": ThinkingTags("<seed:think>", "</seed:think>"),
-    "Command A Reasoning": ThinkingTags("<|START_THINKING|>", "<|END_THINKING|>", after_open=""),
-}
-"""Families whose tags are not `<think>` and `</think>`."""
-
-
-def tags_of_vocabulary(tokens: Collection[str]) -> ThinkingTags | None:
-    """Return the tags that are tokens of a vocabulary, for a model without a chat template; None without any."""
-    return next((tags for tags in (CANONICAL, *FAMILIES.values()) if {tags.open, tags.close} <= set(tokens)), None)
+    ThinkingTags("<thought>", "</thought>"),  # EXAONE Deep
+    ThinkingTags("◁think▷", "◁/think▷", after_open=""),  # Kimi-VL Thinking
+    ThinkingTags("<seed:think>", "</seed:think>"),  # Seed-OSS
+    ThinkingTags("<|START_THINKING|>", "<|END_THINKING|>", after_open=""),  # Command A Reasoning
+)
+"""The tags of each family of models."""
 
 
 def parsed_tags(text: str) -> ThinkingTags | None:
@@ -97,14 +93,13 @@ def parsed_tags(text: str) -> ThinkingTags | None:
     if text == NO_TAGS:
         return None
     opening, comma, closing = text.partition(",")
-    known = (CANONICAL, *FAMILIES.values())
     if not comma or not opening.strip() or not closing.strip() or opening == closing or "," in closing:
-        shown = ", ".join(f"{tags.open},{tags.close}" for tags in known)
+        shown = ", ".join(f"{tags.open},{tags.close}" for tags in KNOWN_TAGS)
         raise ValueError(f"expected OPEN,CLOSE or none, for example {shown}")
     if len(text) > _LONGEST or not text.isprintable():
         raise ValueError(f"expected printable tags of at most {_LONGEST} characters together")
     return next(
-        (tags for tags in known if (tags.open, tags.close) == (opening, closing)), ThinkingTags(opening, closing)
+        (tags for tags in KNOWN_TAGS if (tags.open, tags.close) == (opening, closing)), ThinkingTags(opening, closing)
     )
 
 
@@ -238,7 +233,7 @@ class ChatTemplate:
             )
         rest = self._rest_of_header(frame, mark)
         closed = self._closed_by_switch(mark)
-        channel = next((tags for tags in _families() if rest and tags.close.endswith(mark.header + rest)), None)
+        channel = next((tags for tags in KNOWN_TAGS if rest and tags.close.endswith(mark.header + rest)), None)
         if rest and mark.tags is None and channel is None and self._asked.thinking_tags is None:
             raise BadTemplate(
                 f"its generation prompt ends in {_end(frame.generation)}, and replies begin with {_end(rest)} behind "
@@ -320,7 +315,7 @@ class ChatTemplate:
 
     @property
     def _families(self) -> Sequence[ThinkingTags]:
-        return [*([self._requested] if self._requested else []), *_families()]
+        return [*([self._requested] if self._requested else []), *KNOWN_TAGS]
 
     def _rest_of_header(self, frame: Frame, mark: _Mark) -> str:
         """Return what the template writes between its role header and a reply that the generation prompt leaves out.
@@ -397,10 +392,6 @@ def _thinking_reply(mark: _Mark, closed: _Mark | None, rest: str, tags: Thinking
     elif rest:
         empty = rest
     return Reply(mark.header, tags, Thought(opening, empty))
-
-
-def _families() -> Iterator[ThinkingTags]:
-    yield from (CANONICAL, *FAMILIES.values())
 
 
 def _marks(generation: str, families: Sequence[ThinkingTags]) -> _Mark | None:

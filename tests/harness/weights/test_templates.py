@@ -219,8 +219,8 @@ def canonical(tmp_path_factory: pytest.TempPathFactory) -> HFTokenizer:
 def test_a_family_is_known_by_its_generation_prompt_or_asked_for(magistral: HFTokenizer, harmony: HFTokenizer) -> None:
     assert (magistral.thinks, magistral.tags) == (True, MAGISTRAL)
     assert (harmony.thinks, harmony.tags[0]) == (True, "<|channel|>analysis<|message|>")
-    for tags in templates.FAMILIES.values():
-        assert templates.tags_of_vocabulary([tags.open, tags.close]) is tags
+    for tags in templates.KNOWN_TAGS:
+        assert templates.parsed_tags(f"{tags.open},{tags.close}") is tags
 
 
 def test_a_prompt_opens_a_thought_in_the_models_own_tags(magistral: HFTokenizer, harmony: HFTokenizer) -> None:
