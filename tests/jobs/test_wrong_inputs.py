@@ -124,7 +124,7 @@ WRONG = [
     (SPECCOT + "--draft.memory 0.9 --target.memory 0.9", "add up to more than 1, the whole memory of a GPU"),
     (SPECCOT + "--draft own --token-budget 4096", "the context of the draft own is 2048 tokens, prompt included"),
     (SPECCOT + "--temperature inf", "--temperature inf: Input should be a finite number"),
-    (SPECCOT + "--draft.top-k 9999999999999", "9999999999999 is not in the range 0<=x<=2147483647"),
+    (SPECCOT + "--draft.top-k 9999999999999", "Input should be less than or equal to 2147483647"),
     (SPECCOT + "--draft folder.jsonl", "folder.jsonl has no config.json, so it is not a model"),
     (SPECCOT + "--draft gpt5", "unknown model 'gpt5'; valid: r1-distill-qwen-1.5b, "),
     (
