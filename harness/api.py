@@ -7,12 +7,10 @@ calls this, so that a script needs no guard around its calls.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
-import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import spawn
@@ -26,6 +24,7 @@ from harness.cli import permissions
 from harness.cli.screen import terminal
 from harness.methods import METHODS, Method
 from harness.methods.method import problem_of
+from harness.settings.declaration import Flags
 from harness.settings.layers import launch_from
 from harness.settings.roles import flattened
 
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     import pandas
 
     from warehouse.report.summary import RunSummary
-
-_DATABASE = "warehouse.duckdb"
 
 
 class HarnessError(Exception):
@@ -81,7 +78,7 @@ class Run:
         """The numbers that the launch prints, from the warehouse. Raises HarnessError where it lacks the run."""
         from warehouse.report.summary import UnknownRun, summary
 
-        with _warehouse_errors_in_one_line():
+        with _errors_in_one_line():
             try:
                 return summary(self.database, [self.run_id])[0]
             except UnknownRun as error:
@@ -104,7 +101,11 @@ def run(*, quiet: bool = False, wait: bool = False, dry_run: bool = False, **fla
     has ended. dry_run: print what would be done, and write nothing. Raises HarnessError for what the command refuses,
     and RunFailed with a worker's traceback where one failed.
     """
-    given = {name: _plain(value) for name, value in flags.items() if value is not None}
+    given = {
+        name: os.fspath(value) if isinstance(value, os.PathLike) else value
+        for name, value in flags.items()
+        if value is not None
+    }
     if "method" in given:
         given["method"] = _reference_of(given["method"])
     is_notebook = Console().is_jupyter  # its kernel asks for colors, and what is redrawn there stays
@@ -123,7 +124,7 @@ def load(run: str | os.PathLike[str] | Run, database: str | os.PathLike[str] | N
     from warehouse.loading.runs import load_run
     from warehouse.options import database_beside
 
-    with _warehouse_errors_in_one_line():
+    with _errors_in_one_line():
         folder = run_path(_text(run))
         target = Path(database) if database is not None else database_beside(folder)
         load_run(RunFolder(folder), target)
@@ -135,32 +136,25 @@ def results(
 ) -> pandas.DataFrame:
     """Return results as a data frame: a row for each run, problem, sample, step, candidate or call, by `level`.
 
-    runs: what `run` and `load` return, run folders, run ids or beginnings of them, in this order; or databases, for all
-    runs in them. Without any: all runs of the database. database: default: the one beside each run, else in `runs`,
-    else here. Rates and shares are from 0 to 1, times in seconds; `python -m warehouse.query --describe VIEW` explains
-    the columns. Raises HarnessError.
+    runs: what `run` and `load` return, run folders, run ids or beginnings of them, in this order; without any: all runs
+    of the database. database: default: the one beside the first run, else in `runs`, else here. Rates and shares are
+    from 0 to 1, times in seconds; `python -m warehouse.query --describe VIEW` explains the columns. Raises
+    HarnessError.
     """
-    import pandas
-
     from warehouse.export import data_frame
     from warehouse.options import default_database
 
-    with _warehouse_errors_in_one_line():
-        asked: dict[Path, list[str]] = {}
-        for one in runs:
-            if database is None and (whole := _database_of(one)) is not None:
-                asked.setdefault(whole, [])
-                continue
-            beside = one.database if isinstance(one, Run) else None
-            where = Path(database) if database is not None else beside or default_database(_text(one))
-            asked.setdefault(where, []).append(one.run_id if isinstance(one, Run) else _text(one))
-        if not runs:
-            asked[Path(database) if database is not None else default_database()] = []
-        frames = [data_frame(where, names, level) for where, names in asked.items()]
-        return frames[0] if len(frames) == 1 else pandas.concat(frames, ignore_index=True)
+    with _errors_in_one_line():
+        if database is None:
+            first = runs[0] if runs else None
+            if isinstance(first, Run):
+                database = first.database
+            else:
+                database = default_database(None if first is None else _text(first))
+        return data_frame(Path(database), [_text(one) for one in runs], level)
 
 
-def _start(given: Mapping[str, Any], console: Console, *, is_dry: bool, is_waiting: bool) -> Run:
+def _start(given: Flags, console: Console, *, is_dry: bool, is_waiting: bool) -> Run:
     from jobs import after
     from jobs.drive import drive, preview
     from jobs.preparation import prepare
@@ -168,11 +162,6 @@ def _start(given: Mapping[str, Any], console: Console, *, is_dry: bool, is_waiti
     prepared = prepare(launch_from(given), flattened(given))
     if console.quiet and prepared.code_notice:
         warnings.warn(prepared.code_notice, stacklevel=4)
-    if prepared.cluster == "debug" and _has_running_loop():
-        raise HarnessError(
-            "--cluster debug: the worker would run in this process, whose event loop, that of a notebook, is already "
-            "running; leave cluster out, or choose local"
-        )
     if is_dry:
         preview(prepared, console)
     else:
@@ -180,25 +169,11 @@ def _start(given: Mapping[str, Any], console: Console, *, is_dry: bool, is_waiti
     return Run(prepared.run.path, after.database_of(prepared.run))
 
 
-def _plain(value: Any) -> Any:
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
-
-
 def _text(run: str | os.PathLike[str] | Run) -> str:
     return str(run.folder) if isinstance(run, Run) else os.fspath(run)
 
 
-def _database_of(place: str | os.PathLike[str] | Run) -> Path | None:
-    """Return the database that is named, by its file or by the folder of runs that it is in; None where a run is."""
-    if isinstance(place, Run):
-        return None
-    path = Path(place)
-    if path.suffix == ".duckdb":
-        return path
-    return path / _DATABASE if (path / _DATABASE).is_file() else None
-
-
-def _reference_of(method: object) -> str:
+def _reference_of(method: str | type) -> str:
     """Return how the command names a method. Raises HarnessError for a class whose code is in no file of its own."""
     if isinstance(method, str):
         return method
@@ -220,22 +195,15 @@ def _reference_of(method: object) -> str:
     return f"{module}:{name}" if "." in module or hasattr(sys.modules[module], "__path__") else f"{file}:{name}"
 
 
-def _has_running_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
 @contextmanager
 def _errors_in_one_line() -> Iterator[None]:
-    """Raise HarnessError in place of what a launch would print as one line."""
+    """Raise HarnessError in place of what a command would print as one line."""
     from jobs.drive import LaunchFailed
     from jobs.outcome import launch_errors_in_one_line
+    from warehouse.options import usage_errors
 
     try:
-        with launch_errors_in_one_line():
+        with launch_errors_in_one_line(), usage_errors():
             yield
     except click.ClickException as error:
         line, cause = " ".join(error.format_message().split()), error.__cause__
@@ -249,41 +217,19 @@ def _errors_in_one_line() -> Iterator[None]:
 
 
 @contextmanager
-def _warehouse_errors_in_one_line() -> Iterator[None]:
-    """Raise HarnessError in place of what a command on the warehouse would print as one line."""
-    from warehouse.options import usage_errors
-
-    with _errors_in_one_line(), usage_errors():
-        yield
-
-
-class _Hidden:
-    """How many calls keep the caller's script from children, and what they have replaced."""
-
-    lock = threading.Lock()
-    depth = 0
-    original = spawn.get_preparation_data
-
-
-@contextmanager
 def _children_without_the_script() -> Iterator[None]:
     """Keep processes that multiprocessing starts meanwhile from importing the caller's script.
 
     The graders' and vLLM's need nothing of it. They would run it once more, and this call within it, unless it asks
     whether its name is "__main__".
     """
+    prepared = spawn.get_preparation_data
 
     def without_main(name: str) -> dict[str, Any]:
-        data: dict[str, Any] = _Hidden.original(name)
-        return {key: value for key, value in data.items() if not key.startswith("init_main")}
+        return {key: value for key, value in prepared(name).items() if not key.startswith("init_main")}
 
-    with _Hidden.lock:
-        _Hidden.depth += 1
-        spawn.get_preparation_data = without_main
+    spawn.get_preparation_data = without_main
     try:
         yield
     finally:
-        with _Hidden.lock:
-            _Hidden.depth -= 1
-            if not _Hidden.depth:
-                spawn.get_preparation_data = _Hidden.original
+        spawn.get_preparation_data = prepared

@@ -133,14 +133,10 @@ def _install_torch(required: Sequence[str]) -> str:
     installed = environment.installed_version("torch")
     if installed is not None and any(f"=={installed.partition('+')[0]}" in line for line in required):
         return f"{installed} is installed already"
-    install_torch = [*_INSTALL, "--no-deps", *required]
-    # Without a local version in the requirement, the configured index may have the build for CUDA.
-    if any("+" in line for line in required) and _failure(install_torch) is None:
-        return "the build for CPUs, from the configured package index"
     limits = ["--retries", "0", "--timeout", str(_INDEX_TIMEOUT_SECONDS)]
-    failure = _failure([*install_torch, "--index-url", _TORCH_CPU_INDEX, *limits])
+    failure = _failure([*_INSTALL, "--no-deps", *required, "--extra-index-url", _TORCH_CPU_INDEX, *limits])
     if failure is None:
-        return f"the build for CPUs, from {_TORCH_CPU_INDEX}"
+        return "the build for CPUs"
     return (
         "the release on the configured package index, with unused CUDA libraries of some gigabytes; "
         f"no build for CPUs from {_TORCH_CPU_INDEX}: {failure}"

@@ -16,7 +16,7 @@ import click
 
 from harness.settings import layers
 from harness.settings.declaration import flag
-from harness.settings.launch_command import LaunchCommand, LaunchOption, typed_flags
+from harness.settings.launch_command import LaunchCommand, LaunchOption
 from harness.settings.launch_settings import Launch
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from jobs.run.folder import RunFolder
 
 _LISTS = ("methods", "datasets", "models", "presets", "prompts")
-_OF_THE_COMMAND = ("wait", "as_json", "tracker")
-"""Options that are no flags of a launch, so that no configuration file has them."""
 _EXAMPLES = """\b
 Examples:
   python -m harness.launch --method speccot --dataset amc23
@@ -75,30 +73,23 @@ def main(context: click.Context, /, **values: Any) -> RunFolder | None:
         return None
     from jobs import outcome
 
-    ending = {name: values[name] for name in _OF_THE_COMMAND if name != "as_json"}
     with outcome.printed(outcome.Outcome(is_one_run=True), as_json=values["as_json"]) as known:
-        return _launch(known, *_read(context), as_json=values["as_json"], **ending)
-
-
-def _read(context: click.Context) -> tuple[Launch, Collection[str], bool]:
-    """Return the launch, the names of the flags that were typed, and whether it is a dry run. Raises UsageError."""
-    typed = {name: value for name, value in typed_flags(context).items() if name not in _OF_THE_COMMAND}
-    try:
-        flags = layers.merged_flags(typed, further_names=("dry_run",))
-        is_dry = flags.pop("dry_run", False)
-        if not isinstance(is_dry, bool):
-            raise ValueError(f"--dry-run {is_dry}: expected true or false")
-        return Launch.from_flags(flags), typed, is_dry
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
+        assert isinstance(context.command, LaunchCommand)
+        typed = context.command.flags_of(context)
+        try:
+            launch = layers.launch_from(typed)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+        how = {name: values[name] for name in ("dry_run", "wait", "as_json", "tracker")}
+        return _launch(known, launch, typed, **how)
 
 
 def _launch(
     known: Outcome,
     launch: Launch,
     typed: Collection[str],
-    is_dry: bool,
     *,
+    dry_run: bool,
     wait: bool,
     as_json: bool,
     tracker: str | None,
@@ -117,7 +108,7 @@ def _launch(
     known.notices = [prepared.code_notice] if prepared.code_notice else []
     if tracker and prepared.cluster == "slurm" and not wait:
         raise click.UsageError(f"--tracker {tracker}: on Slurm it needs --wait, which waits for the result")
-    if is_dry:
+    if dry_run:
         preview(prepared, console)
         return prepared.run
     drive([[prepared]], console, waits=wait)
@@ -149,28 +140,15 @@ def _print_list(what: str) -> None:
 
 
 def _print_methods() -> None:
-    from harness.methods import METHODS, defaults, plugins, references
+    from harness.methods import METHODS, defaults, references
 
-    listed = [(name, _summary_of(method), defaults(name)) for name, method in METHODS.items()]
-    for name, distribution, found in references.offered():
-        if isinstance(found, plugins.BadMethod):
-            listed.append((name, f"{distribution}: cannot be used: {found}", {}))
-            continue
-        plugins.register(found)
-        listed.append((name, f"{_summary_of(found.type)} ({distribution})", defaults(name)))
-    width = max(len(name) for name, _, _ in listed)
-    for name, summary, parameters in listed:
+    width = max(map(len, METHODS))
+    for name, method in METHODS.items():
+        summary, _, _ = (sys.modules[method.__module__].__doc__ or "").partition("\n")
         click.echo(f"{name:{width}} {summary}")
-        if parameters:
+        if parameters := defaults(name):
             click.echo(f"{'':{width}} {' '.join(map(flag, parameters))}")
     click.echo(f"or a class of one's own: {references.FORMS}")
-
-
-def _summary_of(method: type[object]) -> str:
-    """Return the first line of what a method's module, or else its class, says of itself."""
-    own = method.__doc__ or ""
-    text = sys.modules[method.__module__].__doc__ or ("" if own.startswith(f"{method.__name__}(") else own)
-    return next(iter(text.strip().splitlines()), "")
 
 
 def _print_prompts(file: Path | None) -> None:

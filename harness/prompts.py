@@ -32,6 +32,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from harness.cli.messages import first_error
 from harness.cli.toml_file import parse_toml, read_toml
 from harness.engine import Json, Tokenizer
 from harness.problems.problem import Kind, Problem
@@ -95,9 +96,6 @@ ItemText = Annotated[AnyText, placeholders("label", "text")]
 """How one of several candidates or options is shown."""
 
 
-_MAX_SHOWN_CHARACTERS = 100
-
-
 class _Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -112,28 +110,11 @@ class Instruction(_Table):
     math: Annotated[AnyText, placeholders(optional=("problem",))]
     choice: Annotated[AnyText, placeholders(optional=("problem", "options"))]
 
-    @model_validator(mode="before")
-    @classmethod
-    def _shortest_form(cls, values: Json) -> Json:
-        """Give the same message the same text: a template that only appends becomes the instruction that it appends."""
-        if not isinstance(values, Mapping):
-            return values
-        heads = {"math": "{problem}", "choice": "{problem}\n\n{options}"}
-        return {name: _appended(text, heads[name]) if name in heads else text for name, text in values.items()}
-
     @model_validator(mode="after")
     def _shows_all_of_a_choice(self) -> Instruction:
         if ("{problem}" in self.choice) != ("{options}" in self.choice):
             raise ValueError("choice: {problem} and {options} go together")
         return self
-
-
-def _appended(text: Json, head: str) -> Json:
-    """Return what the text appends to `head` after a blank line, where it is of that form."""
-    if not isinstance(text, str):
-        return text
-    rest = text.removeprefix(head + "\n\n") if text.startswith(head + "\n\n") else text
-    return "" if text == head else text if any(name in rest for name in ("{problem}", "{options}")) else rest
 
 
 class Instructions(_Table):
@@ -267,22 +248,8 @@ def _flat(table: Mapping[str, Json], at: str = "") -> dict[str, str]:
 
 
 def load(path: Path) -> Prompts:
-    """Return the wording of a TOML file on top of the built-in one, or that of a run by its `spec.json`.
-
-    Raises ValueError with one line: what is wrong in the file, and what is valid.
-    """
-    label = f"--prompts {path}"
-    if not path.exists():
-        raise ValueError(f"{label}: no such file; a run begun with it keeps its prompts in its spec.json")
-    if path.suffix != ".json":
-        return _merged_over_built_in(read_toml(path, label), label)
-    try:
-        spec = json.loads(path.read_bytes())
-        _ = spec["prompt_hash"]  # every run's has one
-        own = dict(spec.get("prompts") or {})  # none: the built-in wording
-    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise ValueError(f"{label}: not the spec.json of a run") from error
-    return _merged_over_built_in(own, label)
+    """Return the wording of a TOML file on top of the built-in one. Raises ValueError with one line."""
+    return _merged_over_built_in(read_toml(path, f"--prompts {path}"), f"--prompts {path}")
 
 
 def parse(text: str, label: str) -> Prompts:
@@ -292,31 +259,18 @@ def parse(text: str, label: str) -> Prompts:
 
 def _merged_over_built_in(own: Mapping[str, Json], label: str) -> Prompts:
     try:
-        return Prompts.model_validate(_merged(BUILT_IN.model_dump(), own, label))
+        return Prompts.model_validate(_merged(BUILT_IN.model_dump(), own))
     except ValidationError as error:
-        raise ValueError(f"{label}: {_one_line(error)}") from error
+        raise ValueError(f"{label}: {first_error(error, Prompts)}") from error
 
 
-def _merged(below: Mapping[str, Json], above: Mapping[str, Json], label: str, at: str = "") -> dict[str, Json]:
-    """Return `above` on top of `below`, table by table. Raises ValueError for an unknown key or a misplaced value."""
+def _merged(below: Mapping[str, Json], above: Mapping[str, Json]) -> dict[str, Json]:
+    """Return `above` on top of `below`, table by table."""
     merged = dict(below)
     for name, value in above.items():
-        if name not in below:
-            unknown = (at + name)[:_MAX_SHOWN_CHARACTERS]
-            raise ValueError(f"{label}: unknown key {unknown!r}; valid: {', '.join(at + key for key in below)}")
-        if isinstance(table := below[name], Mapping):
-            if not isinstance(value, Mapping):
-                raise ValueError(f"{label}: {at + name} is a table of {', '.join(table)}")
-            merged[name] = _merged(table, value, label, f"{at}{name}.")
-        else:
-            merged[name] = value
+        inner = below.get(name)
+        merged[name] = _merged(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
     return merged
-
-
-def _one_line(error: ValidationError) -> str:
-    first = error.errors()[0]
-    place = ".".join(map(str, first["loc"]))
-    return f"{place}: {str(first['msg']).removeprefix('Value error, ')}"
 
 
 def of_stored(stored: str | None) -> Prompts:
@@ -415,8 +369,6 @@ STEP_END = BUILT_IN.step_separator
 THINK_END = CLOSE
 SCORE_LABELS = tuple("0123456789")
 
-ANSWER_BRIDGE = BUILT_IN.answer_bridge
-"""Opens the target's final answer after a chosen chain where no `</think>` does so (plain models under SCoT)."""
 THINK_BRIDGE = "\n" + THINK_END + "\n\n"
 """Closes a chain that its author ended without `</think>`."""
 
@@ -433,38 +385,12 @@ class Question:
     """One token id per label."""
 
 
-_STEPS_SHOWN = "whole-steps"
-"""How the candidates for a step are shown to its judge. Runs whose hash does not name it were made before it existed:
-each candidate was shown as a paragraph of its own, also where it completes a step that the chain has begun."""
-
-
-_ASKED = "asked-"
-
-
-def prompt_hash(
-    wording: Prompts = BUILT_IN,
-    *,
-    shows_step_candidates: bool = False,
-    asks_reward: bool = False,
-    asks_equivalence: bool = False,
-) -> str:
+def prompt_hash(wording: Prompts = BUILT_IN) -> str:
     """Return 16 hex digits over a wording: results under different ones are not comparable.
 
-    Wordings of the same texts have the same hash, whatever their files look like. Where a method shows the candidates
-    for a step side by side, how they are shown follows after a hyphen. So does a hash of the built-in question that
-    only some methods ask: for a reward model (`asks_reward`) or about two versions of a step (`asks_equivalence`).
+    Wordings of the same texts have the same hash, whatever their files look like.
     """
-    steps, chains = BUILT_IN.step_choice, BUILT_IN.chain_choice
-    parts: list[object] = [dict(BUILT_IN.instruction.thinking), dict(BUILT_IN.instruction.plain)]
-    parts += [BUILT_IN.score.question, BUILT_IN.separate_score.rubric, steps.question, chains.question]
-    parts += [chains.rejection, steps.item, steps.blank, BUILT_IN.score.reply, steps.reply]
-    parts += [ANSWER_BRIDGE, THINK_BRIDGE, STEP_END]
-    parts += [wording.changes] if wording.changes else []
-    digest = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
-    asked = BUILT_IN.equivalence if asks_equivalence else BUILT_IN.reward if asks_reward else None
-    if asked is not None:
-        return f"{digest}-{_ASKED}{hashlib.sha256(repr(asked.model_dump()).encode()).hexdigest()[:8]}"
-    return f"{digest}-{_STEPS_SHOWN}" if shows_step_candidates else digest
+    return hashlib.sha256(wording.model_dump_json().encode()).hexdigest()[:16]
 
 
 def problem_text(problem: Problem, wording: Prompts = BUILT_IN) -> str:

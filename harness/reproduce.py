@@ -22,7 +22,6 @@ from harness.settings.launch_command import LaunchCommand
 
 _SUITE_DECIDES = {
     "method", "dataset", "split", "columns", "preset", "config", "samples", "limit", "problems", "take_turns",
-    "parameter",
 }  # fmt: skip
 """Flags of the launcher that the suite decides, or that not every method takes."""
 _COMMON = {"concurrency", "profile", "shards", "output"}

@@ -11,19 +11,15 @@ import re
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, get_args
 
-from pydantic import BeforeValidator, ConfigDict, StringConstraints
+from pydantic import BeforeValidator, ConfigDict
 
 from harness.engine import Finish, Role, normalized
 
-_OWN_WORD = re.compile("[a-z][a-z0-9_]{0,29}")
-_VALID_WORD = "1 to 30 of a-z, 0-9 and _, a letter first"
-OwnWord = Annotated[str, StringConstraints(pattern=f"^{_OWN_WORD.pattern}$")]
-"""A word of a method's own."""
-StepRole = Literal["guidance", "draft", "fallback", "rethink", "chain", "answer"] | OwnWord
+StepRole = Literal["guidance", "draft", "fallback", "rethink", "chain", "answer"] | str
 """guidance: opening written by the target. draft: an accepted draft. fallback: the target's own step after a rejection.
 rethink: the target's own chain after "all wrong" (SCoT). chain: a whole chain by one model (vanilla).
 answer: the final answer. Any other word is a method's own, for a step that no verdict or decision stands behind."""
-Purpose = Literal["guidance", "draft", "verdict", "fallback", "rethink", "chain", "answer", "lookahead"] | OwnWord
+Purpose = Literal["guidance", "draft", "verdict", "fallback", "rethink", "chain", "answer", "lookahead"] | str
 """The role of the step that a call worked for, or its verdict. lookahead: a draft that was started early
 (`--lookahead`) and discarded; one that was used has the purpose draft."""
 VerdictKind = Literal["choice", "score"]
@@ -35,7 +31,10 @@ the one before. context: the model's context window was full. error: an exceptio
 LogProbability = Annotated[float, BeforeValidator(lambda value: -math.inf if value is None else value)]
 """In nats; JSON has no infinity, so a journal holds null for the log-probability of an impossible token."""
 
-_KIND = re.compile("[a-z][a-z0-9_ ]{0,39}")
+
+def _check_word(what: str, word: str) -> None:
+    if not re.fullmatch("[a-z][a-z0-9_ ]{0,39}", word):
+        raise ValueError(f"{what}: {word!r} is not 1 to 40 of a-z, 0-9, space and _, a letter first")
 
 
 @dataclass(slots=True)
@@ -73,8 +72,7 @@ class Call:
     started early, all of `end_seconds` for a lookahead."""
 
     def __post_init__(self) -> None:
-        if not _OWN_WORD.fullmatch(self.purpose):
-            raise ValueError(f"purpose of a call: {self.purpose!r} is not {_VALID_WORD}")
+        _check_word("purpose of a call", self.purpose)
 
 
 @dataclass(slots=True)
@@ -143,10 +141,7 @@ class Decision:
     """True where values up to the threshold are accepted, as of an entropy; False: values from the threshold on."""
 
     def __post_init__(self) -> None:
-        if not _KIND.fullmatch(self.kind):
-            raise ValueError(
-                f"kind of a decision: {self.kind!r} is not 1 to 40 of a-z, 0-9, space and _, a letter first"
-            )
+        _check_word("kind of a decision", self.kind)
 
     @classmethod
     def at_least(cls, kind: str, value: float, threshold: float) -> Decision:
@@ -181,8 +176,7 @@ class Step:
     """How it was decided about, where the verdict does not say it; files leave the field out where it is None."""
 
     def __post_init__(self) -> None:
-        if not _OWN_WORD.fullmatch(self.role):
-            raise ValueError(f"role of a step: {self.role!r} is not {_VALID_WORD}")
+        _check_word("role of a step", self.role)
 
 
 @dataclass(slots=True)

@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from harness import environment
 from harness.cli.command import FurtherOption, OneLineErrors, OneLineGroup
+from harness.engine import Json
 from harness.problems import benchmarks
 from harness.settings.declaration import in_one_line, settings_of, validated
 from harness.settings.launch_command import parsed_flags, setting_option
@@ -195,7 +196,7 @@ def _train(request: TrainingRequest) -> None:
         grade_candidates(run)
         offers = graded_drafts(run, grader_version())
         examples = training_examples.selection_examples(offers, problems, tokenizer, *rest)
-        loss, source["grader_version"] = training_examples.LOSSES[settings.label_loss], grader_version()
+        loss, source["grader_version"] = training_examples.best_label_loss, grader_version()
     else:
         of_target = HFTokenizer(target.path, target.revision)
         examples = training_examples.alignment_examples(target_chains(run), problems, tokenizer, of_target, *rest)
@@ -249,7 +250,7 @@ def _data_run(request: TrainingRequest) -> RunFolder | None:
     return run
 
 
-def _checked_data(request: TrainingRequest, run: RunFolder) -> tuple[RunSpec, ModelSpec, dict[str, Any]]:
+def _checked_data(request: TrainingRequest, run: RunFolder) -> tuple[RunSpec, ModelSpec, dict[str, Json]]:
     """Return the run's specification, its target, and what the manifest of the training says of it.
 
     Raises ValueError where it is no training data.
@@ -270,7 +271,7 @@ def _checked_data(request: TrainingRequest, run: RunFolder) -> tuple[RunSpec, Mo
     click.echo(f"No training problem occurs in: {', '.join(others)}.")
     if comparison.missing_benchmarks:
         click.echo(f"WARNING: not compared with {', '.join(comparison.missing_benchmarks)}, which were not found here.")
-    source = {
+    source: dict[str, Json] = {
         "run_id": run.path.name,
         "run_spec": json.loads(spec.to_json()),
         "compared_with": comparison.compared,

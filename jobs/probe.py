@@ -27,6 +27,7 @@ from harness.engine import Role, normalized
 from harness.methods import build, method_parameters
 from harness.methods.references import resolve
 from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
+from harness.prompts import prompt_hash
 from harness.settings.declaration import Flags
 from harness.settings.launch_settings import Launch
 from jobs.preparation import PreparedLaunch, sbatch_options
@@ -35,7 +36,7 @@ from jobs.run.endings import finished_records, num_unfinished
 from jobs.run.folder import RunFolder, run_folder
 from jobs.run.plan import RunPlan
 from jobs.run.sizing import ServedRole, lines_for_launch
-from jobs.run.spec import RunSpec, check_model, current_prompt_hash
+from jobs.run.spec import RunSpec, check_model
 from jobs.run.trace_files import SampleRow, StepRow
 from jobs.slurm.client import resolve as resolve_cluster
 
@@ -274,7 +275,7 @@ def plan(source: RunFolder, settings: ProbeSettings, flags: Flags, *, is_preview
     name = f"probe-{source.path.name if _NAME.fullmatch(source.path.name) else spec.run_id}"
     problems = problems_of(points, {problem.id: problem for problem in source.problems()}, name)
     where = {**flags, "samples": settings.rollouts, "concurrency": settings.concurrency}
-    where = {"output": str(source.path.parent), **where, "method": _METHOD, "dataset": str(source.spec_path)}
+    where = {"output": str(source.path.parent), **where, "method": _METHOD, "dataset": "demo"}  # the points replace it
     launch = Launch.from_flags(where)
     own = _spec(spec, launch, name, problems, settings.seed)
     served: dict[Role, ServedRole] = {}
@@ -359,7 +360,7 @@ def _write_points(
 
 def _spec(spec: RunSpec, launch: Launch, name: str, problems: list[Problem], seed: int) -> RunSpec:
     """Return the specification of the target alone with everything else as the probed run has it."""
-    params = method_parameters(resolve(_METHOD), {"model": "target"}, frozenset())
+    params = method_parameters(resolve(_METHOD), {"model": "target"})
     content = dataset_hash(problems)
     none: dict[str, Any] = dict.fromkeys(_OF_THE_PAIRS_ENGINES)
     without_pair: dict[str, Any] = dict.fromkeys(_OF_THE_PAIR)
@@ -380,7 +381,7 @@ def _spec(spec: RunSpec, launch: Launch, name: str, problems: list[Problem], see
         seed=seed,
         engine=engine,
         concurrency=launch.concurrency,
-        prompt_hash=current_prompt_hash(_METHOD, params, spec.wording),
+        prompt_hash=prompt_hash(spec.wording),
         dataset_origin=DatasetOrigin(f"probe of {name.removeprefix('probe-')}", content),
     )
 

@@ -66,10 +66,7 @@ DEFAULT_OUTPUT, NIGHTLY_OUTPUT = "runs", "runs/nightly"
 _NOT_IN_A_SUITE = {"tag", "dry-run", "config", "accept-code-change"}
 _ONCE = {"output": "all runs share a warehouse", "max_gpu_hours": "it is the limit of all runs together"}
 _PARAMETERS = "parameters."
-_REPEATED = {
-    "parameter",
-    *(name for name, one in {**settings_of(Launch), **ROLE_SETTINGS}.items() if one.is_repeated),
-}
+_REPEATED = {name for name, one in {**settings_of(Launch), **ROLE_SETTINGS}.items() if one.is_repeated}
 """Flags that take several values at once, so that a list of them is one setting."""
 _Table = TypeVar("_Table", bound=BaseModel)
 

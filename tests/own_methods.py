@@ -27,12 +27,11 @@ def write_method(folder: Path, text: str = "", name: str = "confident.py") -> Pa
     return path
 
 
-def write_distribution(folder: Path, entries: str, name: str = "made-up-rules", version: str = "1.2") -> None:
-    """What pip installs of a distribution: its metadata with entry points, and a package `made_up`."""
-    info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+def write_distribution(folder: Path) -> None:
+    """What pip installs of a distribution: its metadata, and a package `made_up`."""
+    info = folder / "made_up_rules-1.2.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    (info / "entry_points.txt").write_text(f"[speculative_harness.methods]\n{entries}\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: made-up-rules\nVersion: 1.2\n")
     (info / "top_level.txt").write_text("made_up\n")
     write_method(folder, "", "made_up/__init__.py")
 

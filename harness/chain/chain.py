@@ -7,7 +7,6 @@ repetition and completion are checked, so that these mean the same for every met
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import time
 from bisect import bisect_left
@@ -343,15 +342,10 @@ class Chain:
         the same with and without it. Nothing is started where `propose` would not be called: after a step that ends the
         chain, repeats the previous one, or leaves no budget or context.
         """
-        step = self._step(model, "draft", candidate)
-        ends = self._ends(step)
-        repeats = bool(self.steps) and is_repeat(step, self.steps[-1])
-        if ends.chain or (repeats and self.reasoning and not ends.thought):
-            return
-        own = self._contexts[model.role]
-        context = [*own.ids, *own.read(step.token_ids, step.text, model.tokenizer)]
-        with contextlib.suppress(Stop):
-            sampling = self._sampling(model, context, "draft", max_tokens, ahead=[step])
+        behind = [(model, candidate)]
+        if self.may_continue(behind, model):
+            context, ahead = self._behind(model, behind)
+            sampling = self._sampling(model, context, "draft", max_tokens, ahead=ahead)
             model.begin(context, sampling, step=len(self.steps) + 1)
 
     async def write(
@@ -447,24 +441,17 @@ class Chain:
         choices = await model.choose_each(prompt_ids, question.option_ids, step=len(self.steps))
         return [_verdict("score", question, choice) for choice in choices]
 
-    async def reward_each(self, candidates: Sequence[Completion], author: Model) -> list[float]:
-        """Return the reward model's probability, from 0 to 1, that each of these next steps is right.
-
-        For methods whose `roles` have a reward model. Each candidate is read right after the chain, with the wording's
-        `reward` question behind it; all are asked in parallel. Raises Stop.
-        """
-        model = self._models["reward"]
-        question, context = prompts.reward_question(model.tokenizer, self.wording), self._contexts["reward"]
-        asked = [
-            replace(question, ids=(*context.ids, *context.read(c.token_ids, c.text, author.tokenizer), *question.ids))
-            for c in candidates
-        ]
-        return [choice.probabilities[0] for choice in await self.ask_each(model, asked)]
-
     async def reward(self, candidate: Completion, author: Model) -> float:
-        """Return the reward of one candidate for the next step (see `reward_each`). Raises Stop."""
-        [value] = await self.reward_each([candidate], author)
-        return value
+        """Return the reward model's probability, from 0 to 1, that this next step is right.
+
+        For methods whose `roles` have a reward model. The candidate is read right after the chain, with the wording's
+        `reward` question behind it. Raises Stop.
+        """
+        model, context = self._models["reward"], self._contexts["reward"]
+        question = prompts.reward_question(model.tokenizer, self.wording)
+        read = context.read(candidate.token_ids, candidate.text, author.tokenizer)
+        [choice] = await self.ask_each(model, [replace(question, ids=(*context.ids, *read, *question.ids))])
+        return choice.probabilities[0]
 
     async def ask_each(self, model: Model, questions: Sequence[prompts.Question]) -> list[Choice]:
         """Return the answers to whole prompts, which do not follow the chain by themselves; all are asked in parallel.
@@ -477,23 +464,6 @@ class Chain:
             raise ValueError("questions that are asked together have the same options")
         prompt_ids = [question.ids for question in questions]
         return list(await model.choose_each(prompt_ids, options.pop(), step=len(self.steps)))
-
-    async def log_probabilities(
-        self, model: Model, candidates: Sequence[Completion], author: Model
-    ) -> list[tuple[float, ...]]:
-        """Return the model's log-probability (nats) of each token of each candidate as the next step, in one pass.
-
-        The tokens are the model's own. An empty candidate has none. Raises Stop where one does not fit.
-        """
-        context = self._contexts[model.role]
-        texts = [context.read(c.token_ids, c.text, author.tokenizer) for c in candidates]
-        self.check_fits(model, max(map(len, texts)) + len(context.ids))
-        nonempty = [ids for ids in texts if ids]
-        if not nonempty:
-            return [() for _ in texts]
-        replies = await model.log_probabilities([context.ids] * len(nonempty), nonempty, step=len(self.steps))
-        known = iter(replies)
-        return [next(known).token_logprobs if ids else () for ids in texts]
 
     async def choose_chain(self, model: Model, candidates: Sequence[Candidate], *, may_reject: bool) -> Verdict:
         """Return SCoT's verdict: the best chain or "all are wrong", in one forward pass (section 3.4). Raises Stop."""

@@ -20,24 +20,6 @@ WHOLE_REPLY_ROLES: tuple[StepRole, ...] = ("chain", "rethink", "answer")
 """Roles whose author writes until it ends its reply."""
 
 
-def ends_thought(step: Step) -> bool:
-    """Return True where no reasoning follows the step."""
-    return THINK_END in step.text or step.finish == "eos" or step.role in WHOLE_REPLY_ROLES
-
-
-def ends_chain(step: Step, *, in_thought: bool) -> bool:
-    """Return True where the step holds the final answer.
-
-    Inside a thought (`in_thought`) a boxed result is an intermediate one, unless the step also closes the thought.
-    """
-    if step.role in WHOLE_REPLY_ROLES:
-        return True
-    if in_thought and THINK_END not in step.text:
-        return False
-    reply = step.text.rpartition(THINK_END)[2]
-    return has_boxed(reply) or (step.finish == "eos" and bool(reply.strip() or not in_thought))
-
-
 @dataclass(frozen=True, slots=True)
 class Ending:
     chain: bool
@@ -47,11 +29,19 @@ class Ending:
 
 
 def ending(step: Step, *, in_thought: bool, at_any_answer: bool = False) -> Ending:
-    """Return what a step ends. `at_any_answer`: the chain ends with its first answer, and with nothing else."""
+    """Return what a step ends.
+
+    Inside a thought (`in_thought`) a boxed result is an intermediate one, unless the step also closes the thought.
+    `at_any_answer`: the chain ends with its first answer, and with nothing else.
+    """
     if at_any_answer:
         is_answer = has_any_answer(step.text)
         return Ending(chain=is_answer, thought=is_answer)
-    return Ending(chain=ends_chain(step, in_thought=in_thought), thought=ends_thought(step))
+    is_whole, closes = step.role in WHOLE_REPLY_ROLES, THINK_END in step.text
+    reply = step.text.rpartition(THINK_END)[2]
+    ends_reply = step.finish == "eos" and bool(reply.strip() or not in_thought)
+    is_last = (closes or not in_thought) and (has_boxed(reply) or ends_reply)
+    return Ending(chain=is_whole or is_last, thought=closes or step.finish == "eos" or is_whole)
 
 
 def has_any_answer(text: str) -> bool:

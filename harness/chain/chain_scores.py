@@ -88,44 +88,30 @@ def _rest(unfinished: str, behind: Sequence[Written], separator: str) -> str:
     return step.removeprefix(unfinished)
 
 
-@dataclass(frozen=True)
-class Form:
-    """The prompt format that a reward model was trained on."""
+_TAG, _GOOD, _BAD = "ки", "+", "-"
+"""What ends a step, a word that no solution contains, and the two judgments behind it, as Math-Shepherd has them."""
 
-    tag: str = "ки"
-    """Ends a step. Math-Shepherd chose a word that no solution contains."""
-    good: str = "+"
-    bad: str = "-"
 
-    def words(self, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-        """Return the ids between the tag and the words `good` and `bad` (often none), and the ids of the two words.
+def judgment_ids(tokenizer: Tokenizer, problem: str, steps: Sequence[str]) -> list[int]:
+    """Return the ids of the prompt whose next token judges the last of these steps."""
+    ids, _ = verdict_options(tokenizer, _TAG, (_GOOD, _BAD))
+    behind_tag = ids[len(tokenizer.encode_template(_TAG)) :]  # often none
+    return [*tokenizer.opening, *tokenizer.encode(reward_prompt(problem, steps)), *behind_tag]
 
-        Raises ValueError where a word is not a single token.
-        """
-        ids, options = verdict_options(tokenizer, self.tag, (self.good, self.bad))
-        return ids[len(tokenizer.encode_template(self.tag)) :], options
 
-    def ids(self, tokenizer: Tokenizer, problem: str, steps: Sequence[str]) -> list[int]:
-        """Return the ids of the prompt, up to the last tag."""
-        return [*tokenizer.opening, *tokenizer.encode(self.prompt(problem, steps))]
-
-    def context_tokens(self, tokenizer: Tokenizer, problem: str, steps: Sequence[str]) -> int:
-        """Return the context that the judgment of the last of these steps needs, in tokens."""
-        return len(self.ids(tokenizer, problem, steps)) + len(self.words(tokenizer)[0]) + 1
-
-    def prompt(self, problem: str, steps: Sequence[str]) -> str:
-        """Return the problem and its steps, each with its tag; a tag that a model wrote itself is removed."""
-        texts = [" ".join(step.replace(self.tag, " ").split()) for step in steps]
-        return f"{problem} " + "\n".join(f"Step {number}: {text} {self.tag}" for number, text in enumerate(texts, 1))
+def reward_prompt(problem: str, steps: Sequence[str]) -> str:
+    """Return the problem and its steps, each with its tag; a tag that a model wrote itself is removed."""
+    texts = [" ".join(step.replace(_TAG, " ").split()) for step in steps]
+    return f"{problem} " + "\n".join(f"Step {number}: {text} {_TAG}" for number, text in enumerate(texts, 1))
 
 
 class RewardModel:
     """An engine that scores the quality of steps."""
 
-    def __init__(self, engine: Engine, form: Form | None = None) -> None:
-        """Raises ValueError where the tokenizer cannot tell the form's two words apart."""
-        self._engine, self._form = engine, form or Form()
-        self._gap, self._options = self._form.words(engine.tokenizer)
+    def __init__(self, engine: Engine) -> None:
+        """Raises ValueError where the tokenizer cannot tell the two judgments apart."""
+        self._engine = engine
+        _, self._options = verdict_options(engine.tokenizer, _TAG, (_GOOD, _BAD))
 
     @property
     def context_tokens(self) -> int:
@@ -134,8 +120,8 @@ class RewardModel:
 
     async def quality(self, problem: str, steps: Sequence[str]) -> float:
         """Return the probability, from 0 to 1, that the last of the steps is good. Raises EngineError."""
-        ids = self._form.ids(self._engine.tokenizer, problem, steps)
-        choice = await self._engine.choose([*ids, *self._gap], self._options)
+        ids = judgment_ids(self._engine.tokenizer, problem, steps)
+        choice = await self._engine.choose(ids, self._options)
         return choice.probabilities[0]
 
 

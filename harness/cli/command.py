@@ -17,8 +17,6 @@ from harness import environment
 from harness.cli import exit_codes, permissions
 from harness.cli.messages import did_you_mean
 
-_NO_MEMORY = re.compile("failed to map segment|[Cc]annot allocate memory")
-"""What the dynamic loader says of a library for which a process has no memory."""
 _END_OF_CSV = "\r\n"
 """End of a line of CSV."""
 _ACTS_ON_TERMINALS = re.compile(r"[^\t\n -~\xa1-\xac\xae-\u05ff\u2010-\u2027\u2030-\u205e\u2070-\ud7ff\uf900-\ufdff]")
@@ -108,12 +106,6 @@ class OneLineErrors(click.Command):
         before = sys.stdout, sys.stderr
         sys.stdout, sys.stderr = cast(Any, _Escaping(sys.stdout)), cast(Any, _Escaping(sys.stderr))
         try:
-            return self._main(*arguments, **settings)
-        finally:
-            sys.stdout, sys.stderr = before
-
-    def _main(self, *arguments: Any, **settings: Any) -> Any:
-        try:
             result = super().main(*arguments, **{**settings, "standalone_mode": False})
         except click.exceptions.Exit as stop:
             sys.exit(stop.exit_code)
@@ -128,12 +120,8 @@ class OneLineErrors(click.Command):
                 raise
             click.echo(f"error: {permissions.explained(error)}", err=True)
             sys.exit(exit_codes.WRONG_INPUT)
-        except (MemoryError, ImportError) as error:
-            if isinstance(error, ImportError) and not _NO_MEMORY.search(str(error)):
-                raise
-            found = " ".join(str(error).split())
-            click.echo(f"error: too little memory for this process{f': {found}' if found else ''}", err=True)
-            sys.exit(exit_codes.TROUBLE)
+        finally:
+            sys.stdout, sys.stderr = before
         if isinstance(result, int):
             sys.exit(result)
         return result
@@ -190,31 +178,12 @@ class OneLineErrors(click.Command):
         if not args and isinstance(self, click.Group) and not self.invoke_without_command and not ctx.resilient_parsing:
             click.echo(ctx.get_help())
             ctx.exit(0)
-        try:
-            rest = super().parse_args(ctx, args)
-        except click.UsageError as error:
-            if re.search("requires an argument|not a valid", error.message):
-                raise click.UsageError(error.format_message() + self._what_is_valid(error, ctx), ctx) from error
-            raise
+        rest = super().parse_args(ctx, args)
         for parameter in self.get_params(ctx):
             value = ctx.params.get(parameter.name or "")
             if isinstance(value, float) and math.isnan(value):  # which click takes for a number within every range
                 raise click.BadParameter("'nan' is not a number", ctx, parameter)
         return rest
-
-    def _what_is_valid(self, error: click.UsageError, ctx: click.Context) -> str:
-        """Return what an option takes, for the end of an error of click that does not say it; empty where it does."""
-        if isinstance(error, click.BadOptionUsage):
-            options = [option for option in self.get_params(ctx) if error.option_name in option.opts]
-        else:
-            options = [error.param] if isinstance(error, click.BadParameter) and error.param else []
-        for option in options:
-            if isinstance(option.type, click.Choice):
-                return f" Valid: {', '.join(option.type.choices)}."
-            if isinstance(option, click.Option) and option.help:
-                record = option.get_help_record(ctx)  # which has the range too
-                return f" {record[1] if record else option.help}"
-        return ""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options by heading; those without one come last, under Options."""

@@ -15,14 +15,11 @@ def read_toml(path: Traversable, label: str | None = None) -> dict[str, Any]:
     """
     label = str(path) if label is None else label
     try:
-        text = path.read_text(encoding="utf-8")
+        return parse_toml(path.read_text(encoding="utf-8"), label)
     except FileNotFoundError as error:
         raise ValueError(f"{label}: no such file") from error
-    except IsADirectoryError as error:
-        raise ValueError(f"{label} is a folder, not a TOML file") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise _unreadable(label, error) from error
-    return parse_toml(text, label)
+        raise ValueError(f"{label}: not a readable TOML file: {error}") from error
 
 
 def parse_toml(text: str, label: str) -> dict[str, Any]:
@@ -30,10 +27,6 @@ def parse_toml(text: str, label: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except ValueError as error:  # TOMLDecodeError, and Python's limit on the digits of an integer
-        raise _unreadable(label, error) from error
+        raise ValueError(f"{label}: not a readable TOML file: {error}") from error
     except RecursionError as error:
         raise ValueError(f"{label}: not a readable TOML file: nested too deeply") from error
-
-
-def _unreadable(label: str, error: Exception) -> ValueError:
-    return ValueError(f"{label}: not a readable TOML file: {error}")

@@ -8,8 +8,7 @@ a method of a user's own is a file or a package anywhere (`harness.methods.refer
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping
 
 from harness.methods import plugins
 from harness.methods.glimprouter import GlimpRouter
@@ -66,12 +65,7 @@ def parameter_fields(name: str) -> tuple[ParameterField, ...]:
 
     Raises KeyError on an unknown method.
     """
-    return _built_in_fields(name) if name in METHODS else fields_of(plugins.registered[name].type)
-
-
-@lru_cache
-def _built_in_fields(name: str) -> tuple[ParameterField, ...]:
-    return fields_of(METHODS[name])
+    return fields_of(method_type(name))
 
 
 def run_identity(
@@ -121,29 +115,25 @@ def parameter_names(method: str | None = None) -> list[str]:
     return list(dict.fromkeys(name for each in methods for name in defaults(each)))
 
 
-def method_parameters(
-    method: str, values: Mapping[str, Parameter], reserved: Collection[str] = ()
-) -> dict[str, Parameter]:
+def method_parameters(method: str, values: Mapping[str, Parameter]) -> dict[str, Parameter]:
     """Return all hyper-parameters of a method: `values` where set, otherwise the method's defaults.
 
-    `reserved`: names of parameters that have no flag of their own. Raises ValueError for an unknown method, for a
-    parameter of another method, and for a value out of range.
+    Raises ValueError for an unknown method, for a parameter of another method, and for a value out of range.
     """
     if method not in METHODS and method not in plugins.registered:
         raise ValueError(f"--method {method}: unknown; valid: {', '.join(METHODS)}")
     own = defaults(method)
-    shown = {name: f"--parameter {name}=..." if name in reserved else flag(name) for name in own}
     for name in values:
         if name not in own:
             raise ValueError(
-                f"{flag(name)} is not a parameter of {method}, which takes {', '.join(shown.values()) or 'none'}"
+                f"{flag(name)} is not a parameter of {method}, which takes {', '.join(map(flag, own)) or 'none'}"
             )
     kinds, parameters = {parameter.name: parameter.type for parameter in parameter_fields(method)}, dict(own)
     for name, value in values.items():
         try:
             parameters[name] = typed(kinds[name], value)
         except ValueError as error:
-            raise ValueError(f"{shown[name].removesuffix('=...')} {value}: {error}") from error
+            raise ValueError(f"{flag(name)} {value}: {error}") from error
     try:
         build(method, parameters)
     except ValueError:
@@ -151,17 +141,3 @@ def method_parameters(
     except Exception as error:  # a user's own method may raise anything
         raise ValueError(f"method {method} does not take these parameters: {type(error).__name__}: {error}") from error
     return parameters
-
-
-def assignments(words: Sequence[str] | str) -> dict[str, str]:
-    """Return what `--parameter NAME=VALUE` sets, by name, from its values. Raises ValueError."""
-    found: dict[str, str] = {}
-    for word in [words] if isinstance(words, str) else words:
-        name, equals, value = str(word).partition("=")
-        name = name.strip().removeprefix("--").replace("-", "_")
-        if not (equals and name):
-            raise ValueError(f"--parameter {word}: expected NAME=VALUE")
-        if name in found:
-            raise ValueError(f"--parameter {name}: set twice")
-        found[name] = value.strip()
-    return found

@@ -23,6 +23,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass
+from functools import cache
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -82,11 +83,6 @@ class Method(Protocol):
     @property
     def rubric(self) -> bool:
         """True where the target's prompt has to explain what a score is."""
-        return False
-
-    @property
-    def shows_step_candidates(self) -> bool:
-        """True where a verdict's question shows the candidates for a step side by side."""
         return False
 
     @property
@@ -158,6 +154,7 @@ class ParameterField:
     changes_text: bool
 
 
+@cache
 def fields_of(method: type[Method]) -> tuple[ParameterField, ...]:
     """Return the hyper-parameters of a method's class. Raises KeyError where a field was declared without help."""
     annotations = get_type_hints(method)
@@ -223,9 +220,9 @@ _NAME = re.compile("[a-z][a-z0-9_-]{0,29}")
 _FIELD = re.compile("[a-z][a-z0-9_]*")
 
 
-def problem_of(found: object) -> str | None:
+def problem_of(found: type) -> str | None:
     """Return what is wrong with a class as a method, in a few words that say what is valid; None where nothing is."""
-    if not isinstance(found, type) or Method not in found.__mro__ or found is Method:
+    if Method not in found.__mro__ or found is Method:
         return f"is not a method; {MODEL}"
     return next(_problems(found), None)
 

@@ -111,8 +111,6 @@ def hash_of(digests: Mapping[str, str]) -> str:
 _MODULE = "speculative_harness_method_"
 """What the names of modules begin with that are imported from a file."""
 _OWN_PACKAGES = {"harness", "jobs", "grading", "warehouse"}
-_MAX_BYTES = 16 * 2**20
-"""Most that a package may hold to be copied for the jobs."""
 
 
 class BadMethod(ValueError):
@@ -220,20 +218,12 @@ def _files(place: Path) -> Iterator[tuple[str, bytes]]:
     if place.is_file():
         yield place.name, place.read_bytes()
         return
-    total = 0
     for path in sorted(place.rglob("*.py")):
         inner = path.relative_to(place)
         is_hidden = any(part.startswith((".", "__pycache__")) for part in inner.parts)
         if is_hidden or not path.is_file() or not path.resolve().is_relative_to(place):
             continue
-        content = path.read_bytes()
-        total += len(content)
-        if total > _MAX_BYTES:
-            raise BadMethod(
-                f"{place} holds more than {_MAX_BYTES // 2**20} MiB, and all code of a package is copied for the jobs; "
-                "put the method into a package or a file of its own"
-            )
-        yield f"{place.name}/{inner.as_posix()}", content
+        yield f"{place.name}/{inner.as_posix()}", path.read_bytes()
 
 
 def _check_imports(name: str, before: set[str], own: str | None = None) -> None:
@@ -298,11 +288,13 @@ def described(error: BaseException, file: str | None = None) -> str:
 _MACHINERY = {__file__, importlib.__file__}
 
 
-def class_in(source: Source, name: str) -> object:
+def class_in(source: Source, name: str) -> type:
     """Return what a module calls by a name. Raises BadMethod, which names the classes that there are."""
     found = getattr(source.module, name, None)
     if found is None:
         module = source.module
         names = [name for name, of in vars(module).items() if isinstance(of, type) and of.__module__ == module.__name__]
         raise BadMethod(f"has no class {name}; {('it has ' + ', '.join(names)) if names else MODEL}")
+    if not isinstance(found, type):
+        raise BadMethod(f"{name} is not a method; {MODEL}")
     return found

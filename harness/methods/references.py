@@ -1,8 +1,7 @@
-"""Methods by what a user calls them: a built-in name, `file.py:Class`, `package.module:Class`, an entry point's name.
+"""Methods by what a user calls them: a built-in name, `file.py:Class` or `package.module:Class`.
 
-Distributions name their methods in the entry-point group `speculative_harness.methods`. Whatever is not built in is
-imported, checked and registered (`harness.methods.plugins`) under a short name of its own: the class's `name`, or the
-class in lower case, or the entry point's name. A run folder and a job's code hold such a method as one archive:
+Whatever is not built in is imported, checked and registered (`harness.methods.plugins`) under a short name of its own:
+the class's `name`, or the class in lower case. A run folder and a job's code hold such a method as one archive:
 `method.json`, and below `code/` its files.
 """
 
@@ -15,8 +14,7 @@ import sys
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from harness.cli.messages import did_you_mean
@@ -35,10 +33,8 @@ from harness.methods.plugins import (
     hash_of,
 )
 
-GROUP = "speculative_harness.methods"
-"""The entry-point group by which an installed distribution offers methods."""
 FORMS = "FILE.py:CLASS, PACKAGE.MODULE:CLASS"
-"""How a method that is not installed is named, for messages."""
+"""How a method that is not built in is named, for messages."""
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -70,17 +66,6 @@ def source_of(name: str, params: Mapping[str, Parameter]) -> MethodSource | None
     )
 
 
-def offered() -> Iterator[tuple[str, str, PlugIn | BadMethod]]:
-    """Yield name, distribution and method of what installed distributions offer, or why it cannot be used."""
-    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
-        found: PlugIn | BadMethod
-        try:
-            found = _load_entry(entry)
-        except BadMethod as error:
-            found = error
-        yield entry.name, _distribution(entry), found
-
-
 def beside(reference: str, folder: Path) -> str:
     """Return a reference to a file that lies relative to a folder, such as a suite's; any other as it is."""
     file, colon, name = reference.rpartition(":")
@@ -89,22 +74,12 @@ def beside(reference: str, folder: Path) -> str:
     return reference
 
 
-def load(name: str, reference: str, folder: Path | None) -> PlugIn:
-    """Register a method under a name from files in a folder, or where that is None, from what is installed.
-
-    Raises BadMethod.
-    """
-    module, _, class_name = reference.rpartition(":")
-    source = from_file(folder / module) if folder is not None and _is_file(module) else from_module(module)
-    plugin = _plugin(source, class_name, reference, name)
-    plugins.register(plugin)
-    return plugin
-
-
 def _resolved(reference: str) -> str:
     module, colon, class_name = reference.rpartition(":")
+    if not colon and reference.endswith(".py"):
+        raise BadMethod(f"names no class; write {reference}:CLASS")
     if not colon:
-        return _by_name(reference)
+        raise BadMethod(f"unknown; valid: {', '.join(METHODS)}, or {FORMS}{did_you_mean(reference, METHODS)}")
     if not class_name.isidentifier():
         raise BadMethod(f"names no class behind the colon; valid: {FORMS}")
     if _is_file(module):
@@ -114,44 +89,18 @@ def _resolved(reference: str) -> str:
         source, shown = from_module(module), reference
     else:
         raise BadMethod(f"names neither a file that ends in .py nor a module; valid: {FORMS}")
-    found = class_in(source, class_name)
-    for name, built_in in METHODS.items():
-        if found is built_in:
-            return name
-    return _registered(_plugin(source, class_name, shown))
+    plugin = _plugin(source, class_name, shown)
+    before = plugins.registered.get(plugin.name)
+    if before is not None and before.type is plugin.type and before.digests != plugin.digests:
+        raise BadMethod(f"{plugin.origin} was edited after this process had imported it; start the command again")
+    plugins.register(plugin)
+    return plugin.name
 
 
-def _by_name(name: str) -> str:
-    entries = list(entry_points(group=GROUP, name=name))
-    if len(entries) > 1:
-        raise BadMethod(f"offered by several distributions; name the class: {' or '.join(e.value for e in entries)}")
-    if entries:
-        return _registered(_load_entry(entries[0]))
-    if name.endswith(".py"):
-        raise BadMethod(f"names no class; write {name}:CLASS")
-    valid = [*METHODS, *sorted({entry.name for entry in entry_points(group=GROUP)} - METHODS.keys())]
-    raise BadMethod(f"unknown; valid: {', '.join(valid)}, or {FORMS}{did_you_mean(name, valid)}")
-
-
-def _load_entry(entry: EntryPoint) -> PlugIn:
-    """Return the method of an entry point. Raises BadMethod."""
-    if entry.name in METHODS:
-        raise BadMethod(f"{entry.name} is the name of a built-in method, so that of {_distribution(entry)} is not used")
-    module, _, class_name = entry.value.partition(":")
-    return _plugin(from_module(module), class_name, entry.value, entry.name, _distribution(entry))
-
-
-def _distribution(entry: EntryPoint) -> str:
-    return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else "an unknown distribution"
-
-
-def _plugin(
-    source: Source, class_name: str, reference: str, name: str | None = None, distribution: str | None = None
-) -> PlugIn:
+def _plugin(source: Source, class_name: str, reference: str, name: str | None = None) -> PlugIn:
     found = class_in(source, class_name)
     if problem := problem_of(found):
         raise BadMethod(f"{class_name} {problem}")
-    assert isinstance(found, type)
     try:
         own_name = name or name_of(found)
         check_name(own_name)
@@ -166,17 +115,9 @@ def _plugin(
         reference=reference,
         digests=digests,
         contents={} if source.is_installed else source.files,
-        distribution=distribution or source.distribution,
+        distribution=source.distribution,
         origin=source.origin,
     )
-
-
-def _registered(plugin: PlugIn) -> str:
-    before = plugins.registered.get(plugin.name)
-    if before is not None and before.type is plugin.type and before.digests != plugin.digests:
-        raise BadMethod(f"{plugin.origin} was edited after this process had imported it; start the command again")
-    plugins.register(plugin)
-    return plugin.name
 
 
 def _is_file(text: str) -> bool:
@@ -258,7 +199,10 @@ def load_packed(content: bytes, code_hash: str | None = None, expected: str | No
         if module not in files:
             sys.path.insert(0, str(folder))
     try:
-        return load(name, reference, folder)
+        source = from_file(folder / module) if folder is not None and _is_file(module) else from_module(module)
+        plugin = _plugin(source, reference.rpartition(":")[2], reference, name)
+        plugins.register(plugin)
+        return plugin
     except BadMethod as error:
         installed = f" (it was installed with {about['distribution']})" if about.get("distribution") else ""
         raise BadMethod(f"method {name}, {reference}: {error}{installed}") from error

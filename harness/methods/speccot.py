@@ -79,11 +79,6 @@ class SpecCoT(Method):
         """True for separate verdicts: their question is one word, which the target's prompt explains."""
         return self.verdict == "separate"
 
-    @property
-    def shows_step_candidates(self) -> bool:
-        """True for a joint verdict."""
-        return self.verdict == "joint"
-
     def verdict_tokens(self, token_budget: int) -> int:
         return {"joint": self.drafts, "separate": 1, "none": 0}[self.verdict] * min(self.step_tokens, token_budget)
 

@@ -225,7 +225,7 @@ def load_recorded(name: str, data_dir: Path | None = None, seed: int = 0) -> Dat
     else:
         rows, source = _read_hub(benchmark, [] if file is None else [f"no file {file}"])
         problems = from_hub_rows(benchmark, rows, seed)
-    return Dataset(name, problems, source, len(problems), is_training=benchmark.training)
+    return Dataset(name, problems, source, is_training=benchmark.training)
 
 
 def json_lines(path: Traversable) -> Iterator[tuple[str, Row]]:

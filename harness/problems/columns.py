@@ -15,6 +15,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from harness.cli.messages import first_error
+from harness.engine import Json
 from harness.problems.hub import HubSource, Row
 from harness.problems.problem import Kind, Problem
 
@@ -46,12 +48,12 @@ def _filled(text: str) -> str:
     return text
 
 
-def _number_as_text(value: object) -> object:
+def _number_as_text(value: Json) -> Json:
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return str(value) if is_number else value
 
 
-def _as_list(value: object) -> object:
+def _as_list(value: Json) -> Json:
     """Return a list of texts as it stands in CSV, as JSON, and in ARC and its like on the hub, beside its labels."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
@@ -89,9 +91,7 @@ class Fields(BaseModel):
         try:
             return cls.model_validate({n: v for n, v in row.items() if n in REQUIRED or v not in (None, "")})
         except ValidationError as error:
-            first = error.errors()[0]
-            place, reason = first["loc"][0], first["msg"].removeprefix("Value error, ")
-            raise ValueError(f"{place}: {reason}") from error
+            raise ValueError(first_error(error, cls)) from error
 
 
 REQUIRED = ("problem", "answer")

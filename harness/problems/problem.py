@@ -83,8 +83,6 @@ class Dataset:
     name: str
     problems: list[Problem]
     source: str
-    size: int
-    """The number of its problems; more than `problems` has where a run that left some out is read."""
     origin: DatasetOrigin | None = None
     """Where an own dataset is from; None: one of the known names."""
     notices: tuple[str, ...] = ()

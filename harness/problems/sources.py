@@ -1,8 +1,7 @@
-"""What `--dataset` names: a known benchmark, a dataset of one's own, or a run.
+"""What `--dataset` names: a known benchmark, or a dataset of one's own.
 
 A dataset of one's own is named by `--dataset FILE`, `--dataset hf:ORG/NAME`, or a TOML file beside the data. `describe`
-reads nothing but that TOML file, so a launch knows in a moment whether what was asked for can be meant. The problems of
-a run are in its folder: `--dataset RUN/spec.json` goes on with one whose file is gone.
+reads nothing but that TOML file, so a launch knows in a moment whether what was asked for can be meant.
 
 Files are data from anywhere: whatever is wrong is one line that names the file and the place. Lines count from 1, as
 editors do; rows of Parquet files and of the hub count from 0, as the ids of problems do. A problem without an id of its
@@ -17,13 +16,12 @@ import difflib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ValidationError
 
-from harness.cli.messages import did_you_mean
+from harness.cli.messages import did_you_mean, first_error
 from harness.cli.toml_file import read_toml
 from harness.problems import benchmarks, hub
 from harness.problems.benchmarks import DATASETS, BadDataset, DatasetNotFound, Rows
@@ -58,7 +56,7 @@ def check_exists(path: Path) -> None:
         raise BadDataset(f"{path}: a folder, not a file")
     if not os.path.isfile(path):  # noqa: PTH113 Path.is_file raises OSError for a name that is too long
         shown = str(path)[:200]
-        raise BadDataset(f"{shown}: no such file; a run begun with it keeps its problems: give --dataset RUN/spec.json")
+        raise BadDataset(f"{shown}: no such file; a run begun with it keeps its problems: python -m jobs resume RUN")
 
 
 def _csv(path: Path) -> Rows:
@@ -100,44 +98,18 @@ SUFFIXES = tuple(_READERS)
 HUB = "hf:"
 VALID = f"a file ({', '.join((*SUFFIXES, '.toml'))}) or {HUB}ORG/NAME[:CONFIG][@REVISION]"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,47}")
-SPEC, PROBLEMS = "spec.json", "problems.parquet"
-_PROBLEMS = TypeAdapter(list[Problem])
-
-
-class _Spec(BaseModel):
-    """What of a run's specification says which problems it has."""
-
-    model_config = ConfigDict(frozen=True, strict=True)
-
-    dataset: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
-    dataset_hash: str
-    dataset_size: Annotated[int, Field(ge=1)]
-    dataset_origin: DatasetOrigin | None = None
 
 
 def check(dataset: str, split: str | None = None, columns: Sequence[str] = ()) -> None:
     """Raise ValueError, with one line that says what is valid, where these flags cannot name a dataset."""
-    if is_run(dataset):
-        check_exists(Path(dataset))
-        _refuse(dataset, split, columns)
-    elif is_own(dataset):
+    if is_own(dataset):
         describe(dataset, split, columns)
     elif dataset not in benchmarks.DATASETS:
         hint = did_you_mean(dataset, benchmarks.DATASETS)
         valid = f"{', '.join(benchmarks.DATASETS)}, {VALID}"
         raise ValueError(f"--dataset {dataset}: unknown; valid: {valid}{hint}")
-    else:
-        _refuse(dataset, split, columns)
-
-
-def _refuse(dataset: str, split: str | None, columns: Sequence[str]) -> None:
-    if given := [flag for flag, value in (("--split", split), ("--columns", columns)) if value]:
+    elif given := [flag for flag, value in (("--split", split), ("--columns", columns)) if value]:
         raise ValueError(f"{' and '.join(given)}: {dataset} has its own; they are for {VALID}")
-
-
-def is_run(dataset: str) -> bool:
-    """Return whether the text of `--dataset` names the specification of a run."""
-    return Path(dataset).name == SPEC
 
 
 def is_own(dataset: str) -> bool:
@@ -164,7 +136,7 @@ def describe(dataset: str, split: str | None = None, columns: Sequence[str] = ()
     try:
         own = Description.model_validate({**described, **({"split": split} if split else {})})
     except ValidationError as error:
-        raise ValueError(f"{label}: {_one_line(error)}") from error
+        raise ValueError(f"{label}: {first_error(error, Description)}") from error
     if (own.file is None) == (own.hub is None):
         raise ValueError(f'{label}: say where the problems are: file = "my.jsonl" or hub = "org/name", one of them')
     if own.file is not None:
@@ -202,14 +174,6 @@ def parse_columns(text: str) -> dict[str, str | list[str]]:
         raise ValueError(f"--columns {text}: {error}") from error
 
 
-def _one_line(error: ValidationError) -> str:
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"][:2])
-    if first["type"] == "extra_forbidden":
-        return f"unknown key {place!r}; valid: {', '.join(Description.model_fields)}"
-    return f"{place}: {first['msg'].removeprefix('Value error, ')}"
-
-
 def load(
     dataset: str, data_dir: Path | None = None, seed: int = 0, split: str | None = None, columns: Sequence[str] = ()
 ) -> Dataset:
@@ -217,16 +181,12 @@ def load(
 
     Raises ValueError for flags that name no dataset, DatasetNotFound and BadDataset, each with one line.
     """
-    if is_run(dataset):
-        return _load_run(Path(dataset))
     if is_own(dataset):
         return _load_own(describe(dataset, split, columns), seed)
     return benchmarks.load_recorded(dataset, data_dir, seed)
 
 
 _MOST_COLUMNS_SHOWN = 20
-_OTHER_NAME = "question"
-"""The name that many datasets have for the field `problem`."""
 
 
 def _load_own(own: Description, seed: int) -> Dataset:
@@ -239,27 +199,15 @@ def _load_own(own: Description, seed: int) -> Dataset:
     else:
         rows, source, notices = read_rows(own.source), f"file {own.source.resolve()}", ()
     where = f"{own.source.hub_id} on the hub" if isinstance(own.source, HubSource) else str(own.source)
-    first = list(islice(rows, 1))
-    own, found = _with_found_column(own, first[0][1] if first else {})
 
     def problem(row: Row, number: int) -> Problem:
         return own.problem({name: _value(own, row, name) for name in FIELDS}, "row", number, seed)
 
-    problems = benchmarks.problems_of(own, chain(first, rows), problem, where, once=True)
+    problems = benchmarks.problems_of(own, rows, problem, where, once=True)
     if not problems:
         raise BadDataset(f"{where}: no problems; a row is one, with the fields problem and answer")
     origin = DatasetOrigin(source, dataset_hash(problems), own.title, own.columns, own.answer_rule, own.shuffle)
-    return Dataset(own.name, problems, source, len(problems), origin, (*notices, *found))
-
-
-def _with_found_column(own: Description, row: Row) -> tuple[Description, tuple[str, ...]]:
-    """Return the dataset with the column of its problems where the first row has that under its other usual name, and
-    a note; nobody has to map `question`, and it is never taken where a column `problem` could be meant too.
-    """
-    if "problem" in own.columns or "problem" in row or _OTHER_NAME not in row or _OTHER_NAME in own.columns.values():
-        return own, ()
-    note = f"{own.name}: the text of the problem is in the column {_OTHER_NAME} (--columns problem=COLUMN for another)"
-    return own.model_copy(update={"columns": {**own.columns, "problem": _OTHER_NAME}}), (note,)
+    return Dataset(own.name, problems, source, origin, notices)
 
 
 def _read_hub(source: HubSource) -> tuple[Rows, str, tuple[str, ...]]:
@@ -288,22 +236,3 @@ def _value(own: Description, row: Row, name: str) -> Any:
             [close] = difflib.get_close_matches(each, names, n=1) or ["COLUMN"]
             raise ValueError(f"no field {each!r}; it has {has}; map it: --columns {name}={close}")
     return row.get(column) if isinstance(column, str) else [row[each] for each in several]
-
-
-def _load_run(path: Path) -> Dataset:
-    """Return the problems in the folder of a `spec.json`. Raises BadDataset with one line."""
-    try:
-        spec = _Spec.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise BadDataset(f"{path}: cannot be read: {error.strerror}") from error
-    except ValidationError as error:
-        raise BadDataset(f"{path}: not the specification of a run") from error
-    rows = read_rows(path.parent / PROBLEMS)
-    try:
-        problems = _PROBLEMS.validate_python([row for _, row in rows])
-    except ValidationError as error:
-        raise BadDataset(f"{path.parent / PROBLEMS}: not the problems of a run") from error
-    if dataset_hash(problems) != spec.dataset_hash:
-        raise BadDataset(f"{path.parent / PROBLEMS}: not the problems that the run was made with")
-    source, is_training = f"run {path.resolve().parent}", spec.dataset in DATASETS and DATASETS[spec.dataset].training
-    return Dataset(spec.dataset, problems, source, spec.dataset_size, spec.dataset_origin, is_training=is_training)

@@ -74,18 +74,12 @@ class Setting:
     """Its flag."""
     type: Any
     """Without None."""
-    is_optional: bool
-    """Whether None is one of its values."""
-    bounds: tuple[Any, ...]
-    """Constraints of annotated_types."""
     flag: Flag
     default: Any
     """None also where it has none."""
     role: Role | None = None
     key: str = ""
     """The name of a model's setting in its table."""
-    aliases: tuple[str, ...] = ()
-    """Further flags that mean it, which no help shows."""
 
     @property
     def is_repeated(self) -> bool:
@@ -101,11 +95,9 @@ def settings_of(kind: Any) -> dict[str, Setting]:
         declared, *metadata = get_args(hint) if hasattr(hint, "__metadata__") else (hint,)
         flags = [item for item in metadata if isinstance(item, Flag)]
         if flags:
-            bounds = tuple(item for item in metadata if not isinstance(item, Flag))
-            plain, default = declared, getattr(kind, name, None)
             if type(None) in get_args(declared):
-                [plain] = [member for member in get_args(declared) if member is not type(None)]
-            found[name] = Setting(name, flag(name), plain, declared != plain, bounds, flags[0], default)
+                [declared] = [member for member in get_args(declared) if member is not type(None)]
+            found[name] = Setting(name, flag(name), declared, flags[0], getattr(kind, name, None))
     return found
 
 

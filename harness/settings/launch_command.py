@@ -1,8 +1,7 @@
 """Commands that take the flags of a launch as click options, generated from their declarations.
 
-The hyper-parameters are those of the method that is chosen. One that is called like a flag of the launcher has no flag
-of its own; `--parameter NAME=VALUE`, which works for every parameter, sets it. Methods are imported only where a
-command line names one, or is more than a question for help.
+The hyper-parameters are those of the method that is chosen. Methods are imported only where a command line names one,
+or is more than a question for help.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-import annotated_types
 import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
@@ -20,7 +18,7 @@ from click.shell_completion import CompletionItem
 from harness.cli.command import OneLineErrors, is_for_help
 from harness.settings import layers
 from harness.settings.declaration import Group, Setting, Value, flag, settings_of
-from harness.settings.launch_settings import RESERVED, SBATCH, SBATCH_NAMES, Launch
+from harness.settings.launch_settings import SBATCH, SBATCH_NAMES, Launch, method_named
 from harness.settings.roles import ROLE_SETTINGS
 
 if TYPE_CHECKING:
@@ -49,7 +47,6 @@ class LaunchOption(click.Option):
         *,
         group: Group,
         is_common: bool = False,
-        aliases: Sequence[str] = (),
         heading: str | None = None,
         **settings: Any,
     ) -> None:
@@ -57,18 +54,9 @@ class LaunchOption(click.Option):
         self.group = group
         self.heading = heading or HEADINGS[group]
         self.is_common = is_common
-        self.aliases = list(aliases)
-        """Further flags that mean it and that no help shows."""
         if self.metavar is None and not self.is_flag and not isinstance(self.type, click.Choice):
             metavars = {click.types.IntParamType: "N", click.types.FloatParamType: "X", click.Path: "FILE"}
             self.metavar = next((name for kind, name in metavars.items() if isinstance(self.type, kind)), "NAME")
-
-    def add_to_parser(self, parser: click.parser._OptionParser, ctx: click.Context) -> None:
-        """Add the option under all of its flags."""
-        shown = self.opts
-        self.opts = [*shown, *self.aliases]
-        super().add_to_parser(parser, ctx)
-        self.opts = shown
 
 
 class LaunchCommand(OneLineErrors):
@@ -152,13 +140,6 @@ def launch_options() -> list[LaunchOption]:
             type=click.Path(exists=True, path_type=Path),
             help="TOML file of flags without their dashes; flags win over it.",
         ),
-        LaunchOption(
-            ["--parameter"],
-            group="method",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="Set a hyper-parameter of the method, also one that is called like another flag; may be repeated.",
-        ),
         *(
             LaunchOption([flag(name), name], group="cluster", help=f"Slurm: {SBATCH[word]}")
             for name, word in SBATCH_NAMES.items()
@@ -175,18 +156,16 @@ def setting_option(setting: Setting) -> LaunchOption:
     return _typed_option(
         [setting.spelled, setting.name],
         None if setting.is_repeated or declared.read is not None else setting.type,
-        setting.bounds,
         group=declared.group,
         is_common=declared.is_common,
         help=text,
         multiple=setting.is_repeated,
         metavar=declared.metavar,
-        aliases=setting.aliases,
         shell_complete=_offered if setting.name in {"method", "dataset", "draft", "target"} else None,
     )
 
 
-def _typed_option(names: list[str], kind: Any, bounds: Sequence[object] = (), **settings: Any) -> LaunchOption:
+def _typed_option(names: list[str], kind: Any, **settings: Any) -> LaunchOption:
     """Return the option of a value of a type, by what it is called; None as a type: a text. A switch has two flags."""
     if kind is bool:
         names = [f"{names[0]}/--no-{names[0].removeprefix('--')}", *names[1:]]
@@ -196,27 +175,9 @@ def _typed_option(names: list[str], kind: Any, bounds: Sequence[object] = (), **
         settings["type"] = click.Choice(choices)
     elif kind is Path:
         settings["type"] = click.Path(path_type=Path)
-    elif limits := _limits(bounds):
-        settings["type"] = click.IntRange(**limits) if kind is int else click.FloatRange(**limits)
     else:
         settings["type"] = kind
     return LaunchOption(names, default=None, **settings)
-
-
-def _limits(bounds: Sequence[object]) -> dict[str, Any]:
-    """Return constraints of annotated_types as the arguments of a range of click."""
-    found: dict[str, Any] = {}
-    for bound in bounds:
-        match bound:
-            case annotated_types.Ge(ge=limit):
-                found |= {"min": limit}
-            case annotated_types.Gt(gt=limit):
-                found |= {"min": limit, "min_open": True}
-            case annotated_types.Le(le=limit):
-                found |= {"max": limit}
-            case annotated_types.Lt(lt=limit):
-                found |= {"max": limit, "max_open": True}
-    return found
 
 
 def _literal_choices(kind: Any) -> tuple[str, ...]:
@@ -254,28 +215,7 @@ def _chosen_method(words: Sequence[str]) -> str | None:
         reference = layers.method_among([typed, *([layers.config_of(typed["config"])] if typed["config"] else [])])
     except ValueError:
         return None
-    if reference is None:
-        return None
-    from harness.methods.references import resolve
-
-    return resolve(reference)
-
-
-class _ByParameter(LaunchOption):
-    """A parameter that is called like a flag of the launcher, in the help alone: `--parameter` sets it."""
-
-    def __init__(self, declared: ParameterField, text: str) -> None:
-        """`text` says what it means."""
-        super().__init__([f"--parameter-{declared.name}"], group="method", is_common=True, expose_value=False)
-        kind = "|".join(_literal_choices(declared.type)) or declared.type.__name__
-        self._record = f"--parameter {declared.name}={kind}", text
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
-        """Return what is listed."""
-        return self._record
-
-    def add_to_parser(self, parser: click.parser._OptionParser, ctx: click.Context) -> None:
-        """Add nothing: it is no flag."""
+    return None if reference is None else method_named(reference)
 
 
 def _parameter_options(method: str | None) -> Iterable[LaunchOption]:
@@ -311,7 +251,5 @@ def _parameter_option(declared: ParameterField, heading: str | None = None) -> L
     if isinstance(declared.default, bool):
         default = ("" if declared.default else "no-") + declared.name.replace("_", "-")
     text = f"{declared.help}  [default: {default}]"
-    if declared.name in RESERVED:
-        return _ByParameter(declared, text)
     names = [flag(declared.name), declared.name]
     return _typed_option(names, declared.type, group="method", is_common=True, help=text, heading=heading)

@@ -35,7 +35,7 @@ from harness.settings.declaration import (
     words,
 )
 from harness.settings.roles import (
-    DOTTED_NAMES,
+    FLAT_NAMES,
     MOST_TOKENS,
     ROLE_SETTINGS,
     SAMPLING,
@@ -136,7 +136,7 @@ class PartialLaunch:
     ] = None
     prompts: Annotated[
         Path | None,
-        Flag("run", "TOML file of texts that replace the built-in prompts (see --list prompts), or a run's spec.json."),
+        Flag("run", "TOML file of texts that replace the built-in prompts (see --list prompts)."),
     ] = None
 
     # The models, and how they draw tokens where they have no settings of their own.
@@ -298,16 +298,15 @@ class PartialLaunch:
         Hyper-parameters stand among them, or by name in the table `parameters`. Raises ValueError with one line.
         """
         from harness.methods import parameter_names
-        from harness.methods.references import resolve
 
         given = flattened({name: value for name, value in flags.items() if value is not None})
         values = {name: from_toml(value) for name, value in given.items()}
         named = values.get("method")
-        parameters = own_parameters(values, None if named is None else resolve(str(named)))
+        parameters = own_parameters(values, None if named is None else method_named(str(named)))
         declared = {**settings_of(Launch), **ROLE_SETTINGS}
         for name, value in values.items():
             if name not in declared and name not in SBATCH_NAMES:
-                hint = did_you_mean(name, [*declared, *SBATCH_NAMES, *DOTTED_NAMES, *parameter_names(None)])
+                hint = did_you_mean(name, [*declared, *SBATCH_NAMES, *FLAT_NAMES, *parameter_names(None)])
                 raise ValueError(
                     f"unknown key {name!r}{hint}; valid are the flags without the dashes: python -m harness.launch "
                     "--help-all lists them"
@@ -327,14 +326,13 @@ class PartialLaunch:
         from pydantic import ValidationError
 
         from harness.methods import method_parameters
-        from harness.methods.references import resolve
         from harness.problems import sources
 
         if cls is Launch:
             _check_named(values)
         if values.get("method") is not None:
-            method = resolve(str(values["method"]))
-            parameters = method_parameters(method, values.get("parameters") or {}, RESERVED)
+            method = method_named(str(values["method"]))
+            parameters = method_parameters(method, values.get("parameters") or {})
             values = {**values, "method": method, "parameters": parameters}
         try:
             made = validated(cls, values)
@@ -355,39 +353,48 @@ class Launch(PartialLaunch):
     dataset: Annotated[str, _DATASET] = field()
 
 
-_SETTINGS = (*settings_of(Launch), *ROLE_SETTINGS, "selection_adapter", "sbatch", "parameters")
+_SETTINGS = (*settings_of(Launch), *ROLE_SETTINGS, "sbatch", "parameters")
 _OF_COMMANDS = (
-    "config", "parameter", "dry_run", "list", "listing", "help", "help_all", "version", "on_node", "wait", "json",
+    "config", "dry_run", "list", "listing", "help", "help_all", "version", "on_node", "wait", "json",
     "as_json", "tracker",
 )  # fmt: skip
 RESERVED: Final = frozenset({*_SETTINGS, *(f"no_{name}" for name in _SETTINGS), *SBATCH_NAMES, *_OF_COMMANDS})
-"""Names that a hyper-parameter may have, but then without a flag of its own: the launcher has one of this name."""
+"""Names that no hyper-parameter may have, because the launcher has a flag of this name."""
+
+
+def method_named(reference: str) -> str:
+    """Return the name of a method. Raises ValueError, also where a hyper-parameter is called like another flag."""
+    from harness.methods import defaults
+    from harness.methods.references import resolve
+
+    name = resolve(reference)
+    if clashing := sorted(RESERVED & defaults(name).keys()):
+        raise ValueError(f"--method {reference}: {flag(clashing[0])} is a flag of the launcher: rename this parameter")
+    return name
 
 
 def own_parameters(values: dict[str, Value], method: str | None) -> dict[str, Value]:
     """Take the hyper-parameters of a method out of flags, whose names have underscores, and return them by name.
 
-    `parameter` holds words NAME=VALUE, `parameters` is a table. `method`: None, for those of every built-in method.
-    Raises ValueError where one is set twice.
+    `parameters` is a table of them. `method`: None, for those of every built-in method. Raises ValueError where one is
+    set twice.
     """
-    from harness.methods import assignments, parameter_names, switch_names
+    from harness.methods import parameter_names, switch_names
 
     given = values.pop("parameters", {})
     if not isinstance(given, Mapping):
         raise ValueError("parameters: expected a table of hyper-parameters by name")
     named = {str(name).replace("-", "_"): value for name, value in given.items()}
-    told = values.pop("parameter", ())
-    assigned = assignments([str(word) for word in told] if isinstance(told, list | tuple) else str(told))
     switches = switch_names(method)
     for name in [name for name in values if name.startswith("no_") and name.removeprefix("no_") in switches]:
         values[name.removeprefix("no_")] = not values.pop(name)
-    flat = {n: values.pop(n) for n in parameter_names(method) if n in values and n not in RESERVED}
-    if clashes := (flat.keys() & named.keys()) | (assigned.keys() & (flat.keys() | named.keys())):
-        raise ValueError(f"--parameter {min(clashes)}: set twice")
-    return {**flat, **named, **assigned}
+    flat = {n: values.pop(n) for n in parameter_names(method) if n in values}
+    if clashes := flat.keys() & named.keys():
+        raise ValueError(f"{flag(min(clashes))}: set twice")
+    return {**flat, **named}
 
 
-def _check_named(values: Mapping[str, object]) -> None:
+def _check_named(values: Mapping[str, Any]) -> None:
     """Raise ValueError where a launch names no method or no dataset."""
     from harness.methods import METHODS
     from harness.problems.benchmarks import DATASETS

@@ -7,7 +7,7 @@ a run. Layers are merged key by key, those of a role's table too.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.cli.messages import did_you_mean
 from harness.cli.toml_file import read_toml
 from harness.settings.declaration import Flags, Value, flag
-from harness.settings.launch_settings import Launch, PartialLaunch, own_parameters
+from harness.settings.launch_settings import Launch, PartialLaunch, method_named, own_parameters
 from harness.settings.roles import flattened, spelled
 
 
@@ -66,13 +66,11 @@ def method_among(layers: Sequence[Flags]) -> str | None:
     return None if method is None else str(method)
 
 
-def merged_flags(flags: Flags, further_names: Collection[str] = ()) -> dict[str, Value]:
+def merged_flags(flags: Flags) -> dict[str, Value]:
     """Return `flags` on top of the configuration file that they name, on top of the preset that either of them names.
 
-    Below them all is the table [launch] of the profile that is named. By flat name. `further_names`: keys that the file
-    may hold beside the flags of a launch. Raises ValueError.
+    Below them all is the table [launch] of the profile that is named. By flat name. Raises ValueError.
     """
-    from harness.methods.references import resolve
     from harness.sizing.memory import without_replaced
 
     own = flattened(flags)
@@ -88,11 +86,10 @@ def merged_flags(flags: Flags, further_names: Collection[str] = ()) -> dict[str,
     if clusters := [str(layer["profile"]) for layer in layers if layer.get("profile")]:
         layers.insert(0, flags_of_profile(clusters[-1]))
     reference = method_among(list(reversed(layers)))
-    method = None if reference is None else resolve(reference)
+    method = None if reference is None else method_named(reference)
     if config is not None:
-        told = {name: value for name, value in layers[-2].items() if name not in further_names}
         try:
-            PartialLaunch.from_flags({**told, "method": method})
+            PartialLaunch.from_flags({**layers[-2], "method": method})
         except ValueError as error:
             raise ValueError(f"{config}: {error}") from error
     parameters: dict[str, Value] = {}
@@ -130,10 +127,9 @@ def with_files_beside(flags: Flags, folder: Path) -> dict[str, Value]:
 
 def arguments(flags: Flags) -> list[str]:
     """Return flags as the words of a command line: a list repeats its flag, a switch is a bare flag."""
-    flat = flattened(flags)
-    own = flat.pop("parameters", {})
-    assigned = own.items() if isinstance(own, Mapping) else ()
-    found = [word for name, value in assigned for word in ("--parameter", f"{name}={value}")]
+    flat, found = flattened(flags), list[str]()
+    if isinstance(own := flat.pop("parameters", {}), Mapping):
+        flat |= own
     for name, value in flat.items():
         words = [f"{key}={one}" for key, one in value.items()] if isinstance(value, Mapping) else value
         for item in words if isinstance(words, list | tuple) else [words]:

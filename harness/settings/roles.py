@@ -1,8 +1,7 @@
 """The settings of one model of a run, the same for the draft, the target and the reward model.
 
 On a command line each has a flag of its own, `--target.temperature 0.7`; in a file a role is the name of its model or a
-table, `target = {model = "…", temperature = 0.7}`. The flat spellings `--target-temperature` and `target-temperature`
-mean the same until version 1.0.
+table, `target = {model = "…", temperature = 0.7}`, or each setting has a key, `target-temperature`.
 """
 
 from __future__ import annotations
@@ -166,9 +165,6 @@ def flat_role_name(role: str, name: str) -> str:
 
 def _of_role(role: Role, setting: Setting) -> Setting:
     name = flat_role_name(role, setting.name)
-    aliases = [f"--{role}.model" if setting.name == "model" else flag(name)]
-    if name == "target_adapter":
-        aliases.append("--selection-adapter")
     is_common = setting.flag.is_common and role != "reward"
     declared = replace(setting.flag, help=setting.flag.help.format(role=role), is_common=is_common)
     return replace(
@@ -178,7 +174,6 @@ def _of_role(role: Role, setting: Setting) -> Setting:
         flag=declared,
         role=role,
         key=setting.name,
-        aliases=tuple(aliases),
     )
 
 
@@ -188,12 +183,8 @@ ROLE_SETTINGS: Mapping[str, Setting] = {
     for role in setting.flag.roles
 }
 """By the names of the flat spellings, with underscores."""
-_FLAT_NAMES: Mapping[str, str] = {
-    **{f"{one.role}.{one.key}": name for name, one in ROLE_SETTINGS.items()},
-    "selection_adapter": "target_adapter",
-}
-DOTTED_NAMES = tuple(name for name in _FLAT_NAMES if "." in name)
-"""The keys of the settings of models, as `target.top_k`."""
+FLAT_NAMES: Mapping[str, str] = {f"{one.role}.{one.key}": name for name, one in ROLE_SETTINGS.items()}
+"""By the keys of the settings of models, as `target.top_k`."""
 
 
 def spelled(name: str) -> str:
@@ -212,7 +203,7 @@ def flattened(flags: Flags) -> dict[str, Value]:
         named = {name: value} if own_table is None else {f"{name}.{key}": own for key, own in own_table.items()}
         for key, own in named.items():
             plain = key.replace("-", "_")
-            known = _FLAT_NAMES.get(plain, plain)
+            known = FLAT_NAMES.get(plain, plain)
             if known in flat:
                 raise ValueError(f"{key}: set twice")
             flat[known] = own

@@ -51,8 +51,8 @@ def _widths(command: Callable[..., None]) -> Callable[..., None]:
     """Add the flag of each model's width."""
     for role in reversed(ROLES):
         one = ROLE_SETTINGS[flat_role_name(role, "tensor_parallel")]
-        flags = [one.spelled, *one.aliases, one.name]
-        command = click.option(*flags, cls=FurtherOption, type=click.IntRange(1), help=one.flag.help)(command)
+        option = click.option(one.spelled, one.name, cls=FurtherOption, type=click.IntRange(1), help=one.flag.help)
+        command = option(command)
     return command
 
 

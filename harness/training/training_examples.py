@@ -193,27 +193,13 @@ def best_label_loss(logits: Tensor, label_ids: Sequence[int]) -> Tensor:
 
     `logits`: float32, (1, vocabulary); `label_ids`: ids of the right options.
     """
-    return -_logprobs(logits, label_ids).max()
+    import torch
 
-
-def summed_label_loss(logits: Tensor, label_ids: Sequence[int]) -> Tensor:
-    """Return −log of the total probability of the right options, which does not favor the most probable one.
-
-    `logits`: float32, (1, vocabulary); `label_ids`: ids of the right options.
-    """
-    return -_logprobs(logits, label_ids).logsumexp(0)
+    return -torch.log_softmax(logits[-1], -1)[list(label_ids)].max()
 
 
 Loss = Callable[["Tensor", Sequence[int]], "Tensor"]
 """Maps float32 logits, (predictions, vocabulary), and label ids to a scalar."""
-LOSSES: Mapping[str, Loss] = {"best": best_label_loss, "sum": summed_label_loss}
-"""Losses by the value of the setting `label_loss`."""
-
-
-def _logprobs(logits: Tensor, label_ids: Sequence[int]) -> Tensor:
-    import torch
-
-    return torch.log_softmax(logits[-1], -1)[list(label_ids)]
 
 
 class TestQuestions(ValueError):

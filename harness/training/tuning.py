@@ -27,14 +27,16 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt, Le, Lt
 from filelock import FileLock, Timeout
 
 from harness import environment
+from harness.engine import Json
 from harness.settings.declaration import Flag
 from harness.training.training_examples import Example, Examples, Loss, as_lines
 from harness.weights import adapter as adapters
 from harness.weights import models
+from harness.weights.adapter import MOST_RANK
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -45,25 +47,14 @@ Task = Literal["align", "select"]
 """align: the draft learns to think as the target does (3.3). select: the target learns to choose a draft (3.4)."""
 MODULES = ("q_proj", "v_proj")
 """Modules that LoRA is added to (section 3.3): the query and value projections of every layer."""
-_RANKS = (1, 8, 16, 32, 64, 128)
 MANIFEST = "training.json"
 FORMAT = 1
 """Version of the manifest's format; no other one is read."""
 Say = Callable[[str], None]
 
 
-class OtherTraining(ValueError):
-    """The folder has the state of another training; the message is one line."""
-
-
-def _served_rank(rank: int) -> int:
-    if rank not in _RANKS:
-        raise ValueError(f"vLLM serves the ranks {', '.join(map(str, _RANKS))}")
-    return rank
-
-
-def _said(text: str, **settings: Any) -> Flag:
-    return Flag("training", text, **settings)
+def _said(text: str, default: str | None = None) -> Flag:
+    return Flag("training", text, default=default)
 
 
 _Count = Annotated[int, Ge(1)]
@@ -85,14 +76,10 @@ class Settings:
     epochs: Annotated[_Count, _said("Number of epochs (authors' code).")] = 5
     batch: Annotated[_Count, _said("Examples per forward pass (authors' code).")] = 1
     accumulation: Annotated[_Count, _said("Forward passes per optimizer step (authors' code).")] = 1
-    rank: Annotated[int, _said("Rank of LoRA (section 4.1).", check=_served_rank)] = 8
+    rank: Annotated[int, Ge(1), Le(MOST_RANK), _said("Rank of LoRA (section 4.1).")] = 8
     alpha: Annotated[_Count, _said("Scale of LoRA (authors' code).")] = 32
     dropout: Annotated[float, Ge(0), Lt(1), _said("Dropout of LoRA (authors' code).")] = 0.1
     gradient_norm: Annotated[float, Ge(0), _said("Norm that gradients are clipped to (authors' code).")] = 1.0
-    label_loss: Annotated[
-        Literal["best", "sum"],
-        _said("Loss of select over the right options: of the most probable one (best, equation 4) or of all (sum)."),
-    ] = "best"
     max_tokens: Annotated[_Count, _said("Longest example, in tokens; longer ones are left out and counted.")] = 8192
     dtype: Annotated[
         Literal["auto", "bfloat16", "float32"],
@@ -186,7 +173,7 @@ def train(
     settings: Settings,
     loss: Loss,
     examples: Examples,
-    source: Mapping[str, Any],
+    source: Mapping[str, Json],
     say: Say,
 ) -> None:
     """Train and write the result; an interrupted training resumes, and a finished one is a no-op.
@@ -240,7 +227,7 @@ def tune(
     """Train LoRA weights, and return their folder in `work`, in peft's format. `own`: the training's identity.
 
     Resumes from a checkpoint in `work`, and does nothing if the weights are complete. Raises ValueError if the model
-    does not have the projections, and OtherTraining.
+    does not have the projections, or the folder has another training.
     """
     import torch
     from peft import get_peft_model_state_dict, set_peft_model_state_dict
@@ -294,10 +281,10 @@ def tune(
 
 
 def _claim(work: Path, own: str) -> None:
-    """Note the identity of a training in its folder. Raises OtherTraining if that has another one's."""
+    """Note the identity of a training in its folder. Raises ValueError if that has another one's."""
     file = work / "identity"
     if file.exists() and file.read_text() != own:
-        raise OtherTraining(
+        raise ValueError(
             f"{work.parent} has a training with another model, other data or other settings: give another --output, "
             "or remove it"
         )

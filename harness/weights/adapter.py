@@ -17,6 +17,7 @@ from harness.weights.models import defect, read_config
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _SERVED_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The values that vLLM accepts for `max_lora_rank`."""
+MOST_RANK = _SERVED_RANKS[-1]
 _UNRELATED_KEYS = frozenset({"base_model_name_or_path", "revision", "peft_version", "inference_mode"})
 """Keys of the configuration that say nothing about the weights: the base model's place and the file's writer."""
 
@@ -54,7 +55,7 @@ def read(name: str) -> Adapter:
     rank = config.get("r")
     if config.get("peft_type") != "LORA" or not isinstance(rank, int):
         raise ValueError(f"--target.adapter {name}: the adapter's type is {config.get('peft_type')}, not LORA")
-    if config.get("use_dora") or config.get("modules_to_save") or not 1 <= rank <= _SERVED_RANKS[-1]:
+    if config.get("use_dora") or config.get("modules_to_save") or not 1 <= rank <= MOST_RANK:
         raise ValueError(f"--target.adapter {name}: DoRA, fully trained modules or rank {rank} are not supported")
     return Adapter(str(folder.resolve()), rank)
 

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 OPEN, CLOSE = "<think>", "</think>"
@@ -72,25 +71,21 @@ class Thought:
 
 
 CANONICAL = ThinkingTags(OPEN, CLOSE)
-FAMILIES: Mapping[str, ThinkingTags] = {
-    "Magistral": ThinkingTags("[THINK]", "[/THINK]", after_open=""),
-    "gpt-oss": ThinkingTags(
+KNOWN_TAGS: tuple[ThinkingTags, ...] = (
+    CANONICAL,
+    ThinkingTags("[THINK]", "[/THINK]", after_open=""),  # Magistral
+    ThinkingTags(  # gpt-oss
         "<|channel|>analysis<|message|>",
         "<|end|><|start|>assistant<|channel|>final<|message|>",
         after_open="",
         empty="<|channel|>analysis<|message|><|end|><|start|>assistant<|channel|>final<|message|>",
     ),
-    "EXAONE Deep": ThinkingTags("<thought>", "</thought>"),
-    "Kimi-VL Thinking": ThinkingTags("◁think▷", "◁/think▷", after_open=""),
-    "Seed-OSS": ThinkingTags("<seed:think>", "</seed:think>"),
-    "Command A Reasoning": ThinkingTags("<|START_THINKING|>", "<|END_THINKING|>", after_open=""),
-}
-"""Families whose tags are not `<think>` and `</think>`."""
-
-
-def tags_of_vocabulary(tokens: Collection[str]) -> ThinkingTags | None:
-    """Return the tags that are tokens of a vocabulary, for a model without a chat template; None without any."""
-    return next((tags for tags in (CANONICAL, *FAMILIES.values()) if {tags.open, tags.close} <= set(tokens)), None)
+    ThinkingTags("<thought>", "</thought>"),  # EXAONE Deep
+    ThinkingTags("◁think▷", "◁/think▷", after_open=""),  # Kimi-VL Thinking
+    ThinkingTags("<seed:think>", "</seed:think>"),  # Seed-OSS
+    ThinkingTags("<|START_THINKING|>", "<|END_THINKING|>", after_open=""),  # Command A Reasoning
+)
+"""The tags of each family of models."""
 
 
 def parsed_tags(text: str) -> ThinkingTags | None:
@@ -98,19 +93,16 @@ def parsed_tags(text: str) -> ThinkingTags | None:
     if text == NO_TAGS:
         return None
     opening, comma, closing = text.partition(",")
-    known = (CANONICAL, *FAMILIES.values())
     if not comma or not opening.strip() or not closing.strip() or opening == closing or "," in closing:
-        shown = ", ".join(f"{tags.open},{tags.close}" for tags in known)
+        shown = ", ".join(f"{tags.open},{tags.close}" for tags in KNOWN_TAGS)
         raise ValueError(f"expected OPEN,CLOSE or none, for example {shown}")
     if len(text) > _LONGEST or not text.isprintable():
         raise ValueError(f"expected printable tags of at most {_LONGEST} characters together")
     return next(
-        (tags for tags in known if (tags.open, tags.close) == (opening, closing)), ThinkingTags(opening, closing)
+        (tags for tags in KNOWN_TAGS if (tags.open, tags.close) == (opening, closing)), ThinkingTags(opening, closing)
     )
 
 
-_LIMIT = 16 << 20
-"""Bytes of the largest tokenizer configuration that is read."""
 _SET_HERE = ("messages", "add_generation_prompt", "tools", "documents", "bos_token", "eos_token", "raise_exception",
              "strftime_now", "range", "namespace")  # fmt: skip
 """Names in a template that are not for a user to set."""
@@ -157,21 +149,7 @@ def variables_of(template: str) -> set[str]:
     return meta.find_undeclared_variables(tree) - set(_SET_HERE)
 
 
-def has_chat_template(folder: Path) -> bool | None:
-    """Return whether a model's folder has a chat template, without loading its tokenizer; None where it cannot tell."""
-    if any((folder / name).is_file() for name in ("chat_template.jinja", "chat_template.json")):
-        return True
-    file = folder / "tokenizer_config.json"
-    try:
-        if not file.is_file() or file.stat().st_size > _LIMIT:
-            return None
-        return bool(json.loads(file.read_bytes()).get("chat_template"))
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return None
-
-
-Content = str | list[dict[str, str]]
-Messages = list[dict[str, Content]]
+Messages = list[dict[str, str]]
 Render = Callable[[Messages, bool, Mapping[str, object]], str]
 """(messages, add_generation_prompt, variables) -> text. Raises BadTemplate."""
 
@@ -255,7 +233,7 @@ class ChatTemplate:
             )
         rest = self._rest_of_header(frame, mark)
         closed = self._closed_by_switch(mark)
-        channel = next((tags for tags in _families() if rest and tags.close.endswith(mark.header + rest)), None)
+        channel = next((tags for tags in KNOWN_TAGS if rest and tags.close.endswith(mark.header + rest)), None)
         if rest and mark.tags is None and channel is None and self._asked.thinking_tags is None:
             raise BadTemplate(
                 f"its generation prompt ends in {_end(frame.generation)}, and replies begin with {_end(rest)} behind "
@@ -310,25 +288,14 @@ class ChatTemplate:
         return self._render(_dialogue(f" \n{_QUESTIONS[0]}\n ")) == self._render(_dialogue(_QUESTIONS[0]))
 
     @cached_property
-    def _takes_parts(self) -> bool:
-        """Whether contents are lists of parts: where a text is no prompt, and a list of one part is."""
-        for takes_parts in (False, True):
-            try:
-                self._framed([], takes_parts=takes_parts)
-            except BadTemplate:
-                continue
-            return takes_parts
-        return False
-
-    @cached_property
     def _opening(self) -> Frame:
         return self._framed([])
 
-    def _framed(self, before: Messages, *, takes_parts: bool | None = None) -> Frame:
+    def _framed(self, before: Messages) -> Frame:
         """Return what stands around a question. Raises BadTemplate where that is not all that the template does."""
         first, second = _QUESTIONS
-        bare = self._render([*before, *_dialogue(first)], is_open=False, takes_parts=takes_parts)
-        whole, other = (self._render([*before, *_dialogue(q)], takes_parts=takes_parts) for q in _QUESTIONS)
+        bare = self._render([*before, *_dialogue(first)], is_open=False)
+        whole, other = (self._render([*before, *_dialogue(q)]) for q in _QUESTIONS)
         if not whole.startswith(bare):
             raise BadTemplate(
                 "its generation prompt does not stand behind the dialogue: with it the prompt ends in "
@@ -348,7 +315,7 @@ class ChatTemplate:
 
     @property
     def _families(self) -> Sequence[ThinkingTags]:
-        return [*([self._requested] if self._requested else []), *_families()]
+        return [*([self._requested] if self._requested else []), *KNOWN_TAGS]
 
     def _rest_of_header(self, frame: Frame, mark: _Mark) -> str:
         """Return what the template writes between its role header and a reply that the generation prompt leaves out.
@@ -406,16 +373,9 @@ class ChatTemplate:
         return any(value != _SWITCHES[name] for name, value in switched.items()) if switched else closed is not None
 
     def _render(
-        self,
-        messages: Messages,
-        variables: Mapping[str, object] | None = None,
-        *,
-        is_open: bool = True,
-        takes_parts: bool | None = None,
+        self, messages: Messages, variables: Mapping[str, object] | None = None, *, is_open: bool = True
     ) -> str:
-        takes_parts = self._takes_parts if takes_parts is None else takes_parts
-        sent = _as_parts(messages) if takes_parts else messages
-        return self._render_with(sent, is_open, {**self._asked.values, **(variables or {})})
+        return self._render_with(messages, is_open, {**self._asked.values, **(variables or {})})
 
 
 def _thinking_reply(mark: _Mark, closed: _Mark | None, rest: str, tags: ThinkingTags) -> Reply:
@@ -432,10 +392,6 @@ def _thinking_reply(mark: _Mark, closed: _Mark | None, rest: str, tags: Thinking
     elif rest:
         empty = rest
     return Reply(mark.header, tags, Thought(opening, empty))
-
-
-def _families() -> Iterator[ThinkingTags]:
-    yield from (CANONICAL, *FAMILIES.values())
 
 
 def _marks(generation: str, families: Sequence[ThinkingTags]) -> _Mark | None:
@@ -462,16 +418,8 @@ def _dialogue(question: str) -> Messages:
     return [_message("user", question)]
 
 
-def _message(role: str, content: str) -> dict[str, Content]:
+def _message(role: str, content: str) -> dict[str, str]:
     return {"role": role, "content": content}
-
-
-def _as_parts(messages: Messages) -> Messages:
-    return [
-        {**message, "content": [{"type": "text", "text": content}]}
-        for message in messages
-        if isinstance(content := message["content"], str)
-    ]
 
 
 def _end(text: str) -> str:

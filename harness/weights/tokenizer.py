@@ -188,9 +188,8 @@ class HFTokenizer:
         return Reply("Assistant: ", chosen or templates.CANONICAL, chosen.thought if chosen else None)
 
     def _tags_of_vocabulary(self) -> ThinkingTags | None:
-        known = (templates.CANONICAL, *templates.FAMILIES.values())
-        tags = {tag for family in known for tag in (family.open, family.close)}
-        return templates.tags_of_vocabulary([tag for tag in tags if self._backend.token_to_id(tag) is not None])
+        ids = self._backend.token_to_id
+        return next((tags for tags in templates.KNOWN_TAGS if None not in (ids(tags.open), ids(tags.close))), None)
 
     def _ids_of_tags(self) -> dict[str, list[int]]:
         """Return the ids of `<think>` and `</think>`; without a tag that is text for this model."""

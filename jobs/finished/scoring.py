@@ -18,7 +18,7 @@ from shlex import quote
 from typing import cast
 
 from harness.chain import chain_scores
-from harness.chain.chain_scores import Form, RewardModel, Written
+from harness.chain.chain_scores import RewardModel, Written, judgment_ids
 from harness.cli.messages import counted
 from harness.cli.program import typed
 from harness.engine import Engine, EngineDied, RequestRefused, Role, Tokenizer, VerdictUnavailable
@@ -150,12 +150,12 @@ async def score(
 
 def longest_judgment(run: RunFolder, tokenizer: Tokenizer, scorer: str) -> int | None:
     """Return the context that the longest judgment of a run needs, in tokens; None where all have their score."""
-    problems, form = {problem.id: problem.text for problem in run.problems()}, Form()
+    problems = {problem.id: problem.text for problem in run.problems()}
     longest = (
         max(judgments, key=lambda judgment: judgment.num_characters)
         for judgments in _unscored(run, _places(_scored(run, scorer)))
     )
-    needed = [form.context_tokens(tokenizer, problems[one.problem_id], one.steps) for one in longest]
+    needed = [len(judgment_ids(tokenizer, problems[one.problem_id], one.steps)) + 1 for one in longest]
     return max(needed) + _MORE_TOKENS if needed else None
 
 
@@ -285,8 +285,8 @@ def _scorer(spec: RunSpec) -> Scorer:
 def _spec_of(run: RunFolder, target_of: RunFolder | None) -> RunSpec:
     """Return the specification that a run's chains are read by. Raises ValueError where they cannot be."""
     spec = run.spec()
-    current, recorded = prompt_hash(spec.wording), spec.prompt_hash.partition("-")[0]
-    if current != recorded:  # what follows after a hyphen is of the questions of verdicts, which are not read
+    current, recorded = prompt_hash(spec.wording), spec.prompt_hash
+    if current != recorded:
         raise ValueError(
             f"{run.path.name} was made with other prompts ({recorded}) than this code has ({current}), so the target "
             "would read its chains behind another one: score it with the code that made it"

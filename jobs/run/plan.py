@@ -35,17 +35,18 @@ from harness.methods.method import flag, needs, required_context_tokens
 from harness.methods.references import source_of
 from harness.problems import benchmarks, hub, sources
 from harness.problems.problem import Problem, dataset_hash
+from harness.prompts import prompt_hash
 from harness.settings.declaration import ROLES, role_flag
 from harness.settings.launch_settings import Cluster, Launch, PartialLaunch
 from harness.settings.roles import SAMPLING, flat_role_name
 from harness.sizing.memory import shape_of
 from harness.weights import adapter, models
 from harness.weights.models import BUNDLED, MODELS, PAIR, files_at_hand, hub_cache, pair_folder
-from harness.weights.templates import BadTemplate, has_chat_template
+from harness.weights.templates import BadTemplate
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run import sizing
 from jobs.run.sizing import ServedRole
-from jobs.run.spec import AdapterSpec, EngineSpec, ModelSpec, RunSpec, current_prompt_hash
+from jobs.run.spec import AdapterSpec, EngineSpec, ModelSpec, RunSpec
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,6 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     problems = benchmarks.select(dataset.problems, launch.limit, launch.problems)
     method = build(launch.method, dict(launch.parameters))
     roles = method.roles
-    if launch.method != "vanilla" and any(problem.beginning for problem in problems):
-        raise ValueError(f"--dataset {launch.dataset}: its problems begin inside a reply; only vanilla continues them")
     check_used(launch)
     is_here = not (is_own_python and cluster == "slurm")
     servers = sizing.addresses(launch, (*roles, *proposing_roles(launch.spec_decode, launch.spec_model)))
@@ -104,7 +103,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
         params=dict(launch.parameters),
         dataset=dataset.name,
         dataset_hash=dataset_hash(problems),
-        dataset_size=dataset.size,
+        dataset_size=len(dataset.problems),
         num_problems=len(problems),
         samples=launch.samples,
         seed=launch.seed,
@@ -115,7 +114,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
         target=target,
         engine=engine,
         concurrency=launch.concurrency,
-        prompt_hash=current_prompt_hash(launch.method, launch.parameters, wording),
+        prompt_hash=prompt_hash(wording),
         preset=launch.preset,
         tag=launch.tag,
         method_source=source_of(launch.method, launch.parameters),
@@ -399,8 +398,6 @@ def check_prompts(launch: PartialLaunch, spec: RunSpec) -> Iterator[str]:
         is_asked = bool(asked.variables or asked.thinking_tags)
         if not (spec.prompts or is_asked) and model.name in BUNDLED and Path(model.path) == pair_folder(model.name):
             continue  # it is known, and to load its tokenizer takes seconds
-        if has_chat_template(folder) is False:
-            yield NO_TEMPLATE.format(role=role, name=model.name)
         try:
             tokenizer = HFTokenizer(str(folder), None, asked) if is_asked else _tokenizer_here(spec, model, role)
             if tokenizer is None:  # a copy without all of its files: the doctor and the workers name them
@@ -411,6 +408,8 @@ def check_prompts(launch: PartialLaunch, spec: RunSpec) -> Iterator[str]:
                 raise ValueError(f"{own}: {error}") from error
             source = f"--prompts {launch.prompts}: for the {role} {model.name}," if launch.prompts else f"{own}:"
             raise ValueError(f"{source} {error}") from error
+        if not tokenizer.has_chat_template:
+            yield NO_TEMPLATE.format(role=role, name=model.name)
         if tags := tokenizer.unopened_tags:
             yield (
                 f"PLAIN MODEL: the prompt of the {role} {model.name} opens no thought, and its vocabulary has "

@@ -20,7 +20,7 @@ from pydantic import ConfigDict, TypeAdapter
 
 from harness.engine import Role
 from harness.engines import registry
-from harness.methods import build, run_identity, sample_identity
+from harness.methods import run_identity, sample_identity
 from harness.methods.method import Parameter
 from harness.methods.plugins import MethodSource
 from harness.problems.problem import DatasetOrigin, Problem
@@ -396,20 +396,9 @@ class OtherPrompts(ValueError):
     """The run was begun with other prompts than this code has; the message says which and what to do."""
 
 
-def current_prompt_hash(method: str, params: Mapping[str, Parameter], wording: Prompts = BUILT_IN) -> str:
-    """Return the hash of the prompts that this code sends for a method with these hyper-parameters."""
-    built = build(method, dict(params))
-    return prompt_hash(
-        wording,
-        shows_step_candidates=built.shows_step_candidates,
-        asks_equivalence=built.asks_equivalence,
-        asks_reward="reward" in built.roles,
-    )
-
-
 def check_prompts(spec: RunSpec) -> None:
     """Raise OtherPrompts where this code would send other prompts than the run's finished samples were sent."""
-    current = current_prompt_hash(spec.method, spec.params, spec.wording)
+    current = prompt_hash(spec.wording)
     if current != spec.prompt_hash:
         raise OtherPrompts(
             f"{spec.run_id} was begun with other prompts ({spec.prompt_hash}; this code sends {current}), so it cannot "

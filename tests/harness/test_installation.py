@@ -208,8 +208,8 @@ def test_a_missing_system_library_is_named_before_anything_is_downloaded(
 @pytest.mark.parametrize(
     ("has_cpu_build", "version", "source_line"),
     [
-        ("pypi", "2.13.0+cpu", "torch: the build for CPUs, from the configured package index"),
-        ("torch-cpu", "2.13.0+cpu", "torch: the build for CPUs, from http"),
+        ("pypi", "2.13.0+cpu", "torch: the build for CPUs"),
+        ("torch-cpu", "2.13.0+cpu", "torch: the build for CPUs"),
         (None, "2.13.0", "torch: the release on the configured package index, with unused CUDA libraries"),
     ],
 )

@@ -116,7 +116,7 @@ def test_the_selection_adapter_goes_to_the_rows_that_choose_with_it_and_to_no_ot
     selection_suite = papers.load("scot-selection")
     plain, tuned = (next(p for p in papers.planned(selection_suite) if p.row == row) for row in selection_suite.rows)
     assert "train it and name it with --target.adapter" in str(suite_run(tuned, {}, None).awaits)
-    overrides = {"selection_adapter": "selector"}
+    overrides = {"target_adapter": "selector"}
     launches = [suite_run(planned, overrides, None).launch for planned in (plain, tuned)]
     assert [launch and launch.target.adapter for launch in launches] == [None, "selector"]
     vanilla = next(papers.planned(papers.load("scot-table2")))

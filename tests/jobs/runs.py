@@ -14,6 +14,7 @@ from harness.engine import Role
 from harness.methods import defaults
 from harness.problems import benchmarks
 from harness.problems.problem import dataset_hash
+from harness.prompts import prompt_hash
 from harness.settings.roles import ModelSettings
 from harness.sizing.memory import Option
 from jobs import suite
@@ -22,7 +23,7 @@ from jobs.finished.grading import finished_samples
 from jobs.run import trust
 from jobs.run.folder import RunFolder
 from jobs.run.forecast import assign_to_shards
-from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, current_prompt_hash, units
+from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, units
 from jobs.submission.dispatch import Dispatched, Request, dispatch_together
 from jobs.suite import Suite
 from jobs.watch.follow import Follower
@@ -60,7 +61,7 @@ def plan(
         target=replace(SCRIPTED, **(settings or {}).get("target", ModelSettings()).given() | {"dtype": dtype}),
         engine=engine,
         concurrency=4,
-        prompt_hash=current_prompt_hash(method, defaults(method) | params),
+        prompt_hash=prompt_hash(),
     )
     run = RunFolder(folder / spec.run_id)
     run.create(spec, problems, assign_to_shards(units(spec, problems), shards))

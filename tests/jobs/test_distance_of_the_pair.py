@@ -9,11 +9,12 @@ import pytest
 
 from harness.problems import benchmarks
 from harness.problems.problem import dataset_hash
+from harness.prompts import prompt_hash
 from harness.weights import models
 from jobs.finished import scoring
 from jobs.run.folder import RunFolder
 from jobs.run.forecast import assign_to_shards
-from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, current_prompt_hash, units
+from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, units
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 from warehouse.database import reader, rows
@@ -51,7 +52,7 @@ def finished(where: Path, method: str, params: dict[str, str], model: str, seed:
         draft=bundled("demo-draft") if model == "draft" else None,
         target=bundled("demo-target") if model == "target" else None,
         engine=EngineSpec("transformers"),
-        prompt_hash=current_prompt_hash(method, params),
+        prompt_hash=prompt_hash(),
     )
     run = RunFolder(where / spec.run_id)
     run.create(spec, problems, assign_to_shards(units(spec, problems), 1))

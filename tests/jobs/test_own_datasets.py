@@ -97,44 +97,6 @@ def test_a_killed_run_goes_on_after_its_file_is_gone(tmp_path: Path) -> None:
     assert finished_ids(folder) == planned_ids(folder)
 
 
-def test_the_same_command_finds_the_run_by_its_spec_after_the_file_is_gone(tmp_path: Path) -> None:
-    output = tmp_path / "runs"
-    words = ("--method", "vanilla", "--limit", "4", "--dataset")
-    assert run(*words, str(write(tmp_path / "my.jsonl")), output=output).exit_code == 0
-    [folder] = [RunFolder(path) for path in output.iterdir() if path.is_dir()]
-    (tmp_path / "my.jsonl").unlink()
-    gone = run(*words, str(tmp_path / "my.jsonl"), output=output)
-    assert gone.exit_code == 2
-    assert "no such file; a run begun with it keeps its problems: give --dataset RUN/spec.json" in gone.stderr
-    again = run(*words, str(folder.spec_path), output=output)
-    assert again.exit_code == 0, again.output
-    assert "All 8 samples are already finished." in again.stdout
-    assert len([path for path in output.iterdir() if path.is_dir()]) == 1
-    unlimited = plan(launch(folder.spec_path, method="vanilla"), "local")
-    assert (unlimited.spec, unlimited.problems) == (folder.spec(), folder.problems())
-    assert run(*words, str(folder.spec_path), "--split", "test", output=output).exit_code == 2
-
-
-def test_a_folder_that_is_no_run_or_was_changed_is_one_line(tmp_path: Path) -> None:
-    output = tmp_path / "runs"
-    assert run("--method", "vanilla", "--dataset", "demo", "--limit", "2", output=output).exit_code == 0
-    [folder] = [RunFolder(path) for path in output.iterdir() if path.is_dir()]
-    assert plan(launch(folder.spec_path, method="vanilla"), "local").spec == folder.spec()
-    spec = json.loads(folder.spec_path.read_text())
-    for text, message in (
-        ("[" * 100_000, "not the specification of a run"),
-        ("{}", "not the specification of a run"),
-        (json.dumps({**spec, "dataset": "../up"}), "not the specification of a run"),
-        (json.dumps({**spec, "dataset_hash": "0" * 16}), "not the problems that the run was made with"),
-    ):
-        folder.spec_path.write_text(text)
-        ended = run("--method", "vanilla", "--dataset", str(folder.spec_path), output=output)
-        assert ended.exit_code == 2
-        assert message in ended.stderr
-        assert len(ended.stderr.strip().splitlines()) == 1
-    assert run("--method", "vanilla", "--dataset", str(tmp_path / "spec.json"), output=output).exit_code == 2
-
-
 def test_a_run_is_graded_and_loaded_and_a_renamed_file_is_compared_with_it(tmp_path: Path) -> None:
     output = tmp_path / "runs"
     (tmp_path / "told.toml").write_text(TOLD)
@@ -226,7 +188,7 @@ GOLDS: dict[str, tuple[list[str], int, tuple[str, ...]]] = {
 @pytest.mark.parametrize("name", GOLDS)
 def test_golds_that_no_right_answer_meets_are_named_before_a_model_runs(name: str, tmp_path: Path) -> None:
     golds, exit_code, parts = GOLDS[name]
-    path = write(tmp_path / "my.jsonl", [{"question": f"{i}?", "answer": gold} for i, gold in enumerate(golds)])
+    path = write(tmp_path / "my.jsonl", [{"problem": f"{i}?", "answer": gold} for i, gold in enumerate(golds)])
     output = tmp_path / "runs"
     ended = run("--method", "vanilla", "--dataset", str(path), "--dry-run", output=output)
     assert ended.exit_code == exit_code, ended.output
@@ -238,7 +200,7 @@ def test_golds_that_no_right_answer_meets_are_named_before_a_model_runs(name: st
 
 
 def test_every_run_of_a_suite_has_its_golds_checked(tmp_path: Path) -> None:
-    write(tmp_path / "my.jsonl", [{"question": f"{i}?", "answer": gold} for i, gold in enumerate(SOLUTIONS)])
+    write(tmp_path / "my.jsonl", [{"problem": f"{i}?", "answer": gold} for i, gold in enumerate(SOLUTIONS)])
     (tmp_path / "mine.toml").write_text('engine = "scripted"\n[[run]]\nmethod = "vanilla"\ndataset = "my.jsonl"\n')
     with pytest.raises(ValueError, match="solutions: 4 of 4 golds"):
         suite.prepare(suite.read(tmp_path / "mine.toml"), None)

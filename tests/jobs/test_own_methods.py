@@ -18,7 +18,7 @@ from harness.launch import main as launch_command
 from harness.methods import plugins
 from harness.settings import layers
 from harness.settings.launch_command import parsed_flags
-from harness.settings.launch_settings import Launch, PartialLaunch
+from harness.settings.launch_settings import Launch
 from jobs import suite
 from jobs.__main__ import main as jobs_main
 from jobs.run import codes, trace_files, trust
@@ -40,6 +40,7 @@ FLAGS: dict[str, Any] = {"dataset": "demo", "engine": "scripted", "limit": 3, "s
 CLASHING = confident().replace("threshold: float = parameter(-0.5", "temperature: float = parameter(0.25").replace(
     "self.threshold", "-1.0"
 )  # fmt: skip
+"""A method with a parameter that is called like a flag of the launcher."""
 
 
 def launched(folder: Path, method: Path, *further: str) -> Result:
@@ -179,51 +180,27 @@ def test_what_a_method_raises_is_named_with_its_line(tmp_path: Path) -> None:
 
 
 def test_parameters_belong_to_the_method(tmp_path: Path) -> None:
-    text = CLASHING.replace("step_tokens: int", "score: float = parameter(0.5, help='A score.')\n    step_tokens: int")
+    further = "score: float = parameter(0.5, help='A score.')\n    step_tokens: int"
+    text = confident().replace("step_tokens: int", further)
     method = f"{write_method(tmp_path, text)}:Confident"
     words = ["--method", method, "--dataset", "demo", "--score", "0.7", "--temperature", "0.9"]
-    launch = layers.launch_from(parsed_flags([*words, "--parameter", "temperature=0.1"]))
-    assert launch.parameters == {"temperature": 0.1, "score": 0.7, "step_tokens": 512}
+    launch = layers.launch_from(parsed_flags(words))
+    assert launch.parameters == {"threshold": -0.5, "score": 0.7, "step_tokens": 512}
     assert launch.temperature == 0.9
     config = tmp_path / "my.toml"
-    config.write_text('method = "confident.py:Confident"\nscore = 0.7\n[parameters]\ntemperature = 0.1\n')
+    config.write_text('method = "confident.py:Confident"\nscore = 0.7\n')
     from_file = layers.launch_from({"config": str(config), "dataset": "demo", "temperature": 0.9})
     assert from_file == launch
-    flags: dict[str, Any] = {
-        "method": method,
-        "dataset": "demo",
-        "score": 0.7,
-        "temperature": 0.9,
-        "parameters": {"temperature": 0.1},
-    }
+    flags: dict[str, Any] = {"method": method, "dataset": "demo", "temperature": 0.9, "parameters": {"score": 0.7}}
     assert layers.launch_from(parsed_flags(layers.arguments(flags))) == launch
     text = CliRunner().invoke(launch_command, ["--method", method, "--help"]).output
-    assert "--parameter temperature=float" in text
     assert "--score X" in text
     assert "--drafts" not in text, "another method's"
-
-
-def test_parameter_sets_those_of_built_in_methods_too(tmp_path: Path) -> None:
-    config = tmp_path / "my.toml"
-    config.write_text('method = "speccot"\ndataset = "demo"\ndrafts = 4\n')
-    words = ["--config", str(config), "--parameter", "drafts=2", "--parameter", "skip-agreed=true"]
-    launch = layers.launch_from(parsed_flags(words))
-    assert (launch.parameters["drafts"], launch.parameters["skip_agreed"]) == (2, True)
-    assert PartialLaunch.from_flags({"parameter": ["drafts=3"]}).parameters == {"drafts": "3"}
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--parameter", "threshold"], "--parameter threshold: expected NAME=VALUE"),
-        (["--parameter", "threshold=-1", "--threshold", "-2"], "--parameter threshold: set twice"),
-        (["--parameter", "threshold=-1", "--parameter", "threshold=-1"], "--parameter threshold: set twice"),
-        (["--parameter", "treshold=-1"], "--treshold is not a parameter of confident, which takes --threshold"),
-        (["--parameter", "threshold=nan"], "--threshold nan: expected a finite number"),
-        (
-            ["--parameter", "step_tokens=many"],
-            "--step-tokens many: Input should be a valid integer",
-        ),
         (["--drafts", "3"], "--drafts is not a parameter of confident, which takes --threshold, --step-tokens"),
     ],
 )
@@ -235,15 +212,24 @@ def test_a_wrong_parameter_is_one_line(words: list[str], message: str, tmp_path:
     assert "\n" not in str(refused.value)
 
 
+def test_a_parameter_with_the_name_of_a_flag_is_refused(tmp_path: Path) -> None:
+    method = f"{write_method(tmp_path, CLASHING)}:Confident"
+    result = CliRunner().invoke(launch_command, ["--method", method, "--dataset", "demo"])
+    assert result.exit_code == 2
+    assert "--temperature is a flag of the launcher: rename this parameter" in result.stderr
+    with pytest.raises(ValueError, match="--temperature is a flag of the launcher"):
+        Launch.from_flags({**FLAGS, "method": method})
+
+
 def test_a_suite_names_a_method_beside_it(tmp_path: Path) -> None:
-    write_method(tmp_path, CLASHING)
+    write_method(tmp_path)
     path = tmp_path / "mine.toml"
     path.write_text(
-        'dataset = "demo"\nengine = "scripted"\n[parameters]\ntemperature = 0.1\n'
+        'dataset = "demo"\nengine = "scripted"\n[parameters]\nthreshold = -0.1\n'
         '[[run]]\nmethod = "confident.py:Confident"\n[run.parameters]\nstep_tokens = 9\n'
     )
     [launch] = suite.read(path).launches
-    assert launch.parameters == {"temperature": 0.1, "step_tokens": 9}
+    assert launch.parameters == {"threshold": -0.1, "step_tokens": 9}
     path.write_text(path.read_text().replace(".py:Confident", ".py:Sure"))
     with pytest.raises(suite.BadSuite, match=r"mine\.toml: run 1: --method .* has no class Sure; it has Confident"):
         suite.read(path)

@@ -65,21 +65,12 @@ def test_a_killed_run_goes_on_in_its_own_wording_after_the_file_is_gone(tmp_path
     assert all("Try 1: " in question for question in questions)
 
 
-def test_the_same_command_finds_the_run_by_its_spec_after_the_file_is_gone(tmp_path: Path) -> None:
-    run = created(launch(tmp_path), tmp_path)
-    (tmp_path / "own.toml").unlink()
-    with pytest.raises(ValueError, match=r"no such file; a run begun with it keeps its prompts in its spec\.json"):
-        plan(Launch.from_flags({"method": "speccot", "dataset": "demo", "prompts": tmp_path / "own.toml"}), "local")
-    again = launch(tmp_path, None).changed(prompts=run.spec_path)
-    assert plan(again, "local").spec == run.spec()
-
-
 def test_a_changed_file_of_the_same_name_is_another_run(tmp_path: Path) -> None:
     one = plan(launch(tmp_path), "local").spec
     other = plan(launch(tmp_path, OWN.replace("Sir", "Madam")), "local").spec
     same = plan(launch(tmp_path, "# reformatted\n" + OWN), "local").spec
     assert one.run_id == same.run_id != other.run_id
-    shown = prompts.prompt_hash(load(tmp_path / "own.toml"), shows_step_candidates=True)
+    shown = prompts.prompt_hash(load(tmp_path / "own.toml"))
     assert one.prompt_hash == shown != other.prompt_hash
 
 
@@ -87,7 +78,7 @@ def test_without_a_file_or_with_one_that_changes_nothing_a_run_is_what_it_was(tm
     plain, empty = (plan(launch(tmp_path, text), "local") for text in (None, "system = ''"))
     assert plain.spec == empty.spec
     assert plain.spec.prompts is None
-    assert plain.spec.prompt_hash == prompts.prompt_hash(shows_step_candidates=True)
+    assert plain.spec.prompt_hash == prompts.prompt_hash()
     own = plan(launch(tmp_path), "local")
     [problem, *_] = own.problems
     assert set(own.spec.sample_ids(problem)).isdisjoint(plain.spec.sample_ids(problem))

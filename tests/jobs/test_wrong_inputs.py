@@ -124,7 +124,7 @@ WRONG = [
     (SPECCOT + "--draft.memory 0.9 --target.memory 0.9", "add up to more than 1, the whole memory of a GPU"),
     (SPECCOT + "--draft own --token-budget 4096", "the context of the draft own is 2048 tokens, prompt included"),
     (SPECCOT + "--temperature inf", "--temperature inf: Input should be a finite number"),
-    (SPECCOT + "--draft.top-k 9999999999999", "9999999999999 is not in the range 0<=x<=2147483647"),
+    (SPECCOT + "--draft.top-k 9999999999999", "Input should be less than or equal to 2147483647"),
     (SPECCOT + "--draft folder.jsonl", "folder.jsonl has no config.json, so it is not a model"),
     (SPECCOT + "--draft gpt5", "unknown model 'gpt5'; valid: r1-distill-qwen-1.5b, "),
     (
@@ -139,7 +139,7 @@ WRONG = [
     (OWN + "scot.py:Confident", "'scot' is the name of a built-in method; set another in the class"),
     (OWN + "ends.py:X", "ends.py:X: cannot be imported: BaseException: a b (ends.py:1)"),
     (OWN + "nul.py:X", "nul.py:X: cannot be imported: SyntaxError: source code"),
-    (OWN + "ok.py:Confident --parameter step_tokens=x", "--step-tokens x: Input should be a valid integer"),
+    (OWN + "ok.py:Confident --step-tokens x", "Invalid value for '--step-tokens': 'x' is not a valid integer"),
     (OWN + "rsd --delta 2", "--delta must be from 0 to 1, not 2"),
     (OWN + "rsd --threshold 0.5", "--threshold is not a parameter of rsd, which takes --delta, --weighting, "),
     (OWN + "vanilla --reward demo-target", "--reward: vanilla does not rate steps with a reward model"),

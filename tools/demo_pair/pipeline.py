@@ -121,7 +121,7 @@ class Training:
         code = sorted(Path(__file__).parent.glob("*.py"))
         parts = [
             self._config.model_dump_json(),
-            prompts.prompt_hash(asks_reward=True),
+            prompts.prompt_hash(),
             prompts.prompt_hash(demo_prompts()),
             *(path.read_text() for path in code),
         ]

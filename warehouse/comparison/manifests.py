@@ -42,8 +42,6 @@ _ATTEMPT_FIELDS: dict[str, tuple[str, Matter]] = {
 }
 _SETTINGS = {one.column: one for one in SETTINGS}
 _LOGPROBS = "log-probabilities asked for"
-_SHOWN = "candidates as shown to the judge"
-_ASKED, _ASKED_MARK = "question to the judge", "asked-"
 _PLACEMENT = "placement"
 """Whether draft and target share GPUs: which ones they have, by number, affects no time."""
 _OF_TEMPLATE = "of the template"
@@ -62,7 +60,7 @@ never have the same."""
 _SERVERS = ("draft server", "target server", "reward server")
 """Their versions. That a model is not on a server is in the columns of servers."""
 _OPTIONAL_SETTINGS = {
-    _SHOWN, _ASKED, _PLACEMENT, *(one.printed for one in SETTINGS if one.is_of_settings), *_SERVERS,
+    _PLACEMENT, *(one.printed for one in SETTINGS if one.is_of_settings), *_SERVERS,
     *MODEL_RUNNERS.values(), PROMPT_DATE,
 }  # fmt: skip
 """Settings that not every run has; only runs that have them are compared by them."""
@@ -116,12 +114,7 @@ def _manifest(row: Record) -> Manifest:
         values[one.printed], matters[one.printed] = absent if value is None else str(value), one.matter
     if row["samples_in_flight"] != row["concurrency"]:  # a worker with fewer samples had an emptier engine
         values[_SETTINGS["concurrency"].printed] = f"{row['samples_in_flight']} (at most {row['concurrency']})"
-    shown = str(row["prompt_hash"]).partition("-")[2]
     values[_SETTINGS["prompt_hash"].printed] = wording(row)
-    if shown.startswith(_ASKED_MARK):
-        values[_ASKED], matters[_ASKED] = shown, "accuracy and latency"
-    elif shown or _judges_jointly(row):
-        values[_SHOWN], matters[_SHOWN] = shown or "separate-paragraphs", "accuracy and latency"
     if row["draft_fingerprint"] is not None and row["target_fingerprint"] is not None:
         values[_PLACEMENT], matters[_PLACEMENT] = _placement(row), "latency"
     attempts = json.loads(str(row["attempts"] or "[]"))
@@ -141,11 +134,11 @@ def _manifest(row: Record) -> Manifest:
 
 
 def wording(row: Record) -> str:
-    """Return the hash of a run's prompts, without how candidates are shown, and the texts that are not built in."""
+    """Return the hash of a run's prompts, and the texts that are not built in."""
     changed = list(prompts.of_stored(str(row["prompts"])).changes) if row["prompts"] else []
     more = f" and {len(changed) - _MAX_KEYS} more" if len(changed) > _MAX_KEYS else ""
     own = f" (own {', '.join(changed[:_MAX_KEYS])}{more})" if changed else ""
-    return str(row["prompt_hash"]).partition("-")[0] + own
+    return f"{row['prompt_hash']}{own}"
 
 
 def _placement(row: Record) -> str:
@@ -175,11 +168,6 @@ def _noted(attempts: Sequence[_Engines]) -> dict[str, str]:
     every = [record for records in of_roles.values() for record in records]
     noted[PROMPT_DATE] = {str(record["prompt_date"]) for record in every if "prompt_date" in record}
     return {name: ", ".join(sorted(found)) for name, found in noted.items() if found}
-
-
-def _judges_jointly(row: Record) -> bool:
-    """Return whether the run's verdicts are choices among the candidates for a step."""
-    return bool(row["method"] == "speccot" and json.loads(row["params"]).get("verdict", "joint") == "joint")
 
 
 def differences(manifests: Sequence[Manifest]) -> list[Difference]:

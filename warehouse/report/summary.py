@@ -200,7 +200,7 @@ class RunSummary(_Part):
     run_id: str
     """The run's id, which is the name of its folder."""
     method: str
-    """The method's name, or the file or entry point that it is from."""
+    """The method's name, or the file or module that it is from."""
     params: Mapping[str, Any]
     """The method's hyper-parameters by name."""
     dataset: str

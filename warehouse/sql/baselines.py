@@ -56,8 +56,6 @@ class Setting:
     def condition(self) -> str:
         """`is_alike` in SQL, of `run` and `baseline`."""
         own, base = (f"{side}.{self.column}" for side in ("run", "baseline"))
-        if self.column == "prompt_hash":  # behind the hyphen is what a judge is shown
-            own, base = (f"split_part({text}, '-', 1)" for text in (own, base))
         further = {
             "equal or as many cards": " OR run.num_cards = baseline.num_cards",
             "equal or none": f" OR {base} IS NULL",

@@ -349,10 +349,10 @@ def suite_run(plan: Planned, overrides: Overrides, aligned: str | None) -> Suite
         awaits = None if aligned else "SCoT's aligned draft: train it and name it with --aligned"
         flags |= {"draft": aligned} if aligned else {}
         overrides.pop("draft", None)  # it names the draft of the other rows
-    if plan.row.adapter == "needed" and "selection_adapter" not in overrides:
+    if plan.row.adapter == "needed" and "target_adapter" not in overrides:
         awaits = awaits or "SCoT's selection adapter: train it and name it with --target.adapter"
     if plan.row.adapter == "never" or flags["method"] != "scot":
-        overrides.pop("selection_adapter", None)
+        overrides.pop("target_adapter", None)
     if awaits:
         return SuiteRun(plan, None, None, awaits)
     # A suite may hold several methods: a hyper-parameter applies to the rows whose method has it.

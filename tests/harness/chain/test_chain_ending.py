@@ -10,7 +10,7 @@ import pytest
 
 from grading import Gold
 from grading.grade import grade
-from harness.chain.chain_ending import ends_chain, ends_thought, has_boxed, is_repeat, kept_open, num_cut
+from harness.chain.chain_ending import ending, has_boxed, is_repeat, kept_open, num_cut
 from harness.engine import Completion, Finish, Generation, Sampling, Timing
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.trace import Step, StepRole, Trace
@@ -59,7 +59,7 @@ def test_a_box_has_balanced_braces(text: str, expected: bool) -> None:
     ],
 )
 def test_a_thought_ends_with_its_tag_or_its_author_or_a_whole_reply(ended: Step, expected: bool) -> None:
-    assert ends_thought(ended) is expected
+    assert ending(ended, in_thought=True).thought is expected
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_thought_ends_with_its_tag_or_its_author_or_a_whole_reply(ended: Step,
     ],
 )
 def test_a_chain_ends_with_its_answer(ended: Step, in_thought: bool, expected: bool) -> None:
-    assert ends_chain(ended, in_thought=in_thought) is expected
+    assert ending(ended, in_thought=in_thought).chain is expected
 
 
 def test_a_repeat_has_the_same_text_whoever_wrote_it() -> None:

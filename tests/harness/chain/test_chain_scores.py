@@ -9,12 +9,12 @@ import pytest
 
 from harness import prompts
 from harness.chain.chain_scores import (
-    Form,
     RewardModel,
     StepLikelihood,
     WholeSteps,
     Written,
     read_chain,
+    reward_prompt,
     step_likelihoods,
     whole_steps,
 )
@@ -145,7 +145,7 @@ def test_what_the_context_does_not_hold_is_not_read() -> None:
 
 
 def test_a_judgement_holds_the_steps_so_far_and_ends_with_the_tag() -> None:
-    prompt = Form().prompt("What is 2 + 3?", ["Add them.\n\n", "2 + 3 = 5 ки + \n"])
+    prompt = reward_prompt("What is 2 + 3?", ["Add them.\n\n", "2 + 3 = 5 ки + \n"])
     assert prompt == "What is 2 + 3? Step 1: Add them. ки\nStep 2: 2 + 3 = 5 + ки"
 
 

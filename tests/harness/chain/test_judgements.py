@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from harness import prompts
 from harness.chain import Chain, Limits, Stop
 from harness.chain.chain import ModelContext
 from harness.chain.step_candidates import as_candidates, offered_texts
@@ -87,39 +86,12 @@ async def test_a_reward_model_may_have_a_tokenizer_of_its_own_and_other_words() 
     assert reward.prompts[0].endswith("One.\n\nok? ")
 
 
-async def test_several_candidates_are_rated_in_one_recorded_call() -> None:
-    chain, models, trace = _chain(
-        {"draft": _engine(Script([["a.\n\n", "b.\n\n"]])), "reward": _engine(Script(decides=["+", "-"]))}
-    )
-    candidates = await chain.propose(models["draft"], 2, max_tokens=50)
-    assert await chain.reward_each(candidates, models["draft"]) == pytest.approx([0.9, 0.1])
-    assert [(call.model, call.n, call.output_tokens) for call in trace.calls] == [("draft", 2, 8), ("reward", 2, 2)]
-
-
 async def test_a_draft_comes_with_what_was_asked_about_its_tokens() -> None:
     chain, models, _ = _chain({"draft": _engine(Script(["ab.\n\n"] * 2))})
     [plain] = await chain.propose(models["draft"], 1, max_tokens=50)
     assert (plain.token_logprobs, plain.entropies) == (None, None)
     [told] = await chain.propose(models["draft"], 1, max_tokens=50, token_logprobs=True, entropies=True)
     assert (told.token_logprobs, told.entropies) == ((-1,) * 5, (2,) * 5)
-
-
-async def test_a_models_probability_of_candidates_is_read_behind_the_chain_in_its_own_tokens() -> None:
-    target = _engine(Script(), OtherTokenizer())
-    seen: list[str] = []
-
-    def weigh(before: str, token: str) -> tuple[float, float]:
-        seen.append(before + token)
-        return 1.0 - len(seen), 0.0
-
-    target.weigh = weigh
-    chain, models, trace = _chain({"draft": _engine(Script()), "target": target})
-    candidates = [_completion("xy"), _completion(""), _completion("z")]
-    logprobs = await chain.log_probabilities(models["target"], candidates, models["draft"])
-    assert logprobs == [(0.0, -1.0), (), (-2.0,)]
-    assert seen == [trace.target_prompt + text for text in ("x", "xy", "z")]
-    [call] = trace.calls
-    assert (call.purpose, call.model, call.n, call.output_tokens) == ("verdict", "target", 2, 2)
 
 
 async def test_a_question_that_does_not_fit_stops_the_sample_by_its_context() -> None:
@@ -267,10 +239,6 @@ def test_candidates_that_close_the_thought_behind_different_whitespace_are_one_o
     candidates = as_candidates([Completion((1,), text, "stop", 1, 0.0) for text in texts])
     assert [candidate.option for candidate in candidates] == [0, 0, 1]
     assert offered_texts(candidates) == [texts[0], texts[2]]
-
-
-def test_how_candidates_are_shown_is_part_of_the_prompt_hash_where_they_are() -> None:
-    assert prompt_hash(shows_step_candidates=True) == f"{prompt_hash()}-{prompts._STEPS_SHOWN}"
 
 
 def test_a_wording_can_mark_every_proposal_that_ends_the_reasoning() -> None:

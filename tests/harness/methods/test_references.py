@@ -1,4 +1,4 @@
-"""Methods by reference: a file, a module, an entry point; what is no method is refused in one line that says why."""
+"""Methods by reference: a file or a module; what is no method is refused in one line that says why."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from harness.methods import METHODS, build, defaults, plugins
 from harness.methods.plugins import BadMethod
-from harness.methods.references import load_packed, offered, packed, resolve, source_of
+from harness.methods.references import load_packed, packed, resolve, source_of
 from tests.own_methods import confident, no_methods, write_distribution, write_method
 
 __all__ = ["no_methods"]
@@ -43,10 +43,6 @@ def test_an_edit_is_another_code(tmp_path: Path) -> None:
 def test_a_method_may_give_itself_a_name(tmp_path: Path) -> None:
     named = confident().replace("(Method):\n", '(Method):\n    name = "sure-1"\n')
     assert resolve(f"{write_method(tmp_path, named)}:Confident") == "sure-1"
-
-
-def test_a_built_in_method_may_be_named_by_its_class() -> None:
-    assert resolve("harness.methods.speccot:SpecCoT") == "speccot"
 
 
 def test_two_methods_of_one_name_are_told_apart_by_refusing_the_second(tmp_path: Path) -> None:
@@ -143,49 +139,21 @@ def test_a_file_stands_alone_and_a_package_comes_as_a_whole(tmp_path: Path, monk
     assert defaults("confident")["step_tokens"] == 100
 
 
-def test_an_installed_distribution_offers_a_method_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    entries = "sure = made_up:Confident\nspeccot = made_up:Confident\nbroken = made_up:Missing"
-    write_distribution(tmp_path, entries)
-    monkeypatch.syspath_prepend(tmp_path)
-    assert resolve("sure") == "sure"
-    source = source_of("sure", defaults("sure"))
-    assert source is not None
-    assert (source.reference, source.distribution) == ("made_up:Confident", "made-up-rules 1.2")
-    problems = {name: found for name, _, found in offered()}
-    assert problems["sure"] == plugins.registered.get("sure")
-    assert "name of a built-in method" in str(problems["speccot"])
-    assert "has no class Missing; it has Confident" in str(problems["broken"])
-    assert resolve("speccot") == "speccot"
-    assert "speccot" not in plugins.registered
-    with pytest.raises(BadMethod, match=r"--method broken: has no class Missing"):
-        resolve("broken")
-    with pytest.raises(BadMethod, match=r"unknown; valid: .*broken, sure, or FILE"):
-        resolve("suer")
-
-
 def test_what_is_installed_is_recorded_and_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_distribution(tmp_path, "sure = made_up:Confident")
+    write_distribution(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr("harness.methods.plugins._installation_folders", lambda: (tmp_path,))
-    resolve("sure")
+    resolve("made_up:Confident")
     [plugin] = plugins.registered.values()
+    assert (plugin.reference, plugin.distribution) == ("made_up:Confident", "made-up-rules 1.2")
     assert not plugin.contents
     assert sorted(plugin.recorded_digests) == ["method/made_up/__init__.py"]
     monkeypatch.setattr(plugins, "registered", {})
     assert load_packed(packed(plugin), plugin.code_hash).code_hash == plugin.code_hash
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(tmp_path)])
     del sys.modules["made_up"]
-    with pytest.raises(BadMethod, match=r"method sure, .* No module named 'made_up' .*with made-up-rules 1\.2"):
+    with pytest.raises(BadMethod, match=r"method confident, .* No module named 'made_up' .*with made-up-rules 1\.2"):
         load_packed(packed(plugin), plugin.code_hash)
-
-
-def test_two_distributions_that_offer_one_name_are_both_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_distribution(tmp_path / "a", "sure = made_up:Confident")
-    write_distribution(tmp_path / "b", "sure = made_up.other:Confident", "others")
-    for folder in ("a", "b"):
-        monkeypatch.syspath_prepend(tmp_path / folder)
-    with pytest.raises(BadMethod, match=r"offered by several distributions; name the class: made_up"):
-        resolve("sure")
 
 
 def test_an_archive_gives_the_same_code_and_a_changed_one_is_not_imported(

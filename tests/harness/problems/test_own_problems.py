@@ -135,29 +135,6 @@ def test_columns_are_mapped(tmp_path: Path) -> None:
     assert (only.text, only.kind, only.choices, only.answer) == ("Which is even?", "choice", ("3", "4"), "B")
 
 
-@pytest.mark.parametrize(
-    ("names", "columns", "text", "notice"),
-    [
-        (("question",), (), "question?", "in the column question"),
-        (("problem",), (), "problem?", None),
-        (("problem", "question"), (), "problem?", None),
-        (("problem", "question"), ("problem=question",), "question?", None),
-        (("question", "body"), ("problem=body",), "body?", None),
-    ],
-)
-def test_the_column_question_is_found_with_a_note_and_never_instead_of_one_that_is_meant(
-    names: tuple[str, ...], columns: tuple[str, ...], text: str, notice: str | None, tmp_path: Path
-) -> None:
-    rows = [{name: f"{name}?" for name in names} | {"answer": "B", "choices": ["x", "y"]}]
-    (tmp_path / "my.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    loaded = sources.load(str(tmp_path / "my.jsonl"), columns=columns)
-    assert loaded.problems[0].text == text
-    assert len(loaded.notices) == (notice is not None)
-    assert all(str(notice) in line for line in loaded.notices)
-    assert loaded.origin is not None
-    assert f"{loaded.origin.columns.get('problem', 'problem')}?" == text
-
-
 def test_options_stay_in_their_order_unless_they_are_to_be_shuffled(tmp_path: Path) -> None:
     rows = [{"problem": f"{i}?", "choices": ["w", "x", "y", "z"], "answer": "A"} for i in range(12)]
     (tmp_path / "my.jsonl").write_text("\n".join(map(json.dumps, rows)))

@@ -60,7 +60,7 @@ def test_a_method_and_prompts_of_ones_own_are_sized(tmp_path: Path) -> None:
         (("--target", "nothing"), "unknown model 'nothing'; valid: "),
         (("--target", "~nobody/model"), "unknown model '~nobody/model'; valid: "),
         (("--target", "m" * 300), "unknown model 'mmm"),
-        (("--draft-tensor-parallel", "7"), "12 attention heads cannot be divided by 7; valid: 1, 2, 4"),
+        (("--draft.tensor-parallel", "7"), "12 attention heads cannot be divided by 7; valid: 1, 2, 4"),
     ],
 )
 def test_what_cannot_be_sized_is_one_line(words: tuple[str, ...], message: str) -> None:
@@ -101,6 +101,6 @@ def test_a_strange_configuration_is_one_line_that_names_the_file(content: str, m
 def test_a_reward_model_has_an_engine_of_its_own() -> None:
     flags = ("--gpus", "4xH100-80", "--method", "rsd")
     assert output(*flags).startswith("error: --reward: rsd needs a reward model")
-    text = output(*flags, "--reward", "r1-distill-qwen-1.5b", "--reward-tensor-parallel", "2")
+    text = output(*flags, "--reward", "r1-distill-qwen-1.5b", "--reward.tensor-parallel", "2")
     assert re.search(r"4 × H100-80 .*\d / \d / 2 ", text)
     assert output("--reward", "qwq-32b").startswith("error: --reward: speccot uses no such model")

@@ -134,14 +134,12 @@ def test_the_loss_of_a_chain_is_the_mean_of_its_tokens() -> None:
     assert float(training_examples.chain_loss(probabilities.log(), (1, 2))) == pytest.approx(expected)
 
 
-def test_the_loss_of_a_set_is_that_of_its_best_label_or_of_all_together() -> None:
+def test_the_loss_of_a_set_is_that_of_its_best_label() -> None:
     import torch
 
     logits = torch.tensor([[0.1, 0.2, 0.3, 0.4]]).log().requires_grad_()
     best = training_examples.best_label_loss(logits, (1, 2))
     assert best.item() == pytest.approx(-math.log(0.3))
-    assert training_examples.summed_label_loss(logits, (1, 2)).item() == pytest.approx(-math.log(0.5))
-    assert training_examples.summed_label_loss(logits, (3,)).item() == pytest.approx(-math.log(0.4))
     best.backward()
     assert logits.grad is not None
     assert [float(x) < 0 for x in logits.grad[0]] == [False, False, True, False], "only the best label is raised"

@@ -31,10 +31,6 @@ PLAIN = CHATML + _ADDED + "<|im_start|>assistant\n{% endif %}"
 _USER, _REPLY = "<|im_start|>user\nQ<|im_end|>\n", "<|im_start|>assistant\n"
 _AGAIN = "<|im_end|>\n" + _USER + _REPLY
 
-PARTS = (
-    "{% for m in messages %}<|{{ m.role }}|>{% for part in m.content %}{% if part.type == 'text' %}{{ part.text }}"
-    "{% endif %}{% endfor %}<|end|>{% endfor %}" + _ADDED + "<|assistant|>{% endif %}"
-)
 _DEEPSEEK = (
     "<|begin|>{% for m in messages %}{% if m.role == 'user' %}<|User|>{{ m.content }}{% else %}<|Assistant|>"
     "%s{{ m.content.split('</think>')[-1] }}<|close|>{% endif %}{% endfor %}" + _ADDED + "<|Assistant|>%s{% endif %}"
@@ -102,7 +98,6 @@ _SMOL_DAY = "<|im_start|>system\nToday: 01 March 2026\n<|im_end|>\n"
 _FINAL = "<|channel|>final<|message|>"
 SENT = (
     Case("plain", PLAIN, _USER + _REPLY, _AGAIN),
-    Case("content as parts", PARTS, "<|user|>Q<|end|><|assistant|>", "<|end|><|user|>Q<|end|><|assistant|>"),
     Case(
         "DeepSeek-R1",
         R1,

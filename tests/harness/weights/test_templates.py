@@ -14,7 +14,7 @@ from harness.problems.problem import Problem
 from harness.prompts import BUILT_IN, THINK_END, Prompts, opening, score_question
 from harness.recording import Model
 from harness.weights import models, templates
-from harness.weights.templates import BadTemplate, Conventions, has_chat_template, variables_of
+from harness.weights.templates import BadTemplate, Conventions, variables_of
 from harness.weights.tokenizer import HFTokenizer
 from tests.harness.conftest import CHAT_TEMPLATE, THINK_TEMPLATE, save_tokenizer
 from tests.harness.scripts import new_trace
@@ -219,8 +219,8 @@ def canonical(tmp_path_factory: pytest.TempPathFactory) -> HFTokenizer:
 def test_a_family_is_known_by_its_generation_prompt_or_asked_for(magistral: HFTokenizer, harmony: HFTokenizer) -> None:
     assert (magistral.thinks, magistral.tags) == (True, MAGISTRAL)
     assert (harmony.thinks, harmony.tags[0]) == (True, "<|channel|>analysis<|message|>")
-    for tags in templates.FAMILIES.values():
-        assert templates.tags_of_vocabulary([tags.open, tags.close]) is tags
+    for tags in templates.KNOWN_TAGS:
+        assert templates.parsed_tags(f"{tags.open},{tags.close}") is tags
 
 
 def test_a_prompt_opens_a_thought_in_the_models_own_tags(magistral: HFTokenizer, harmony: HFTokenizer) -> None:
@@ -334,12 +334,3 @@ def test_tags_are_two_or_none(text: str) -> None:
         templates.parsed_tags(text)
     assert templates.parsed_tags("<think>,</think>") is templates.CANONICAL
     assert templates.parsed_tags("none") is None
-
-
-def test_a_folder_tells_whether_it_has_a_template(tmp_path: Path) -> None:
-    save_tokenizer(tmp_path / "with")
-    save_tokenizer(tmp_path / "without", template=None)
-    (tmp_path / "empty").mkdir()
-    found = [has_chat_template(tmp_path / name) for name in ("with", "without", "empty")]
-    assert found == [True, False, None]
-    assert not HFTokenizer(str(tmp_path / "without")).has_chat_template

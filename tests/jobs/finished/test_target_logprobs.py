@@ -176,7 +176,7 @@ def test_a_target_that_dies_while_it_reads_leaves_no_step_without_numbers(
 
 def test_a_run_with_other_prompts_is_refused_before_an_engine_starts(tmp_path: Path) -> None:
     made = plan(tmp_path / "made", samples=1)
-    spec = replace(made.spec(), prompt_hash="0123456789abcdef-whole-steps")
+    spec = replace(made.spec(), prompt_hash="0123456789abcdef")
     run = RunFolder(tmp_path / spec.run_id)
     run.create(spec, made.problems(), made.shards())
     code, output = jobs("target-logprobs", str(run.path))

@@ -19,7 +19,7 @@ from harness.weights import models
 from jobs.run import derived
 from jobs.run.folder import RunFolder
 from jobs.run.forecast import assign_to_shards
-from jobs.run.spec import EngineSpec, RunSpec, current_prompt_hash, units
+from jobs.run.spec import EngineSpec, RunSpec, units
 from jobs.run.trace_files import counting_records
 from jobs.work.run_part import RunPart
 from tests.conftest import VLLMPair
@@ -81,7 +81,7 @@ async def read(tmp_path_factory: pytest.TempPathFactory, vllm_pair: VLLMPair) ->
         draft=bundled("demo-draft"),
         target=bundled("demo-target"),
         engine=EngineSpec("vllm", max_context=512),
-        prompt_hash=current_prompt_hash("speccot", _PARAMS),
+        prompt_hash=prompts.prompt_hash(),
         concurrency=8,
     )
     run = RunFolder(where / spec.run_id)

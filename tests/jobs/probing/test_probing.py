@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -150,15 +148,6 @@ def test_a_run_whose_target_is_gone_is_refused_before_anything_is_written(
     found = probe(probed, "--points", "5")
     assert found.exit_code == 2
     assert f"the model mine by the folder {tmp_path / 'gone'}, which does not exist" in found.output
-
-
-def test_only_vanilla_takes_problems_that_begin_inside_a_reply(probed: RunFolder) -> None:
-    probe(probed, "--points", "6", "--rollouts", "2")
-    spec = the_probe(probed).spec_path
-    command = ["-m", "harness.launch", "--method", "speccot", "--dataset", str(spec), "--engine", "scripted"]
-    refused = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
-    assert refused.returncode == 2
-    assert "its problems begin inside a reply; only vanilla continues them" in refused.stderr
 
 
 def test_a_probe_is_refused_above_its_estimate_and_without_one(tmp_path: Path) -> None:

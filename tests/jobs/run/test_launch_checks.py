@@ -238,7 +238,7 @@ def test_an_adapter_that_git_has_not_fetched_is_refused(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 8}))
     (tmp_path / "adapter_model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\nsize 12\n")
     with pytest.raises(ValueError, match=r"--target.adapter .*: adapter_model\.safetensors is a Git LFS pointer"):
-        prepared(method="scot", selection_adapter=str(tmp_path))
+        prepared(method="scot", target_adapter=str(tmp_path))
 
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

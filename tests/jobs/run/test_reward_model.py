@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -57,11 +56,9 @@ class Rated(Method):
 
 
 @pytest.fixture(autouse=True)
-def rated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def rated(monkeypatch: pytest.MonkeyPatch) -> None:
     """A method with a reward model, under the name `rated`."""
     monkeypatch.setitem(methods.METHODS, "rated", Rated)
-    yield
-    methods._built_in_fields.cache_clear()
 
 
 def _launch(folder: Path, **flags: Any) -> Launch:
@@ -80,7 +77,7 @@ def test_a_run_with_a_reward_model_is_launched_recorded_and_counted_by_model(tmp
     [run] = drive([[prepare(_launch(tmp_path))]], Console(quiet=True))
     spec = run.spec()
     assert (spec.reward and spec.reward.name, spec.models["reward"]) == ("scripted", spec.reward)
-    assert spec.prompt_hash == prompt_hash(asks_reward=True) != prompt_hash()
+    assert spec.prompt_hash == prompt_hash()
     with reader(tmp_path / "warehouse.duckdb") as connection:
         spent = {row["model"]: row for row in rows(connection, "SELECT * FROM token_split")}
         calls = rows(connection, "SELECT * FROM call WHERE model = 'reward'")

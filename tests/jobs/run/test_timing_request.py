@@ -26,7 +26,7 @@ def launch(output: Path, *arguments: str) -> RunFolder:
     ("arguments", "why"),
     [
         (("--latency-sample", "9"), "--latency-sample 9: the run has 8 samples; valid: 1 to that many"),
-        (("--latency-sample", "0"), "0 is not in the range x>=1"),
+        (("--latency-sample", "0"), "--latency-sample 0: Input should be greater than or equal to 1"),
         (("--latency-sample", "4", "--concurrency", "1"), "every sample runs alone already"),
     ],
 )
