@@ -233,7 +233,7 @@ def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
     WarehouseFailed.
     """
     from warehouse.comparison.contrasts import Settings, compare_runs
-    from warehouse.comparison.written import write
+    from warehouse.comparison.written import write_short
     from warehouse.options import default_database
     from warehouse.report.page import make_report
 
@@ -242,7 +242,7 @@ def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
         database = default_database(folders[0])
         try:
             if len(folders) > 1:
-                write(compare_runs(folders, database, Settings()), sys.stdout, "table", is_brief=True)
+                write_short(compare_runs(folders, database, Settings()), sys.stdout)
         finally:
             console = terminal()
             console.print(make_report(folders, database).write(page), markup=False, soft_wrap=True)

@@ -82,7 +82,11 @@ def test_both_regimes_of_a_suite_share_engines_and_are_shown_apart(
     path.write_text(f"{text}\n[latency]\nlimit = 1\n", encoding="utf-8")
     main.main(["suite", str(path)])
     printed = capsys.readouterr().out
-    assert printed.count("Baseline: one for each regime") == 1, "one table"
+    assert printed.count("by the\n") + printed.count("by the  ") == 1, "one table"
+    lines = [line for line in printed.splitlines() if line.startswith(("vanilla", "speccot"))]
+    rows = [line.split()[0] for line in lines if "flight" not in line]
+    assert rows == ["vanilla", "speccot"], "with a row for each setting"
+    assert "NOT ALIKE" not in printed, "within a regime all but the methods is alike"
     prepared = [prepare(launch) for launch in suite.read(path).launches]
     starts = [engine_starts(prepared[number].run) for number in (1, 3)]
     assert len(set().union(*starts)) == 2, "one pair of engines serves both regimes"

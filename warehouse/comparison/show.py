@@ -570,6 +570,65 @@ def _unequal_loads(run: Run, base: Run) -> Iterator[str]:
         )
 
 
+def regimes(comparison: Comparison) -> dict[str, list[Row]]:
+    """Return the rows of pass@1 by regime, one in flight first; empty unless both have baselines of their own."""
+    by_name: dict[str, list[Row]] = {"latency": [], "load": []}
+    for row in comparison.rows:
+        if _metric(row) == "pass@1":
+            by_name[row.run.summary.regime].append(row)
+    has_both = {len(base.regimes) for base in comparison.baselines} == {1} and all(by_name.values())
+    return by_name if has_both else {}
+
+
+def regimes_table(found: Mapping[str, Sequence[Row]], *, has_intervals: bool = True) -> Table:
+    """Return a row for each setting with its accuracy over most samples and its speed-up in each regime.
+
+    A setting is a method with its parameters, models and sampling on one dataset.
+    """
+    settings: dict[str, dict[str, Row]] = {}
+    for regime, rows in found.items():
+        for row in rows:
+            own = setting(row.run.summary)
+            settings.setdefault(row.run.run_id if regime in settings.get(own, {}) else own, {})[regime] = row
+    largest = [max(rows.values(), key=lambda row: row.outcomes.num_samples) for rows in settings.values()]
+    short = labels([row.run.summary.model_copy(update={"concurrency": 0}) for row in largest])
+    table = [
+        [
+            name,
+            accuracy(row.result),
+            *_speculation(row.run.summary),
+            *(_regime_speed(rows.get(regime), has_intervals) for regime in found),
+        ]
+        for name, row, rows in zip(short, largest, settings.values(), strict=True)
+    ]
+    in_flight = [sorted({row.run.summary.concurrency for row in rows}) for rows in found.values()]
+    speeds = [f"speed-up,\n{' to '.join(map(str, dict.fromkeys((n[0], n[-1]))))} in flight" for n in in_flight]
+    sizes = {
+        f" of {len(row.run.outcomes.problems)} problems × {int(row.run.outcomes.samples.max())}" for row in largest
+    }
+    legend = (
+        f"pass@1{sizes.pop() if len(sizes) == 1 else ''} ± standard error over problems. By the draft: its share of "
+        "the emitted tokens. Fallback: decisions that refused every draft. Speed-up: over the target alone, at the "
+        "same number in flight, geometric mean over problems (95 %)."
+    )
+    return Table(_columns(["run", "pass@1 %", "by the\ndraft", "fallback", *speeds]), table, [legend])
+
+
+def setting(run: RunSummary) -> str:
+    """Return what runs of one setting have in common, as text: all but the number of samples in flight."""
+    own = (run.dataset, run.method, run.params, run.draft, run.target, run.reward, run.temperature, run.take_turns,
+        run.tag, run.seed)  # fmt: skip
+    proposer = run.token_speculation and (run.token_speculation.proposer, run.token_speculation.model)
+    return json.dumps([*own, proposer], sort_keys=True)
+
+
+def _regime_speed(row: Row | None, has_interval: bool) -> str:
+    if row is not None and row.speed is None:
+        return "baseline"
+    speed, interval = speed_cells(row.speed if row else None, has_sides=False)
+    return _with(speed, interval if has_interval else NOTHING)
+
+
 def _speculation(run: RunSummary) -> list[str]:
     share = percent(run.value("draft_share")) if "draft" in run.by_role and run.target else NOTHING
     return [share, percent(run.value("fallback_rate")) if run.num_decisions else NOTHING]

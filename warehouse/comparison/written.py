@@ -10,6 +10,7 @@ from typing import IO
 from harness.cli.screen import Line, Screen, Table, exact, printable
 from warehouse.comparison import show
 from warehouse.comparison.contrasts import Comparison
+from warehouse.comparison.manifests import differences
 from warehouse.options import ComparisonFormat
 from warehouse.report.tables import LATEX_NEEDS, latex, markdown, of_records, write_csv
 
@@ -56,6 +57,25 @@ def _brief_page(comparison: Comparison, screen: Screen) -> Iterator[Line | Table
     for line in show.merged(show.warnings(comparison), show.names(comparison)):
         yield Line(line, "bold red")
     yield _brief(comparison, screen)
+
+
+def write_short(comparison: Comparison, out: IO[str]) -> None:
+    """Write what a suite's runs came to: where they ran in two regimes, a row per setting with its speed-up in both."""
+    screen, found, names = Screen(out, is_fitted=True), show.regimes(comparison), show.names(comparison)
+    for line in show.merged(show.warnings(comparison), names):
+        screen.say(line, "bold red")
+    for rows in found.values():
+        for dataset in dict.fromkeys(row.run.dataset for row in rows):
+            own = {row.run.run_id: row.run.manifest for row in rows if row.run.dataset == dataset}
+            affecting = [d for d in differences(list(own.values())) if d.matter not in ("subject", "note")]
+            for line in show.difference_lines(affecting, {run_id: names[run_id] for run_id in own}):
+                screen.say(f"NOT ALIKE: {line}", "bold red")
+    if not found:
+        screen.table(_brief(comparison, screen))
+        return
+    full = show.regimes_table(found)
+    is_full = len(screen.fitting(full)) == len(full.columns)
+    screen.table(full if is_full else show.regimes_table(found, has_intervals=False))
 
 
 def _complete_page(comparison: Comparison) -> Iterator[Line | Table]:

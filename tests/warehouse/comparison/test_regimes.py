@@ -10,6 +10,8 @@ import pytest
 from jobs.run.spec import RunSpec
 from tests.warehouse import cells
 from tests.warehouse.test_compare import BAD, GOOD, compare, load, records
+from warehouse.comparison import show
+from warehouse.comparison.contrasts import compare_runs
 
 ALONE, METHOD = cells.VANILLA, replace(cells.SPEC, method="specreason", params={"threshold": 5.0})
 
@@ -76,3 +78,13 @@ def test_two_runs_of_the_target_alone_are_compared_with_each_other(both: tuple[P
     first, second = names["target, many"], names["target, one"]
     found = records(compare(where, first, second, "--format", "json"))
     assert [row["baseline_run_id"] for row in found] == [None, first]
+
+
+def test_a_setting_that_ran_in_one_regime_only_has_no_speed_up_in_the_other(both: tuple[Path, dict[str, str]]) -> None:
+    where, names = both
+    other = cells.finished(where, many(cells.SPEC), GOOD, latency=15.0)
+    comparison = compare_runs([*names.values(), *load(where, other)], where / "w.duckdb")
+    rows = {row[0]: [str(cell) for cell in row[-2:]] for row in show.regimes_table(show.regimes(comparison)).rows}
+    assert rows["specreason"] != rows["speccot"]
+    assert rows["speccot"][0] == "–"
+    assert rows["speccot"][1].startswith("2.00×")
