@@ -18,6 +18,7 @@ from harness.engine import (
     Engine,
     EngineError,
     Generation,
+    Likelihood,
     Role,
     Sampling,
     Timing,
@@ -85,6 +86,15 @@ class Model:
         self._record_generation(purpose, step, Generation(completions, *tokens, timing))
         return list(completions)
 
+    async def log_probabilities(
+        self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], *, step: int
+    ) -> tuple[Likelihood, ...]:
+        """Engine.log_probabilities of each pair, in parallel; recorded as one verdict of one token each."""
+        pairs = zip(prompts, continuations, strict=True)
+        replies = await gather_or_cancel([self.engine.log_probabilities(*pair) for pair in pairs])
+        self._record_verdicts(step, replies)
+        return tuple(replies)
+
     def begin(self, prompt: Sequence[int], sampling: Sampling, *, step: int) -> None:
         """Send the request that the next `generate` will probably make. A second call discards the first request."""
         self.discard()
@@ -125,8 +135,7 @@ class Model:
     ) -> tuple[Choice, ...]:
         """Engine.choose of several prompts in parallel, recorded as one call, because a user waits only once."""
         replies = await gather_or_cancel([self.engine.choose(prompt, options) for prompt in prompts])
-        tokens = sum(r.prompt_tokens for r in replies), sum(r.cached_tokens for r in replies)
-        self._record("verdict", step, _together([r.timing for r in replies]), tokens, [1] * len(replies))
+        self._record_verdicts(step, replies)
         return tuple(replies)
 
     async def _generate_ahead(self, ahead: _EarlyRequest) -> Generation:
@@ -146,6 +155,10 @@ class Model:
         call.proposed_tokens = _total([c.proposed_tokens for c in reply.completions])
         call.confirmed_tokens = _total([c.confirmed_tokens for c in reply.completions])
         return call
+
+    def _record_verdicts(self, step: int, replies: Sequence[Choice | Likelihood]) -> None:
+        tokens = sum(r.prompt_tokens for r in replies), sum(r.cached_tokens for r in replies)
+        self._record("verdict", step, _together([r.timing for r in replies]), tokens, [1] * len(replies))
 
     def _record(self, purpose: Purpose, step: int, timing: Timing, prompt: tuple[int, int], lengths: list[int]) -> Call:
         call = Call(

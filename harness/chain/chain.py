@@ -465,6 +465,23 @@ class Chain:
         prompt_ids = [question.ids for question in questions]
         return list(await model.choose_each(prompt_ids, options.pop(), step=len(self.steps)))
 
+    async def log_probabilities(
+        self, model: Model, candidates: Sequence[Completion], author: Model
+    ) -> list[tuple[float, ...]]:
+        """Return the model's log-probability (nats) of each token of each candidate as the next step, in one pass.
+
+        The tokens are the model's own. An empty candidate has none. Raises Stop where one does not fit.
+        """
+        context = self._contexts[model.role]
+        texts = [context.read(c.token_ids, c.text, author.tokenizer) for c in candidates]
+        self.check_fits(model, max(map(len, texts)) + len(context.ids))
+        nonempty = [ids for ids in texts if ids]
+        if not nonempty:
+            return [() for _ in texts]
+        replies = await model.log_probabilities([context.ids] * len(nonempty), nonempty, step=len(self.steps))
+        known = iter(replies)
+        return [next(known).token_logprobs if ids else () for ids in texts]
+
     async def choose_chain(self, model: Model, candidates: Sequence[Candidate], *, may_reject: bool) -> Verdict:
         """Return SCoT's verdict: the best chain or "all are wrong", in one forward pass (section 3.4). Raises Stop."""
         texts = offered_texts(candidates)

@@ -94,6 +94,24 @@ async def test_a_draft_comes_with_what_was_asked_about_its_tokens() -> None:
     assert (told.token_logprobs, told.entropies) == ((-1,) * 5, (2,) * 5)
 
 
+async def test_a_models_probability_of_candidates_is_read_behind_the_chain_in_its_own_tokens() -> None:
+    target = _engine(Script(), OtherTokenizer())
+    seen: list[str] = []
+
+    def weigh(before: str, token: str) -> tuple[float, float]:
+        seen.append(before + token)
+        return 1.0 - len(seen), 0.0
+
+    target.weigh = weigh
+    chain, models, trace = _chain({"draft": _engine(Script()), "target": target})
+    candidates = [_completion("xy"), _completion(""), _completion("z")]
+    logprobs = await chain.log_probabilities(models["target"], candidates, models["draft"])
+    assert logprobs == [(0.0, -1.0), (), (-2.0,)]
+    assert seen == [trace.target_prompt + text for text in ("x", "xy", "z")]
+    [call] = trace.calls
+    assert (call.purpose, call.model, call.n, call.output_tokens) == ("verdict", "target", 2, 2)
+
+
 async def test_a_question_that_does_not_fit_stops_the_sample_by_its_context() -> None:
     chain, models, _ = _chain({"draft": _engine(Script()), "reward": _engine(Script(decides=["+"]))})
     models["reward"].engine.context_tokens = 60  # type: ignore[misc]
