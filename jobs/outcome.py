@@ -23,7 +23,8 @@ from jobs.run.files import FULL, FileDamaged, LocksRefused
 from jobs.run.folder import RunFolder, RunForbidden
 from jobs.slurm.client import SlurmError, SlurmRejected
 
-_WRONG_INPUTS = (benchmarks.DatasetNotFound, benchmarks.BadDataset, models.ModelUnavailable, ValueError)
+_WRONG_INPUTS = (benchmarks.DatasetNotFound, models.ModelUnavailable, after.WarehouseFailed, RunForbidden, LocksRefused)
+_PACKAGES = ("harness.", "jobs.", "grading.", "warehouse.")
 
 
 @dataclass
@@ -116,10 +117,13 @@ def explained(error: Exception) -> click.ClickException | None:
         return click.UsageError(f"Slurm rejected the run: {error}")
     if isinstance(error, SlurmError):
         return click.ClickException(f"Slurm failed, and nothing more was done: {error}")
+    if isinstance(error, _WRONG_INPUTS):
+        return click.UsageError(str(error))
     if isinstance(error, (FileDamaged, EngineDied, GraderFailed, LaunchFailed)):
         return click.ClickException(str(error))
-    if isinstance(error, (after.WarehouseFailed, RunForbidden, LocksRefused, *_WRONG_INPUTS)):
-        return click.UsageError(str(error))
+    if isinstance(error, ValueError):  # one of a library is no wrong input, and its traceback says where it was raised
+        is_ours = type(error) is ValueError or type(error).__module__.startswith(_PACKAGES)
+        return click.UsageError(str(error)) if is_ours else None
     if not isinstance(error, OSError) or permissions.is_forbidden(error):
         return None  # the command itself explains what is forbidden
     if error.errno is None:

@@ -7,8 +7,9 @@ its own share, so that it does not matter which are open already.
 An engine serves two runs where nothing but these settings differs from what each would have alone:
 
 - the context: a run's own limit holds for its requests (`LeasedEngine`), and the engine is opened with the longest;
-- the number of sequences: the engine is opened with the largest, which leaves the latency of one sample in flight as it
-  is (engines/README.md). No run sends more requests at a time than its own number;
+- the number of sequences, on a CPU: the engine is opened with the largest, which leaves the latency of one sample in
+  flight as it is (engines/README.md). No run sends more requests at a time than its own number. On a GPU vLLM also
+  sizes CUDA graphs and buffers by it, and what that does to the latency is not measured, so there it must be equal;
 - the memory: a run with one sample in flight takes the smallest, which always holds it. With several, a run takes a
   smaller cache than its own only where it holds all that may be in flight, so that no baseline is slowed;
 - whether the mean log-probability of a text is asked for, which each request says;
@@ -69,7 +70,8 @@ def may_share(one: EngineNeed, other: EngineNeed) -> bool:
 
 def _in_common(need: EngineNeed) -> EngineNeed:
     """Return the need without what may differ."""
-    settings = replace(need.settings, max_context=None, max_num_seqs=1, conventions=NO_CONVENTIONS)
+    most = need.settings.max_num_seqs if need.settings.device == "gpu" else 1
+    settings = replace(need.settings, max_context=None, max_num_seqs=most, conventions=NO_CONVENTIONS)
     return replace(need, settings=replace(settings, memory_fraction=1.0, kv_cache_bytes=None))
 
 

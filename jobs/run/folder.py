@@ -370,13 +370,13 @@ def run_folder(output: Path, spec: RunSpec) -> RunFolder:
     new = output / folder_name(spec)
     if os.path.lexists(new):
         return RunFolder(new)
-    with contextlib.suppress(
-        OSError
-    ):  # there is no such folder yet, or what makes it unusable is said where it is written
-        for other in sorted(output.iterdir()):
-            is_its = other.name.startswith(f"{spec.dataset}-{spec.method}-") and other.name.endswith(f"-{spec.digest}")
-            if is_its and is_name(other.name) and RunFolder(other).exists():
-                return RunFolder(other)
+    others: list[Path] = []
+    with contextlib.suppress(OSError):  # no such folder yet, or unusable, which is said where it is written
+        others = sorted(output.iterdir())
+    for other in others:
+        is_its = other.name.startswith(f"{spec.dataset}-{spec.method}-") and other.name.endswith(f"-{spec.digest}")
+        if is_its and is_name(other.name) and RunFolder(other).exists():
+            return RunFolder(other)
     return RunFolder(new)
 
 

@@ -80,7 +80,9 @@ def _attempts(run: RunFolder) -> Iterator[tuple[AttemptRow, float]]:
                     attempt = attempt_in(path, file.readline())
                 if attempt is not None and is_own_journal(path, attempt, ids):
                     yield attempt, path.stat().st_mtime
-            elif (attempt := trace_files.attempt_of(path, trace_files.read_metadata(path))) and attempt.get("ended_at"):
+            elif (
+                attempt := trace_files.attempt_of(path, trace_files.read_metadata(path, whole=False))
+            ) and attempt.get("ended_at"):
                 yield attempt, attempt["ended_at"]
 
 

@@ -336,8 +336,8 @@ def check_new(launch: Launch, planned: RunPlan, typed: Collection[str], *, is_he
 def check_contexts(launch: PartialLaunch, planned: RunPlan) -> Iterator[str]:
     """Yield warnings where a model's context is too short for a prompt and a text behind it (see methods.method).
 
-    Raises ValueError where `--max-context` is, and where a model's own is below the token budget. Of the bundled pair
-    it is below that of the papers' models.
+    Raises ValueError where `--max-context` is, and where a model's own is below the token budget that was asked for. Of
+    the bundled pair it is below that of the papers' models.
     """
     spec, problems = planned.spec, planned.problems
     method, asked = build(spec.method, dict(spec.params)), spec.engine.max_context
@@ -348,9 +348,9 @@ def check_contexts(launch: PartialLaunch, planned: RunPlan) -> Iterator[str]:
         if model.server is not None:
             own = planned.served[role].context_tokens if role in planned.served else None
         else:
-            known = shape_of(model.name, model.path, model.revision)
-            own = None if known is None else known.max_positions
-        limit = min(asked or own or 0, own or asked or 0)
+            shape = shape_of(model.name, model.path, model.revision)
+            own = None if shape is None else shape.max_positions
+        limit = min((known for known in (asked, own) if known), default=0)
         for text in method.texts(role, spec.token_budget) if limit else ():
             estimate = required_context_tokens(problems, text.tokens, 0, spec.wording)
             if limit >= estimate and not is_scripted:
@@ -366,7 +366,9 @@ def check_contexts(launch: PartialLaunch, planned: RunPlan) -> Iterator[str]:
                 raise ValueError(
                     f"--max-context {asked}: a prompt and {given} do not fit; valid: {needed} or more, or {shorter}"
                 )
-            if text.tokens > limit and text.settings == ("token_budget",) and model.name not in PAIR:
+            # The default budget is that of the papers' models, so it is only warned that others do not hold it.
+            is_asked = text.settings == ("token_budget",) and spec.token_budget != PartialLaunch.token_budget
+            if is_asked and role != "reward" and text.tokens > limit and model.name not in PAIR:
                 raise ValueError(
                     f"{given}: the context of the {role} {model.name} is {limit} tokens, prompt included; "
                     f"valid: up to about {max(1, limit - needed + text.tokens)}"

@@ -12,9 +12,12 @@ from click.testing import CliRunner, Result
 
 from harness.cli.console import main as console
 from harness.launch import main as launch
+from harness.problems.benchmarks import BadDataset
 from jobs.__main__ import main as jobs
+from jobs.outcome import explained
 from jobs.run import submissions
-from jobs.run.folder import RunFolder
+from jobs.run.files import FileDamaged
+from jobs.run.folder import RunFolder, RunForbidden
 from jobs.run.submissions import Submission
 from jobs.watch.status import ListedRun
 from tests.jobs.runs import plan
@@ -131,3 +134,18 @@ def test_the_status_of_a_run_on_slurm_has_its_tasks_and_one_line_per_look(
     looks = [json.loads(line)[0] for line in result.stdout.splitlines()]
     assert [look["states"] for look in looks] == [{"running": 1}, {"stopped": 1}]
     assert looks[0]["shards"][0]["task"]["job_id"].startswith("4")
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code"),
+    [
+        (RunForbidden("runs/a: not yours"), 2),
+        (FileDamaged("runs/a/spec.json: not JSON"), 1),
+        (BadDataset("--dataset a.csv: no rows"), 2),
+        (ValueError("--limit 0: expected 1 or more"), 2),
+        (json.JSONDecodeError("Expecting value", "", 0), None),
+    ],
+)
+def test_an_error_is_a_line_with_its_exit_code_unless_it_is_a_librarys(error: Exception, exit_code: int | None) -> None:
+    line = explained(error)
+    assert (None if line is None else line.exit_code) == exit_code
