@@ -56,7 +56,10 @@ def check_exists(path: Path) -> None:
         raise BadDataset(f"{path}: a folder, not a file")
     if not os.path.isfile(path):  # noqa: PTH113 Path.is_file raises OSError for a name that is too long
         shown = str(path)[:200]
-        raise BadDataset(f"{shown}: no such file; a run begun with it keeps its problems: python -m jobs resume RUN")
+        raise BadDataset(
+            f"{shown}: no such file; a run begun with it keeps its problems: python -m jobs resume RUN goes on, or, on "
+            "this machine, python -m jobs worker RUN SHARD"
+        )
 
 
 def _csv(path: Path) -> Rows:
