@@ -5,11 +5,10 @@ output = "runs/nightly"           # flags of harness.launch without their dashes
 profile = "mycluster"
 dataset = "amc23"
 max-gpu-hours = 200               # nothing begins where all runs together need more
-target-logprobs = true            # the target reads the chains of all runs: nats per token in the report
+target-logprobs = true            # the target reads the chains of its runs: nats per token in the report
 
 [[run]]                           # … and for one
 method = "vanilla"
-latency-sample = 100              # its latency with one sample in flight, from 100 samples timed again
 
 [[run]]
 method = "speccot"

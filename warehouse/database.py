@@ -101,7 +101,7 @@ def writer(database: Path, wait_seconds: float = WAIT_SECONDS, *, is_anew: bool 
     Readers do not wait; they see the new state when they open the file the next time. Raises WarehouseError.
     """
     check_is_file(database)
-    with write_lock(database, wait_seconds), ExitStack() as stack:
+    with write_lock(database, wait_seconds), ExitStack() as stack, _interrupts():
         is_kept = database.exists() and not is_anew
         if is_kept:
             # An open reader keeps other programs from opening the file itself for writing.
@@ -128,9 +128,21 @@ def reader(database: Path, wait_seconds: float = WAIT_SECONDS, grader: str | Non
         _check_format(connection, database)
         if grader is not None:
             choose_grader(connection, grader)
-        yield connection
+        with _interrupts():
+            yield connection
     finally:
         connection.close()
+
+
+@contextmanager
+def _interrupts() -> Iterator[None]:
+    """Let an interrupt during a query be an interrupt: DuckDB raises a RuntimeError for it."""
+    try:
+        yield
+    except RuntimeError as error:
+        if str(error) == "Query interrupted":
+            raise KeyboardInterrupt from error
+        raise
 
 
 @contextmanager

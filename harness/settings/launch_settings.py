@@ -122,7 +122,7 @@ class PartialLaunch:
     problems: Annotated[str | None, Flag("run", "Run only these problems: numbers, ranges or ids, e.g. 3,7,10-15.")] = (
         None
     )
-    seed: Annotated[int, Flag("run", "Seed of every random draw.")] = 0
+    seed: Annotated[int, Ge(0), Le(2**63 - 1), Flag("run", "Seed of every random draw.")] = 0
     tag: Annotated[
         str | None,
         MinLen(1),
@@ -158,7 +158,10 @@ class PartialLaunch:
         Flag("sampling", "Above 1: tokens of prompt and chain become less likely, except in verdicts."),
     ] = 1.0
     token_budget: Annotated[
-        int, Ge(1), Flag("sampling", "Emitted tokens per sample, the answer included.", is_common=True)
+        int,
+        Ge(1),
+        Le(MOST_TOKENS),
+        Flag("sampling", "Emitted tokens per sample, the answer included.", is_common=True),
     ] = 8192
 
     # The engines that the models run in.
@@ -189,6 +192,7 @@ class PartialLaunch:
     max_context: Annotated[
         int | None,
         Ge(16),
+        Le(MOST_TOKENS),
         Flag("engine", "Longest prompt plus output, in tokens.", default="what prompt and token budget need"),
     ] = None
 

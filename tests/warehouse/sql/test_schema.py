@@ -155,3 +155,8 @@ def test_only_one_module_imports_duckdb() -> None:
     package = Path(database.__file__).parent
     importers = {p.name for p in package.rglob("*.py") if "import duckdb" in p.read_text(encoding="utf-8")}
     assert importers == {"database.py"}
+
+
+def test_an_interrupted_query_is_an_interrupt(loaded: Loaded) -> None:
+    with pytest.raises(KeyboardInterrupt), reader(loaded.database):
+        raise RuntimeError("Query interrupted")  # what Ctrl-C makes DuckDB raise
