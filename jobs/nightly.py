@@ -302,7 +302,9 @@ def conclude(night: Night) -> int:
         print(f"{name}: {counted(tasks, 'task')} submitted again")
     if found.waiting_for:
         return _hand_on(record, night.submit_verdict(found.waiting_for))
-    gaps = [*found.gaps, *recovery.complete(runs, night.database, record)]
+    unreadable = {gap.run for gap in found.gaps if not gap.what}  # or never launched
+    to_complete = [run for run in runs if run.path.name not in unreadable]
+    gaps = [*found.gaps, *recovery.complete(to_complete, night.database, record)]
     try:
         verdict = after.judged(night.database, night.day, night.suite.nightly.since)
     except after.WarehouseFailed as error:
@@ -356,7 +358,7 @@ def _recoveries(record: NightRecord) -> Iterator[str]:
         at = f"{datetime.fromtimestamp(event['at'], UTC):%Y-%m-%d %H:%M} UTC"
         if event["event"] == "recovered":
             yield f"{at}: unfinished shards of {', '.join(sorted(event['work']))} were submitted again"
-        elif event["event"] == "grading":
+        elif event["event"] == "graded":
             yield f"{at}: {event['run']} was graded and loaded by the verdict job"
     starts, expected = len(record.events("started")), 1 + len(record.events("handed on"))
     if starts > expected:

@@ -3,7 +3,7 @@
 Nothing polls. The job that gives the verdict starts after all other jobs of the night have ended; what it then finds
 unfinished it submits again, with itself behind it. A run is given up after `recoveries` such rounds, or after two in a
 row in which it neither finished a sample nor accepted a step. Runs whose own jobs died before they were graded are
-graded and loaded by the verdict job.
+graded and loaded by the verdict job, at most twice each.
 
 A verdict job may die anywhere; the next one reads in the night's record what was done.
 """
@@ -34,6 +34,8 @@ from jobs.watch.status import status
 
 _ROUNDS_WITHOUT_PROGRESS = 2
 _SHOWN_SHARDS = 12
+_MOST_GRADINGS = 2
+"""Tries to grade and load a run: one that runs out of memory kills the verdict job, with the verdict on the others."""
 _WAIT_SECONDS = 600.0
 
 
@@ -149,14 +151,20 @@ def complete(runs: Sequence[RunFolder], database: Path, record: NightRecord) -> 
     """Grade and load every run whose own job has not; returns what could not be."""
     gaps = []
     for run in runs:
+        name = run.path.name
+        begun, done = (sum(event["run"] == name for event in record.events(what)) for what in ("grading", "graded"))
         try:
-            if not run.exists() or grading.is_concluded(run):
+            if grading.is_concluded(run):
                 continue
-            record.append("grading", run=run.path.name)
+            if begun - done >= _MOST_GRADINGS:
+                gaps.append(Gap(name, why=f"grading or loading it was begun {begun - done} times and never done"))
+                continue
+            record.append("grading", run=name)
             after.report(run, terminal(), database, _WAIT_SECONDS)
+            record.append("graded", run=name)
         except Exception as error:  # noqa: BLE001 one damaged run must not keep the night from its verdict
             traceback.print_exc()
-            gaps.append(Gap(run.path.name, why=f"it could not be graded or loaded: {_one_line(error)}"))
+            gaps.append(Gap(name, why=f"it could not be graded or loaded: {_one_line(error)}"))
     return gaps
 
 

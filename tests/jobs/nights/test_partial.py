@@ -139,12 +139,36 @@ def test_a_run_that_cannot_be_graded_is_named_and_the_others_are_judged(
     assert f"{escaped(runs[1])}: it could not be graded or loaded: no memory" in page(suite)
 
 
-def test_a_damaged_run_is_named_and_the_others_are_judged(suite: Path) -> None:
+def test_grading_that_kills_the_verdict_job_is_tried_twice(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(run: RunFolder, *others: Any) -> None:
+        if run.path == runs[1].path:
+            raise SystemExit("as a process ends that is killed")
+        report(run, *others)
+
+    report, runs = after.report, runs_of(suite)
+    (suite.parent / "runs" / "warehouse.duckdb").unlink()
+    for run in runs:
+        run.results_path.unlink()
+    monkeypatch.setattr(after, "report", dies)
+    for _ in range(2):
+        with pytest.raises(SystemExit, match="killed"):
+            nightly.give_verdict(str(suite), f"{NIGHT}")
+    with pytest.raises(SystemExit) as ended:
+        nightly.give_verdict(str(suite), f"{NIGHT}")
+    assert ended.value.code == EXIT_CODES["INCONCLUSIVE"]
+    assert "PARTIAL NIGHT: 1 run is not whole" in page(suite)
+    assert f"{escaped(runs[1])}: grading or loading it was begun 2 times and never done" in page(suite)
+    assert f"{escaped(runs[0])} was graded and loaded" in page(suite)
+    assert "the verdict job was started again 2 times after it had died" in page(suite)
+
+
+def test_a_damaged_run_is_named_once_and_the_others_are_judged(suite: Path) -> None:
     runs = runs_of(suite)
     runs[0].plan_path.write_bytes(b"not Parquet")
+    runs[0].results_path.unlink()
     nightly.conclude(Night.read(suite, NIGHT))
     assert "PARTIAL NIGHT: 1 run is not whole" in page(suite)
-    assert "plan.parquet is damaged" in page(suite)
+    assert page(suite).count("plan.parquet is damaged") == 1
 
 
 def test_without_any_result_the_page_says_that_there_is_no_verdict(
