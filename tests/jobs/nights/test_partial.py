@@ -14,6 +14,7 @@ from jobs.finished import grading
 from jobs.nightly import Night
 from jobs.recovery import NightRecord
 from jobs.run.folder import RunFolder, run_folders
+from jobs.slurm import client
 from jobs.work import run_part
 from warehouse.nightly.judge import EXIT_CODES
 
@@ -190,20 +191,55 @@ def test_exit_codes_are_those_of_the_verdicts() -> None:
     assert nightly.NO_VERDICT not in EXIT_CODES.values()
 
 
-def test_an_error_of_the_verdict_job_is_no_verdict_and_the_page_says_so(
+def test_errors_of_verdict_jobs_are_no_verdict_and_after_three_the_page_says_so(
     suite: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def damaged(*_: object) -> None:
         raise RuntimeError("a file of the night is damaged\nand more")
 
     monkeypatch.setattr(after, "judged", damaged)
+    dismissed: list[Night] = []
+
+    def dismiss(night: Night) -> None:
+        dismissed.append(night)
+
+    monkeypatch.setattr(Night, "dismiss_successors", dismiss)
     for is_writable in (True, False):
+        dismissed.clear()
         record(suite).append("launched", runs={}, requests={})
         if not is_writable:
             (suite.parent / "runs" / "nights" / f"{NIGHT}.md").unlink()
             (suite.parent / "runs" / "nights" / f"{NIGHT}.md").mkdir()
+        for number in (1, 2, 3):
+            with pytest.raises(SystemExit) as ended:
+                nightly.give_verdict(str(suite), f"{NIGHT}")
+            assert ended.value.code == nightly.NO_VERDICT, "1 would be FAIL"
+            is_last = number == 3
+            assert bool(dismissed) == is_last, "until then, the job that takes its place tries again"
+            assert bool(record(suite).last("concluded")) == (is_last and is_writable)
+        if is_writable:
+            assert page(suite) == (
+                f"**NO VERDICT: night of {NIGHT}**\n\nRuntimeError: a file of the night is damaged\n\n"
+                "## Recovered\n\n- the verdict job was started again 2 times after it had died\n"
+            )
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [("jobs.recovery.recover", client.SlurmError("squeue: timed out")), ("jobs.after.judged", "busy")],
+)
+def test_a_verdict_job_that_finds_slurm_or_the_database_away_leaves_the_verdict_to_the_next(
+    name: str, error: Exception | str, suite: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_away(*_: object) -> None:
+        raise after.WarehouseBusy(error) if isinstance(error, str) else error
+
+    runs_of(suite)
+    with monkeypatch.context() as patched:
+        patched.setattr(name, is_away)
         with pytest.raises(SystemExit) as ended:
             nightly.give_verdict(str(suite), f"{NIGHT}")
-        assert ended.value.code == nightly.NO_VERDICT, "1 would be FAIL"
-        if is_writable:
-            assert page(suite) == f"**NO VERDICT: night of {NIGHT}**\n\nRuntimeError: a file of the night is damaged\n"
+    assert (ended.value.code, record(suite).last("concluded")) == (nightly.NO_VERDICT, None)
+    with pytest.raises(SystemExit) as ended:
+        nightly.give_verdict(str(suite), f"{NIGHT}")
+    assert ended.value.code == EXIT_CODES["INCONCLUSIVE"]
