@@ -150,12 +150,10 @@ def recover(runs: Sequence[RunFolder], record: NightRecord, recoveries: int) -> 
 def complete(runs: Sequence[RunFolder], database: Path, record: NightRecord) -> list[Gap]:
     """Grade and load every run whose own job has not; returns what could not be."""
     gaps = []
-    for run in runs:
+    for run in [run for run in runs if not _is_concluded(run)]:  # all before the first makes the database anew
         name = run.path.name
         begun, done = (sum(event["run"] == name for event in record.events(what)) for what in ("grading", "graded"))
         try:
-            if grading.is_concluded(run):
-                continue
             if begun - done >= _MOST_GRADINGS:
                 gaps.append(Gap(name, why=f"grading or loading it was begun {begun - done} times and never done"))
                 continue
@@ -166,6 +164,13 @@ def complete(runs: Sequence[RunFolder], database: Path, record: NightRecord) -> 
             traceback.print_exc()
             gaps.append(Gap(name, why=f"it could not be graded or loaded: {_one_line(error)}"))
     return gaps
+
+
+def _is_concluded(run: RunFolder) -> bool:
+    try:
+        return grading.is_concluded(run)
+    except OSError:
+        return False
 
 
 def active_jobs(runs: Sequence[RunFolder]) -> dict[str, list[str]]:
