@@ -154,7 +154,7 @@ def test_a_worker_that_was_killed_while_it_timed_samples_is_recovered_and_only_t
     done = folder.progress(run).done
     assert 0 < done < 6
     [listed_run] = listed([run])
-    assert (listed_run.state, listed_run.timed, listed_run.to_time) == ("stopped", done, 6)
+    assert (listed_run.state, listed_run.timed, listed_run.to_time) == ("under way", done, 6)
     record = launched(tmp_path, run)
     found = recovery.recover([run], record, 3)
     assert found.resumed == {run.path.name: 1}
