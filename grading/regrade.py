@@ -206,13 +206,16 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def _load(folders: Iterable[RunFolder], database: Path) -> None:
+    from jobs import after
     from warehouse.database import WarehouseError
     from warehouse.loading.runs import RunUnreadable, describe, load_run
 
     for run in folders:
         try:
             click.echo(describe(load_run(run, database)))
-        except (RunUnreadable, WarehouseError) as error:
+            if database.resolve() == after.database_of(run).resolve():
+                after.write_results(run, database)
+        except (RunUnreadable, WarehouseError, after.WarehouseFailed) as error:
             raise click.UsageError(str(error)) from error
 
 

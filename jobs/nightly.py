@@ -7,9 +7,9 @@ those runs again with another tag, and a second verdict after them decides.
     <output>/nights/<date>.md       the verdict, what is missing and why, what was recovered
     <output>/nights/<date>.jsonl    what happened: launches, verdict jobs, what was submitted again
 
-A second verdict job takes the place of one that is killed: it depends on the failure of the first (`afternotok`), has
-the same name, and Slurm drops it when the first succeeds (`--kill-on-invalid-dep`). A job that ends by itself, whatever
-its exit code, cancels it.
+A second verdict job takes the place of one that dies, killed or by an error: it depends on the failure of the first
+(`afternotok`), has the same name, and Slurm drops it when the first succeeds (`--kill-on-invalid-dep`). A job that
+gives a verdict, whatever its exit code, cancels it, and so does the third that ends in an error: no verdict follows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from harness.cli.screen import terminal
 from jobs import after, drive, recovery, suite
 from jobs.drive import LaunchFailed, Look
 from jobs.outcome import Outcome
-from jobs.preparation import PreparedLaunch
+from jobs.preparation import PreparedLaunch, check_engines
 from jobs.recovery import Gap, NightRecord
 from jobs.run import submissions, trust
 from jobs.run.files import write_atomically
@@ -40,6 +40,8 @@ from jobs.suite import Suite
 
 NO_VERDICT = exit_codes.WRONG_INPUT
 """Exit code where no verdict was possible; those of verdicts are warehouse.nightly.judge.EXIT_CODES."""
+_MOST_FAILURES = 3
+"""Verdict jobs of one night that end in an error before there is no verdict: what failed may be back by then."""
 _LEAST_MINUTES = 60
 _MOST_STARTS = 50
 """Starts of verdict jobs of one night after which no further one is submitted."""
@@ -229,7 +231,10 @@ def launch(night: Night, only: Sequence[int] | None = None, *, accept_code_chang
     profiles.submitit_parameters(night.suite.nightly.slurm)  # refuses what is wrong before anything is submitted
     numbers = range(len(night.suite.launches)) if only is None else only
     prepared = suite.prepare(night.suite, night.tag, numbers, accept_code_change=accept_code_change)
-    drive.check(prepared)
+    if night.is_confirming:  # not part of the budget: a refusal would leave the suspicion open, and it is one round
+        check_engines(prepared)
+    else:
+        drive.check(prepared)
     requests = {
         one.run.path.name: {
             "options": dict(one.sbatch),
@@ -286,8 +291,18 @@ def give_verdict(path: str, day: str, is_confirming: bool = False) -> None:
         code = NO_VERDICT
         if night is not None:
             with contextlib.suppress(OSError):
-                _no_verdict(night, f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
+                _note_failure(night, f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
     sys.exit(code)
+
+
+def _note_failure(night: Night, error: str) -> None:
+    """Record what ended a verdict job, whose place another one takes; the last one writes that there is no verdict."""
+    night.record.append("failed", error=error)
+    if len(night.record.events("failed")) >= _MOST_FAILURES:
+        try:
+            _no_verdict(night, error)
+        finally:  # where the page cannot be written, a further job could not write it either
+            night.dismiss_successors()
 
 
 def conclude(night: Night) -> int:
@@ -302,9 +317,13 @@ def conclude(night: Night) -> int:
         print(f"{name}: {counted(tasks, 'task')} submitted again")
     if found.waiting_for:
         return _hand_on(record, night.submit_verdict(found.waiting_for))
-    gaps = [*found.gaps, *recovery.complete(runs, night.database, record)]
+    unreadable = {gap.run for gap in found.gaps if not gap.what}  # or never launched
+    to_complete = [run for run in runs if run.path.name not in unreadable]
+    gaps = [*found.gaps, *recovery.complete(to_complete, night.database, record)]
     try:
         verdict = after.judged(night.database, night.day, night.suite.nightly.since)
+    except after.WarehouseBusy:
+        raise  # a later try finds it free
     except after.WarehouseFailed as error:
         return _no_verdict(night, str(error), gaps)
     notes: list[str] = []
@@ -356,7 +375,7 @@ def _recoveries(record: NightRecord) -> Iterator[str]:
         at = f"{datetime.fromtimestamp(event['at'], UTC):%Y-%m-%d %H:%M} UTC"
         if event["event"] == "recovered":
             yield f"{at}: unfinished shards of {', '.join(sorted(event['work']))} were submitted again"
-        elif event["event"] == "grading":
+        elif event["event"] == "graded":
             yield f"{at}: {event['run']} was graded and loaded by the verdict job"
     starts, expected = len(record.events("started")), 1 + len(record.events("handed on"))
     if starts > expected:

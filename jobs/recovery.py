@@ -3,7 +3,7 @@
 Nothing polls. The job that gives the verdict starts after all other jobs of the night have ended; what it then finds
 unfinished it submits again, with itself behind it. A run is given up after `recoveries` such rounds, or after two in a
 row in which it neither finished a sample nor accepted a step. Runs whose own jobs died before they were graded are
-graded and loaded by the verdict job.
+graded and loaded by the verdict job, at most twice each.
 
 A verdict job may die anywhere; the next one reads in the night's record what was done.
 """
@@ -34,6 +34,8 @@ from jobs.watch.status import status
 
 _ROUNDS_WITHOUT_PROGRESS = 2
 _SHOWN_SHARDS = 12
+_MOST_GRADINGS = 2
+"""Tries to grade and load a run: one that runs out of memory kills the verdict job, with the verdict on the others."""
 _WAIT_SECONDS = 600.0
 
 
@@ -148,16 +150,27 @@ def recover(runs: Sequence[RunFolder], record: NightRecord, recoveries: int) -> 
 def complete(runs: Sequence[RunFolder], database: Path, record: NightRecord) -> list[Gap]:
     """Grade and load every run whose own job has not; returns what could not be."""
     gaps = []
-    for run in runs:
+    for run in [run for run in runs if not _is_concluded(run)]:  # all before the first makes the database anew
+        name = run.path.name
+        begun, done = (sum(event["run"] == name for event in record.events(what)) for what in ("grading", "graded"))
         try:
-            if not run.exists() or grading.is_concluded(run):
+            if begun - done >= _MOST_GRADINGS:
+                gaps.append(Gap(name, why=f"grading or loading it was begun {begun - done} times and never done"))
                 continue
-            record.append("grading", run=run.path.name)
+            record.append("grading", run=name)
             after.report(run, terminal(), database, _WAIT_SECONDS)
+            record.append("graded", run=name)
         except Exception as error:  # noqa: BLE001 one damaged run must not keep the night from its verdict
             traceback.print_exc()
-            gaps.append(Gap(run.path.name, why=f"it could not be graded or loaded: {_one_line(error)}"))
+            gaps.append(Gap(name, why=f"it could not be graded or loaded: {_one_line(error)}"))
     return gaps
+
+
+def _is_concluded(run: RunFolder) -> bool:
+    try:
+        return grading.is_concluded(run)
+    except OSError:
+        return False
 
 
 def active_jobs(runs: Sequence[RunFolder]) -> dict[str, list[str]]:

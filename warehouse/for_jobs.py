@@ -47,14 +47,21 @@ class WarehouseFailed(RuntimeError):
     """The warehouse could not be read or written; the message is one line. Traces and grades are safe."""
 
 
+class WarehouseBusy(WarehouseFailed):
+    """Another process wrote the warehouse for longer than was waited for it."""
+
+
 @contextmanager
 def _warehouse_errors() -> Iterator[None]:
+    from warehouse import database
     from warehouse.database import DatabaseError, WarehouseError
     from warehouse.files import one_line
     from warehouse.report.summary import UnknownRun
 
     try:
         yield
+    except database.WarehouseBusy as error:
+        raise WarehouseBusy(one_line(error)) from error
     except (WarehouseError, DatabaseError) as error:
         raise WarehouseFailed(one_line(error)) from error
     except UnknownRun as error:  # the file was replaced meanwhile by one that another program had begun before

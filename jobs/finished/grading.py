@@ -48,12 +48,15 @@ def finish(run: RunFolder, workers: int | None = None) -> int:
 
 
 def is_concluded(run: RunFolder) -> bool:
-    """Return whether the result of a run was written after the last of its samples and grades. Raises OSError."""
-    if not run.results_path.exists():
+    """Return whether a run has grades, and a result newer than its samples beside a warehouse. Raises OSError.
+
+    Grades may be newer, as another grader's are: what grades again loads them, or was not to.
+    """
+    database = run.path.parent / "warehouse.duckdb"
+    if not (run.results_path.exists() and run.derived("grades") and database.exists()):
         return False
     written_at = run.results_path.stat().st_mtime_ns
-    files = (*run.journals(), *run.trace_files(), *run.derived("grades"))
-    return all(path.stat().st_mtime_ns <= written_at for path in files)
+    return all(path.stat().st_mtime_ns <= written_at for path in (*run.journals(), *run.trace_files()))
 
 
 def missing(run: RunFolder, endings: Endings) -> str:

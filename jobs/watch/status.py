@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from shlex import quote
 from typing import Literal
 
@@ -474,7 +473,8 @@ class ListedRun:
     draft: str | None = None
     target: str | None = None
     tag: str | None = None
-    state: State = "damaged"
+    state: State | Literal["stopped"] = "damaged"
+    """`stopped`: under way on this machine, and nothing works on it."""
     finished: int = 0
     planned: int = 0
     failed: int = 0
@@ -501,6 +501,8 @@ def _listed(run: RunFolder) -> ListedRun:
         run.exists()  # raises for a name that no run has
         spec, ended = run.spec(), by_shard(run, read_endings(run, whole=False))
         age = max(0.0, time.time() - run.spec_path.stat().st_mtime)
+        state = state_of(run, ended)
+        is_stopped = state == "under way" and _is_left(run)
     except (FileDamaged, OSError) as error:
         return ListedRun(str(run.path), run_id=run.path.name, error=" ".join(str(error).split()))
     return ListedRun(
@@ -511,7 +513,7 @@ def _listed(run: RunFolder) -> ListedRun:
         draft=spec.draft.name if spec.draft else None,
         target=spec.target.name if spec.target else None,
         tag=spec.tag,
-        state=state_of(run, ended),
+        state="stopped" if is_stopped else state,
         finished=sum(ended.finished),
         planned=sum(ended.planned),
         failed=sum(ended.failed),
@@ -528,7 +530,7 @@ def table_of(runs: Sequence[ListedRun]) -> Table:
 
 def _is_left(run: RunFolder) -> bool:
     """Return whether nothing works on a run of this machine."""
-    return not submissions.read(run) and not run.are_held(range(run.num_shards()))
+    return not (submissions.read(run) or timings.is_at_work(run) or run.are_held(range(run.num_shards())))
 
 
 def _listed_row(run: ListedRun) -> dict[str, str]:
@@ -536,7 +538,7 @@ def _listed_row(run: ListedRun) -> dict[str, str]:
         "run": printable(run.run),
         "models": " → ".join(name for name in (run.draft, run.target) if name),
         "tag": run.tag or "",
-        "state": "stopped" if run.state == "under way" and _is_left(RunFolder(Path(run.run))) else run.state,
+        "state": run.state,
         "samples": "" if run.state == "damaged" else f"{run.finished}/{run.planned}",
         "failed": str(run.failed or ""),
         "age": "" if run.age_seconds is None else duration(run.age_seconds),

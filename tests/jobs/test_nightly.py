@@ -66,7 +66,8 @@ def test_a_drop_is_confirmed_by_a_second_run_and_fails_the_night(suite: Path, mo
     night = date(2026, 1, 9)
     nightly.launch(Night.read(suite, night))
     before = {run.path.name for run in run_folders([suite.parent / "runs"])}
-    assert nightly.conclude(Night.read(suite, night)) == EXIT_CODES["FAIL"]
+    of_no_budget = Night.read(suite, night, {"max_gpu_hours": 1e-9})
+    assert nightly.conclude(of_no_budget) == EXIT_CODES["FAIL"], "what confirms is not part of the budget"
     assert verdict(suite, night).startswith("**FAIL")
     assert "confirmed by a re-run" in verdict(suite, night)
     assert "Recovered" not in verdict(suite, night), "nothing died"

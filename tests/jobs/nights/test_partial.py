@@ -14,6 +14,7 @@ from jobs.finished import grading
 from jobs.nightly import Night
 from jobs.recovery import NightRecord
 from jobs.run.folder import RunFolder, run_folders
+from jobs.slurm import client
 from jobs.work import run_part
 from warehouse.nightly.judge import EXIT_CODES
 
@@ -109,9 +110,7 @@ def runs_of(suite: Path) -> list[RunFolder]:
 def test_what_the_runs_own_jobs_did_not_grade_is_graded_for_the_verdict(suite: Path) -> None:
     runs = runs_of(suite)
     (suite.parent / "runs" / "warehouse.duckdb").unlink()
-    for run in runs:
-        run.results_path.unlink()
-    for path in runs[1].derived("grades"):
+    for path in runs[0].derived("grades"):
         path.unlink()
     with pytest.raises(SystemExit) as ended:
         nightly.give_verdict(str(suite), str(NIGHT))
@@ -139,12 +138,36 @@ def test_a_run_that_cannot_be_graded_is_named_and_the_others_are_judged(
     assert f"{escaped(runs[1])}: it could not be graded or loaded: no memory" in page(suite)
 
 
-def test_a_damaged_run_is_named_and_the_others_are_judged(suite: Path) -> None:
+def test_grading_that_kills_the_verdict_job_is_tried_twice(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(run: RunFolder, *others: Any) -> None:
+        if run.path == runs[1].path:
+            raise SystemExit("as a process ends that is killed")
+        report(run, *others)
+
+    report, runs = after.report, runs_of(suite)
+    (suite.parent / "runs" / "warehouse.duckdb").unlink()
+    for run in runs:
+        run.results_path.unlink()
+    monkeypatch.setattr(after, "report", dies)
+    for _ in range(2):
+        with pytest.raises(SystemExit, match="killed"):
+            nightly.give_verdict(str(suite), f"{NIGHT}")
+    with pytest.raises(SystemExit) as ended:
+        nightly.give_verdict(str(suite), f"{NIGHT}")
+    assert ended.value.code == EXIT_CODES["INCONCLUSIVE"]
+    assert "PARTIAL NIGHT: 1 run is not whole" in page(suite)
+    assert f"{escaped(runs[1])}: grading or loading it was begun 2 times and never done" in page(suite)
+    assert f"{escaped(runs[0])} was graded and loaded" in page(suite)
+    assert "the verdict job was started again 2 times after it had died" in page(suite)
+
+
+def test_a_damaged_run_is_named_once_and_the_others_are_judged(suite: Path) -> None:
     runs = runs_of(suite)
     runs[0].plan_path.write_bytes(b"not Parquet")
+    runs[0].results_path.unlink()
     nightly.conclude(Night.read(suite, NIGHT))
     assert "PARTIAL NIGHT: 1 run is not whole" in page(suite)
-    assert "plan.parquet is damaged" in page(suite)
+    assert page(suite).count("plan.parquet is damaged") == 1
 
 
 def test_without_any_result_the_page_says_that_there_is_no_verdict(
@@ -166,20 +189,55 @@ def test_exit_codes_are_those_of_the_verdicts() -> None:
     assert nightly.NO_VERDICT not in EXIT_CODES.values()
 
 
-def test_an_error_of_the_verdict_job_is_no_verdict_and_the_page_says_so(
+def test_errors_of_verdict_jobs_are_no_verdict_and_after_three_the_page_says_so(
     suite: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def damaged(*_: object) -> None:
         raise RuntimeError("a file of the night is damaged\nand more")
 
     monkeypatch.setattr(after, "judged", damaged)
+    dismissed: list[Night] = []
+
+    def dismiss(night: Night) -> None:
+        dismissed.append(night)
+
+    monkeypatch.setattr(Night, "dismiss_successors", dismiss)
     for is_writable in (True, False):
+        dismissed.clear()
         record(suite).append("launched", runs={}, requests={})
         if not is_writable:
             (suite.parent / "runs" / "nights" / f"{NIGHT}.md").unlink()
             (suite.parent / "runs" / "nights" / f"{NIGHT}.md").mkdir()
+        for number in (1, 2, 3):
+            with pytest.raises(SystemExit) as ended:
+                nightly.give_verdict(str(suite), f"{NIGHT}")
+            assert ended.value.code == nightly.NO_VERDICT, "1 would be FAIL"
+            is_last = number == 3
+            assert bool(dismissed) == is_last, "until then, the job that takes its place tries again"
+            assert bool(record(suite).last("concluded")) == (is_last and is_writable)
+        if is_writable:
+            assert page(suite) == (
+                f"**NO VERDICT: night of {NIGHT}**\n\nRuntimeError: a file of the night is damaged\n\n"
+                "## Recovered\n\n- the verdict job was started again 2 times after it had died\n"
+            )
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [("jobs.recovery.recover", client.SlurmError("squeue: timed out")), ("jobs.after.judged", "busy")],
+)
+def test_a_verdict_job_that_finds_slurm_or_the_database_away_leaves_the_verdict_to_the_next(
+    name: str, error: Exception | str, suite: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_away(*_: object) -> None:
+        raise after.WarehouseBusy(error) if isinstance(error, str) else error
+
+    runs_of(suite)
+    with monkeypatch.context() as patched:
+        patched.setattr(name, is_away)
         with pytest.raises(SystemExit) as ended:
             nightly.give_verdict(str(suite), f"{NIGHT}")
-        assert ended.value.code == nightly.NO_VERDICT, "1 would be FAIL"
-        if is_writable:
-            assert page(suite) == f"**NO VERDICT: night of {NIGHT}**\n\nRuntimeError: a file of the night is damaged\n"
+    assert (ended.value.code, record(suite).last("concluded")) == (nightly.NO_VERDICT, None)
+    with pytest.raises(SystemExit) as ended:
+        nightly.give_verdict(str(suite), f"{NIGHT}")
+    assert ended.value.code == EXIT_CODES["INCONCLUSIVE"]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from grading import Gold, Grade
+from grading import Submission as Answer
+from grading.regrade import main as regrade
 from jobs import after
 from jobs.__main__ import main
 from jobs.finished import grading
-from jobs.finished.grading import finish
+from jobs.finished.grading import finish, grade_by
 from jobs.run import submissions
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
@@ -22,6 +26,7 @@ from jobs.watch.status import status
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 from tests.jobs.slurm.fake import SACCT_DOWN, SQUEUE_DOWN, FakeSlurm
+from warehouse.report.summary import summary
 
 
 def killed(run: RunFolder) -> str:
@@ -54,6 +59,10 @@ def on_slurm(finished: RunFolder) -> RunFolder:
     return finished
 
 
+def all_wrong(answer: Answer, gold: Gold) -> Grade:
+    return Grade("wrong", None, None, "", 0.0)
+
+
 def missing(run: RunFolder) -> str:
     return grading.missing(run, read_endings(run))
 
@@ -65,8 +74,42 @@ def test_a_run_lacks_grades_and_then_results_until_it_is_concluded(finished: Run
     after.conclude(str(finished.path))
     assert missing(finished) == ""
     [grades] = finished.derived("grades")
-    grades.write_bytes(b"damaged")
+    grades.unlink()
+    assert missing(finished) == "not graded"
+
+
+def test_a_run_that_is_graded_again_lacks_nothing_and_its_result_is_that_of_the_newer_grades(
+    finished: RunFolder,
+) -> None:
+    after.conclude(str(finished.path))
+    before = finished.results_path.read_bytes()
+    assert grade_by(finished, "newer", all_wrong, 1) == 24
+    assert missing(finished) == ""
+    result = CliRunner().invoke(regrade, [str(finished.path), "--database", str(after.database_of(finished))])
+    assert result.exit_code == 0, result.output
+    assert missing(finished) == ""
+    assert finished.results_path.read_bytes() != before
+    assert [run.to_json() for run in summary(after.database_of(finished), [finished.path.name])] == [
+        finished.results_path.read_bytes()
+    ]
+
+
+def test_a_run_whose_database_is_gone_is_loaded_again(finished: RunFolder) -> None:
+    after.conclude(str(finished.path))
+    after.database_of(finished).unlink()
     assert missing(finished) == "not loaded"
+    assert jobs("resume", finished.path).startswith("Every sample is finished; not loaded. It is done here now.\n")
+    assert (missing(finished), after.database_of(finished).exists()) == ("", True)
+
+
+def test_a_copy_without_the_times_of_its_files_is_loaded_at_most_and_not_graded_again(finished: RunFolder) -> None:
+    after.conclude(str(finished.path))
+    [grades] = finished.derived("grades")
+    os.utime(finished.results_path, (0, 0))  # which was copied first
+    before = grades.stat().st_mtime_ns
+    assert missing(finished) == "not loaded"
+    jobs("resume", finished.path)
+    assert (missing(finished), grades.stat().st_mtime_ns) == ("", before)
 
 
 def test_a_run_that_was_concluded_too_early_lacks_the_results_of_the_rest(tmp_path: Path) -> None:

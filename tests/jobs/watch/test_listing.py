@@ -50,6 +50,30 @@ def test_the_table_of_runs_has_a_line_for_each(runs: list[RunFolder]) -> None:
     assert "damaged" in lines[3]
 
 
+def test_a_run_on_which_nothing_works_is_stopped_and_one_that_vanishes_meanwhile_does_not_end_the_list(
+    runs: list[RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished, waiting, _ = runs
+    waiting.journal_dir.mkdir(exist_ok=True)
+    (waiting.journal_dir / "20260101T000000.000000-n1-1.jsonl").touch()
+
+    def found() -> list[str]:
+        result = CliRunner().invoke(main, ["list", "--json"])
+        assert result.exit_code == 0, result.output
+        states = {run["run"]: run["state"] for run in json.loads(result.stdout)}
+        rows = CliRunner().invoke(main, ["list"]).output
+        assert all(state in rows for state in states.values()), "the table has the same words"
+        return [states[str(run.path)] for run in (finished, waiting)]
+
+    assert found() == ["finished", "stopped"]
+
+    def vanishes(run: RunFolder) -> list[object]:
+        raise FileNotFoundError(2, "No such file or directory", f"{run.path}")
+
+    monkeypatch.setattr("jobs.run.submissions.read", vanishes)
+    assert found() == ["finished", "damaged"]
+
+
 def test_a_folder_without_runs_says_so_and_one_that_is_missing_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
