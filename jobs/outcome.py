@@ -19,6 +19,7 @@ from harness.problems import benchmarks
 from harness.weights import models
 from jobs import after
 from jobs.drive import LaunchFailed
+from jobs.finished import grading
 from jobs.run.files import FULL, FileDamaged, LocksRefused
 from jobs.run.folder import RunFolder, RunForbidden
 from jobs.slurm.client import SlurmError, SlurmRejected
@@ -61,7 +62,7 @@ def _of_run(run: RunFolder) -> dict[str, JsonValue]:
     from jobs.watch.status import listed
 
     [listing] = [asdict(found) for found in listed([run])]
-    is_concluded = listing["state"] == "finished" and run.results_path.exists()
+    is_concluded = listing["state"] == "finished" and grading.is_concluded(run)
     results = orjson.loads(run.results_path.read_bytes()) if is_concluded else {}
     return {**results, **outcome, **listing}
 

@@ -50,13 +50,15 @@ def finish(run: RunFolder, workers: int | None = None) -> int:
 def is_concluded(run: RunFolder) -> bool:
     """Return whether a run has grades, and a result newer than its samples beside a warehouse. Raises OSError.
 
-    Grades may be newer, as another grader's are: what grades again loads them, or was not to.
+    Samples that are timed count, too. Grades may be newer, as another grader's are: what grades again loads them, or
+    was not to.
     """
     database = run.path.parent / "warehouse.duckdb"
     if not (run.results_path.exists() and run.derived("grades") and database.exists()):
         return False
-    written_at = run.results_path.stat().st_mtime_ns
-    return all(path.stat().st_mtime_ns <= written_at for path in (*run.journals(), *run.trace_files()))
+    written_at, samples = run.results_path.stat().st_mtime_ns, (run, timings.of(run))
+    files = [path for folder in samples for path in (*folder.journals(), *folder.trace_files())]
+    return all(path.stat().st_mtime_ns <= written_at for path in files)
 
 
 def missing(run: RunFolder, endings: Endings) -> str:

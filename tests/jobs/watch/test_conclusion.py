@@ -17,6 +17,7 @@ from jobs.__main__ import main
 from jobs.finished import grading
 from jobs.finished.grading import finish, grade_by
 from jobs.run import submissions
+from jobs.run import timing as timings
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
@@ -76,6 +77,15 @@ def test_a_run_lacks_grades_and_then_results_until_it_is_concluded(finished: Run
     [grades] = finished.derived("grades")
     grades.unlink()
     assert missing(finished) == "not graded"
+
+
+def test_a_run_whose_samples_were_timed_since_is_not_loaded(finished: RunFolder) -> None:
+    after.conclude(str(finished.path))
+    assert missing(finished) == ""
+    timed = timings.of(finished)
+    timed.trace_files_dir.mkdir(parents=True)
+    (timed.trace_files_dir / "shard-0-later.parquet").write_bytes(b"")
+    assert missing(finished) == "not loaded"
 
 
 def test_a_run_that_is_graded_again_lacks_nothing_and_its_result_is_that_of_the_newer_grades(
