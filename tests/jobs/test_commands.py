@@ -91,7 +91,7 @@ def test_cancel_reports_in_one_line_that_slurm_failed(submitted: RunFolder, slur
     slurm.answers(scancel="echo 'scancel: error: Unable to contact slurm controller' >&2; exit 1")
     result = jobs("cancel", submitted.path)
     assert result.exit_code == 1
-    message = "the run was not canceled, because Slurm failed: scancel: Unable to contact slurm controller"
+    message = "Slurm failed, and nothing more was done: scancel: Unable to contact slurm controller"
     assert result.stderr == f"error: {message}\n"
 
 
@@ -99,7 +99,7 @@ def test_resume_reports_in_one_line_that_slurm_failed(submitted: RunFolder, slur
     slurm.answers(squeue=SQUEUE_DOWN)
     result = jobs("resume", submitted.path)
     assert result.exit_code == 1
-    assert result.stderr.startswith("error: the run was not submitted, because Slurm failed: squeue: slurm_load_jobs")
+    assert result.stderr.startswith("error: Slurm failed, and nothing more was done: squeue: slurm_load_jobs")
     assert result.stderr.count("\n") == 1
     assert len(submissions.read(submitted)) == 1
 
