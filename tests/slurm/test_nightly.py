@@ -68,5 +68,5 @@ def test_slurms_cron_launches_a_night_and_whoever_waits_for_it_gets_the_verdict(
     assert [case.is_skipped for case in found] == [True, True]
     page = (tmp_path / "runs" / "nights" / "2026-01-01.md").read_text()
     assert page.startswith("**INCONCLUSIVE: night of 2026-01-01, 2 cells")
-    names = slurm_output("sacct", "-n", "-X", "-P", "-S", "now-1hour", "-o", "jobname").split()
-    assert names.count(name) == 1, "the night was launched twice, and judged once"
+    jobs = slurm_output("sacct", "-n", "-X", "-P", "-S", "now-1hour", "-o", "jobname,state").splitlines()
+    assert jobs.count(f"{name}|FAILED") == 1, "the night was launched twice, and judged once"
