@@ -186,8 +186,8 @@ class _Round:
             notices.update(dict.fromkeys(filter(None, (*prepared.plan.notices, prepared.code_notice)), 1))
         for notice, number in notices.items():
             where = "" if number == len(own) else f"{number} of {counted(len(own), 'run')}: "
-            fits = not self.console.is_terminal
-            self.console.print(f"{where}{notice}", style="bold yellow", markup=False, soft_wrap=fits)
+            soft_wrap = not self.console.is_terminal
+            self.console.print(f"{where}{notice}", style="bold yellow", markup=False, soft_wrap=soft_wrap)
 
     def begin(self, prepared: PreparedLaunch) -> bool:
         """Print the plan, create the run and say what earlier attempts have left; returns whether work is left."""
