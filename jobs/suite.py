@@ -42,7 +42,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rich.console import Console
 
-from harness.cli.messages import counted
+from harness.cli.messages import counted, first_error
 from harness.cli.program import typed
 from harness.cli.screen import terminal
 from harness.cli.toml_file import read_toml
@@ -160,10 +160,7 @@ def _from_table(model: type[_Table], name: str, table: object) -> _Table:
     try:
         return model.model_validate(table)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        known = f"; the keys are {', '.join(model.model_fields)}" if first["type"] == "extra_forbidden" else ""
-        raise ValueError(f"[{name}]: {place} {first['input']}: {first['msg']}{known}") from error
+        raise ValueError(f"[{name}]: {first_error(error, model)}") from error
 
 
 def _launches(

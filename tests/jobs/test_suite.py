@@ -156,7 +156,7 @@ def test_a_wrong_suite_is_refused_in_one_line(tmp_path: Path, text: str, message
 def test_wrong_settings_of_a_night_are_refused_as_those_of_a_launch_are(tmp_path: Path) -> None:
     path = tmp_path / "wrong.toml"
     path.write_text("[nightly]\nretries = 3\n[[run]]\nmethod = 'vanilla'", encoding="utf-8")
-    with pytest.raises(suite.BadSuite, match=r"wrong\.toml: \[nightly\]: retries 3: .*the keys are recoveries"):
+    with pytest.raises(suite.BadSuite, match=r"wrong\.toml: \[nightly\]: unknown key 'retries'; valid: recoveries"):
         suite.read(path)
 
 

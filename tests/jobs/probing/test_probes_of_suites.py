@@ -140,9 +140,9 @@ def test_a_dry_run_names_the_probe(tmp_path: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (SUITE.replace("points = 8", "points = 1"), r"\[probe\]: points 1"),
-        (SUITE.replace("rollouts = 2", 'rollouts = "two"'), r"\[probe\]: rollouts two"),
-        (SUITE + "runs = 3\n", "runs 3: .*; the keys are points, rollouts, seed, concurrency"),
+        (SUITE.replace("points = 8", "points = 1"), r"\[probe\]: points: Input should be greater than or equal to "),
+        (SUITE.replace("rollouts = 2", 'rollouts = "two"'), r"\[probe\]: rollouts: Input should be a valid integer"),
+        (SUITE + "runs = 3\n", "unknown key 'runs'; valid: points, rollouts, seed, concurrency"),
         ("probe = 3\n" + SUITE.partition("[probe]")[0], r"\[probe\]: "),
     ],
 )
