@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -70,8 +70,7 @@ def main(
     With --engines, of which --draft, --target and --engine say the models, real engines start and answer.
     """
     from harness.checks.every import checks
-    from jobs.run.plan import check_used
-    from jobs.submission.on_node import ask_node, check_slurm
+    from jobs.submission import on_node as slurm
 
     assert isinstance(context.command, LaunchCommand)
     flags = context.command.flags_of(context)
@@ -81,13 +80,13 @@ def main(
             sys.exit(not _check_engines(launch, flags, only, time_limit, as_json=as_json))
         if only:
             raise ValueError("--only chooses checks of --engines, which is not given")
-        check_used(launch, flags)
-        question = question_of(launch, on_node=on_node)
+        cluster, sbatch = slurm.checked(launch, _roles(launch), flags, is_asked=on_node)
+        question = question_of(launch, cluster, sbatch)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    here = checks(question, {"slurm": lambda: check_slurm(question)})
+    here = checks(question, {"slurm": lambda: slurm.check_slurm(question)})
     say = partial(click.echo, err=True)
-    node = ask_node(question, wait, (lambda _: None) if as_json else say) if on_node else None
+    node = slurm.ask_node(question, wait, (lambda _: None) if as_json else say) if on_node else None
     if as_json:
         tables = {"here": {"hostname": socket.gethostname(), "checks": [asdict(check) for check in here]}}
         print(json.dumps(tables | ({"node": asdict(node)} if node else {}), indent=2))
@@ -111,20 +110,9 @@ def _check_engines(
         raise ValueError(str(error)) from error
 
 
-def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
+def question_of(launch: PartialLaunch, cluster: Cluster, sbatch: Mapping[str, Any]) -> Question:
     """Return what is to be checked for a launch. Raises ValueError with one line."""
-    from jobs.preparation import sbatch_options
-    from jobs.run import plan, sizing
-    from jobs.slurm.client import ControllerSilent, resolve
-
-    try:
-        cluster = "slurm" if on_node else resolve(launch.cluster)
-    except ControllerSilent:  # what is wrong is among the answers
-        cluster = "slurm"
-    for role in launch.roles:
-        plan.recorded_settings(launch, role, "vllm" if launch.engine == "auto" else launch.engine)
     roles = _roles(launch)
-    sizing.addresses(launch, roles)
     wording = prompts.load(launch.prompts).stored if launch.prompts else None
     data_dir = str(launch.data_dir.absolute()) if launch.data_dir else None
     named, dataset = launch.target.adapter, launch.dataset
@@ -137,7 +125,7 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
         spec_model=launch.spec_model and _absolute(launch.spec_model),
         target=replace(launch.target, adapter=adapter.read(named).path if named else None),
     )
-    return Question(launch, _models(launch, roles, cluster), data_dir, wording, cluster, sbatch_options(launch))
+    return Question(launch, _models(launch, roles, cluster), data_dir, wording, cluster, sbatch)
 
 
 def _roles(launch: PartialLaunch) -> tuple[Role, ...]:

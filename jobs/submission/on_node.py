@@ -10,10 +10,9 @@ import contextlib
 import os
 import shutil
 import socket
-import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,10 +23,14 @@ from filelock import FileLock
 from harness import environment
 from harness.checks import every, machine
 from harness.checks.finding import Check, Question, failure, ok, warning
+from harness.engine import Role
+from harness.settings.launch_settings import Cluster, PartialLaunch
 from harness.sizing.memory import Option
-from jobs.run import codes
+from jobs.preparation import sbatch_options
+from jobs.run import codes, sizing
 from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder, until_seen
+from jobs.run.plan import check_used, recorded_settings
 from jobs.slurm import client, profiles
 from jobs.submission import submit
 from jobs.watch.failures import reason_in
@@ -51,6 +54,25 @@ class NodeAnswer:
     checks: list[Check]
 
 
+def checked(
+    launch: PartialLaunch, roles: Collection[Role], typed: Collection[str], *, is_asked: bool
+) -> tuple[Cluster, dict[str, Any]]:
+    """Return where a launch would run, and the options of sbatch. Raises ValueError where flags do not go together.
+
+    `roles`: the models that it needs; `typed`: the flags that stood on the command line; `is_asked`: whether a node is
+    asked.
+    """
+    try:
+        cluster = "slurm" if is_asked else client.resolve(launch.cluster)
+    except ValueError:  # what is wrong is among the answers
+        cluster = "slurm"
+    check_used(launch, typed)
+    for role in launch.roles:
+        recorded_settings(launch, role, "vllm" if launch.engine == "auto" else launch.engine)
+    sizing.addresses(launch, roles)
+    return cluster, sbatch_options(launch)
+
+
 def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None]) -> NodeAnswer:
     """Submit the checks, wait for the answer, and clean up.
 
@@ -58,7 +80,6 @@ def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None
     line about progress.
     """
     output = question.launch.output
-    is_new_folder = not output.exists()
     try:
         output.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=".doctor-", dir=output))
@@ -76,9 +97,11 @@ def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None
         )
         write_atomically(folder / "question.json", node_question.to_json().encode())
         with FileLock(folder / "held.lock"):
-            task, folders = ("check", str(folder)), _folders(question)
+            launch = question.launch
+            shown = [*question.named.values(), launch.target.adapter, launch.spec_model, question.data_dir]
+            folders = [name for name in shown if name]
             try:
-                job = submit.submit_alone(folder, name, _parameters(question), *task, folders=folders)
+                job = submit.submit_alone(folder, name, _parameters(question), "check", str(folder), folders=folders)
             except (RuntimeError, OSError) as rejection:
                 return _no_answer(f"sbatch rejected the job: {rejection}")
             tell(f"job {job} is checking a node …")
@@ -87,9 +110,6 @@ def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None
         with contextlib.suppress(client.SlurmError):
             client.cancel([name])
         shutil.rmtree(folder, ignore_errors=True)
-        if is_new_folder:
-            with contextlib.suppress(OSError):  # somebody may use it by now
-                output.rmdir()
 
 
 def check_here(folder: str) -> None:
@@ -121,13 +141,6 @@ def _parameters(question: Question) -> dict[str, Any]:
     parameters = profiles.submitit_parameters({**question.sbatch, "time": _MINUTES, "requeue": False})
     parameters.pop("array_parallelism", None)
     return {**parameters, "signal_delay_s": 5}
-
-
-def _folders(question: Question) -> list[str]:
-    """Return names among which are folders that a container shows."""
-    launch = question.launch
-    named = [*question.named.values(), launch.target.adapter, launch.spec_model, question.data_dir]
-    return [name for name in named if name]
 
 
 def _wait(folder: Path, name: str, seconds: float) -> NodeAnswer:
@@ -172,35 +185,26 @@ def check_slurm(question: Question) -> Iterator[Check]:
         text = f"no {', '.join(missing)} in the container; the batch script requeues its job at the time limit"
         yield ok("slurm", f"{text}. A night's verdict submits jobs and needs them: [nightly.slurm] python = …")
         return
-    if missing:
-        if question.cluster == "slurm":
-            yield failure("slurm", f"{', '.join(missing)} not found: load the site's Slurm module or log in elsewhere")
-        else:
-            yield ok("slurm", f"none here; runs go to --cluster {question.cluster}")
-        return
-    try:
-        if "UP" not in client.ping(_REPLY_SECONDS):
-            raise client.SlurmError("scontrol ping: DOWN")
-    except client.SlurmError as error:
-        is_needed = question.cluster == "slurm"
-        configuration = os.environ.get("SLURM_CONF", "the site's client.conf")
-        text = f"no controller answers ({error}): see {configuration}, or sinfo"
-        yield failure("slurm", text) if is_needed else ok("slurm", f"{text}; runs go to --cluster {question.cluster}")
+    problem = f"{', '.join(missing)} not found: load the site's Slurm module or log in elsewhere" if missing else ""
+    if not missing:
+        try:
+            client.check_controller()
+        except client.SlurmError as error:
+            configuration = os.environ.get("SLURM_CONF", "the site's client.conf")
+            problem = f"no controller answers ({error}): see {configuration}, or sinfo"
+    if problem:
+        elsewhere = f"not needed: runs go to --cluster {question.cluster}"
+        yield failure("slurm", problem) if question.cluster == "slurm" else ok("slurm", elsewhere)
         return
     yield ok("slurm", "the controller answers")
-    yield _accounting()
-    if not question.on_node and question.cluster == "slurm":
-        yield _options(dict(question.sbatch))
-
-
-def _accounting() -> Check:
     try:
         client.ask("sacct", "-n", "-X", "-P", "-S", "now-1minutes", "-o", "JobID", seconds=_REPLY_SECONDS)
+        yield ok("slurm accounting", "sacct answers")
     except client.SlurmError as error:
-        return warning(
-            "slurm accounting", f"{error}; runs work without it, but status has no GPU-hours and not why tasks ended"
-        )
-    return ok("slurm accounting", "sacct answers")
+        text = f"{error}; runs work without it, but status has no GPU-hours and not why tasks ended"
+        yield warning("slurm accounting", text)
+    if not question.on_node and question.cluster == "slurm":
+        yield _options(dict(question.sbatch))
 
 
 def _options(options: Mapping[str, Option]) -> Check:
@@ -208,23 +212,9 @@ def _options(options: Mapping[str, Option]) -> Check:
     parameters = profiles.submitit_parameters(options)
     passed = {"time": parameters["time"], **parameters["additional_parameters"]}
     flags = [f"--{name}" if value is True else f"--{name}={value}" for name, value in passed.items()]
-    command = ["sbatch", "--test-only", *flags, "--wrap=true"]
-    environment = {**os.environ, "LC_ALL": "C"}
     try:
-        completed = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=_REPLY_SECONDS,
-            check=False,
-            env=environment,
-            cwd=Path("/"),
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return failure("sbatch", f"does not answer: {error}")
-    reply = " ".join((completed.stderr or completed.stdout).replace("sbatch: ", "").split())
-    if completed.returncode != 0:
-        return failure(
-            "sbatch", f"would reject the job: {reply}; see --partition, --account, --qos, --gpus-per-node, --time"
-        )
-    return ok("sbatch", f"would accept the job: {reply.removeprefix('Job ')}")
+        client.ask("sbatch", "--test-only", *flags, "--wrap=true", seconds=_REPLY_SECONDS)
+    except client.SlurmError as error:
+        remedy = "see --partition, --account, --qos, --gpus-per-node, --time"
+        return failure("sbatch", f"would reject the job: {error}; {remedy}")
+    return ok("sbatch", "would accept the job")

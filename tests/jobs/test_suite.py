@@ -11,7 +11,8 @@ from rich.console import Console
 from harness.problems import benchmarks
 from jobs import suite
 from jobs.cli.launches import SUITES
-from jobs.drive import LaunchFailed, create
+from jobs.drive import create
+from jobs.outcome import LaunchFailed
 from jobs.preparation import prepare
 from jobs.run import timing as timings
 from jobs.run import trace_files
@@ -105,7 +106,6 @@ def test_a_latency_sample_of_a_suite_is_planned_timed_and_resumed(
         suite.preview(suite.prepare(chosen, None), Console(width=200, highlight=False))
         return [line.strip() for line in capsys.readouterr().out.splitlines()]
 
-    assert preview().count("0 of 2 samples left, 2 samples to be timed alone") == 2
     assert preview()[-1] == "2 runs: 0 of 4 samples left, 4 samples to be timed alone"
     runs = launch_suite(chosen, None)
     assert [timings.progress(run) for run in runs] == [timings.Progress(2, 2)] * 2

@@ -241,7 +241,7 @@ def test_a_server_that_does_not_answer_is_a_failure_here_and_a_warning_on_a_logi
 
 def test_served_models_are_asked_for_and_not_looked_for_on_this_machine() -> None:
     flags = {"method": "specreason", "dataset": "demo", "draft": f"{NOBODY}/v1", "target": f"{NOBODY}/v1"}
-    question = question_of(PartialLaunch.from_flags({**flags, "cluster": "local"}), on_node=False)
+    question = question_of(PartialLaunch.from_flags({**flags, "cluster": "local"}), "local", {})
     assert question.engine == "served"
     assert {*question.served} == {"draft", "target"}
     assert not question.named

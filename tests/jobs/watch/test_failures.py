@@ -13,7 +13,7 @@ from rich.console import Console
 
 from harness.cli.screen import Screen
 from jobs import __main__ as commands
-from jobs.drive import LaunchFailed
+from jobs.outcome import LaunchFailed
 from jobs.watch.failures import explained
 from jobs.watch.status import page, status
 from tests.harness.test_launch import launch
