@@ -63,9 +63,7 @@ def _warehouse_errors() -> Iterator[None]:
 
 def database_of(run: RunFolder) -> Path:
     """Return the warehouse beside the run folder."""
-    from warehouse.options import database_beside
-
-    return database_beside(run.path)
+    return run.path.parent / files.DATABASE_NAME
 
 
 def check(database: Path) -> None:
@@ -296,10 +294,8 @@ def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
 
 def _print_next(runs: Sequence[RunFolder], database: Path, console: Console) -> None:
     """Print what to do with runs, by the last of them and the first on its problems with as many samples in flight."""
-    from warehouse.options import DATABASE_NAME, RUNS_FOLDER
-
     last, spec = runs[-1], runs[-1].spec()
-    is_usual = database == RUNS_FOLDER / DATABASE_NAME  # where a hash is enough
+    is_usual = database == files.RUNS_FOLDER / files.DATABASE_NAME  # where a hash is enough
     at, name = "" if is_usual else f" --database {quote(str(database))}", spec.digest
     problem = quote(last.problems()[0].id)
     if last.derived("probe_points"):

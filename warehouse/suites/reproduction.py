@@ -28,10 +28,10 @@ from jobs.preparation import PreparedLaunch, prepare
 from jobs.run.forecast import Forecast, in_words, total_of
 from warehouse.comparison.show import merged
 from warehouse.database import Connection, DatabaseError, WarehouseError, reader, rows
-from warehouse.files import one_line
+from warehouse.files import DATABASE_NAME, one_line
 from warehouse.loading.runs import load_run
 from warehouse.measures import SELECTED
-from warehouse.options import DATABASE_NAME, TableFormat, check_output_folder, choose_format, complete_output
+from warehouse.options import TableFormat, check_output_folder, choose_format, complete_output
 from warehouse.report.summary import labels, summaries
 from warehouse.suites import published
 from warehouse.suites.costs import check_budget, estimated, timing_hours
