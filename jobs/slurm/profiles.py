@@ -110,13 +110,9 @@ def minutes(time: Option) -> int:
         raise ValueError(
             f"--time {time}: expected minutes, hours:minutes:seconds, days-hours or UNLIMITED, as sbatch takes them"
         )
-    first, second, third = (int(fields[name] or 0) for name in ("first", "second", "third"))
-    if fields["days"]:
-        seconds = ((int(fields["days"]) * 24 + first) * 60 + second) * 60 + third
-    elif fields["third"]:
-        seconds = (first * 60 + second) * 60 + third
-    else:
-        seconds = first * 60 + second
+    days, *numbers = (int(fields[name] or 0) for name in ("days", "first", "second", "third"))
+    units = (3600, 60, 1) if fields["days"] or fields["third"] else (60, 1, 0)
+    seconds = 86_400 * days + sum(number * unit for number, unit in zip(numbers, units, strict=True))
     return -(-seconds // 60)
 
 
