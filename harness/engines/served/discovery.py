@@ -26,7 +26,6 @@ from harness.engines.served.interfaces import (
     Interface,
     Judged,
     NotFinite,
-    Places,
     ServerKind,
     count,
     field,
@@ -88,9 +87,11 @@ async def find(connection: Connection, wanted: str | None = None) -> Found:
     entries = field(listed, "data")
     cards = [card for card in entries if isinstance(card, dict)] if isinstance(entries, list) else []
     model, card = _chosen(connection, cards, wanted)
-    interface = INTERFACES[await _kind(connection, card)]
-    context = _context(interface.context_of(card)) or _context(await _told(connection, interface.context_places))
-    told, root = await _told(connection, interface.version_places), _model_id(card.get("root"))
+    interface = await _interface(connection)
+    context = _context(interface.context_of(card))
+    if context is None and interface.context_place is not None:
+        context = _context(await _told(connection, *interface.context_place))
+    told, root = await _told(connection, *interface.version_place), _model_id(card.get("root"))
     version = shown(told)[:50] if isinstance(told, str) else None
     return Found(interface.kind, model, root if root != model else None, context, version)
 
@@ -144,27 +145,19 @@ def _chosen(
     return whole[0], named[whole[0]]
 
 
-async def _kind(connection: Connection, card: Mapping[str, Json]) -> ServerKind:
-    owner = card.get("owned_by")
+async def _interface(connection: Connection) -> Interface:
     for interface in INTERFACES.values():
-        if interface.owner == owner:
-            return interface.kind
-    for interface in INTERFACES.values():
-        if await _told(connection, [(interface.own_path, ())]) is not None:
-            return interface.kind
-    raise ServerUnfit(f"{connection.name} is of an unknown kind ({shown(owner)!r}); {_KNOWN_KINDS}")
+        if await _told(connection, interface.own_path) is not None:
+            return interface
+    raise ServerUnfit(f"{connection.name} is of an unknown kind; {_KNOWN_KINDS}")
 
 
-async def _told(connection: Connection, places: Places) -> Json:
-    """Return the first value that lies at one of these places; None where the server tells it at none."""
-    for path, place in places:
-        try:
-            value = field(await connection.get(path), *place)
-        except EngineError:  # not offered, or not to this key
-            continue
-        if value is not None:
-            return value
-    return None
+async def _told(connection: Connection, path: str, *place: str) -> Json:
+    """Return the value at a place in a reply; None where the server does not tell it."""
+    try:
+        return field(await connection.get(path), *place)
+    except EngineError:  # not offered, or not to this key
+        return None
 
 
 def _context(value: Json) -> int | None:

@@ -21,7 +21,6 @@ from harness.engines.served.connection import Connection
 from harness.weights.tokenizer import HFTokenizer
 
 MODEL = "org/story"
-_OWNERS = {"vllm": "vllm", "sglang": "sglang", "llama.cpp": "llamacpp"}
 _RARE = 1e-9
 
 
@@ -241,7 +240,7 @@ def serving(
     model = SimulatedModel(skill=0.9)
     engine = ScriptedEngine(write or model.write, judge, cast(ByteTokenizer, tokenizer))
     fake = FakeServer(kind, engine, tokenizer)
-    card: dict[str, Any] = {"id": MODEL, "owned_by": _OWNERS[kind]}
+    card: dict[str, Any] = {"id": MODEL}
     fake.models = [{**card, "max_model_len": 4096, "meta": {"n_ctx": 4096}}]
     handler = type("Handler", (_Handler,), {"fake": fake})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
