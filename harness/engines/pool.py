@@ -30,9 +30,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, cast
 
-from harness.engine import Choice, Engine, EngineDied, Generation, Likelihood, Role, Sampling, Tokenizer
+from harness.engine import Choice, Engine, EngineDied, Generation, Likelihood, Role, Sampling
 from harness.engines import placement, registry
 from harness.engines.calls import EngineWrapper, room_behind
 from harness.engines.settings import EngineSettings
@@ -145,10 +144,6 @@ _RESET_SECONDS = 10.0
 _RESET_POLL_SECONDS = 0.05
 
 
-class _Talking(Protocol):
-    tokenizer: Tokenizer
-
-
 @dataclass(eq=False)
 class _OpenEngine:
     need: EngineNeed
@@ -164,7 +159,7 @@ class _OpenEngine:
         if conventions != self.need.settings.conventions and registry.capabilities(need.settings.kind).runs_models:
             revision = None if Path(need.path).is_dir() else need.revision
             tokenizer = await asyncio.to_thread(HFTokenizer, need.path, revision, conventions)
-            cast(_Talking, self.engine).tokenizer = tokenizer
+            setattr(self.engine, "tokenizer", tokenizer)  # noqa: B010 - the protocol only reads it
             self.need = replace(self.need, settings=replace(self.need.settings, conventions=conventions))
 
 

@@ -103,9 +103,9 @@ def pair_settings(
     `models` have each engine's width, its cards, its share of a GPU's memory (on a CPU of the KV caches'), and its data
     type where that is not `dtype`; harness.sizing chooses shares and widths on GPUs. `candidates` is the number of
     completions of one sample that the draft writes in parallel, `target_candidates` that of the requests to the target
-    beside it. `adapter` is for the target's verdicts. Engines that take turns share all cores. `kv_bytes` is the
-    size of both KV caches together on a CPU (None: by the memory that is free now). Raises ValueError where the shares
-    of engines on the same cards add up to more than 1, or this worker lacks a card.
+    beside it. `adapter` is for the target's verdicts. Engines that take turns share all cores. `kv_bytes` is the size
+    of both KV caches together on a CPU (None: by the memory that is free now). Raises ValueError where the shares of
+    engines on the same cards add up to more than 1, or this worker lacks a card.
     """
     device = device or accelerator()
     own = {role: (models or {}).get(role) or ModelSettings() for role in roles}
@@ -117,13 +117,8 @@ def pair_settings(
         if sum(shares[role] for role in together) > 1 + 1e-9:
             found = {role: shares[role] for role in together}
             raise ValueError(f"the engines' memory shares add up to more than 1: {found}")
-    at_once = 1 if take_turns else concurrency
-    cores = core_lists(roles, ranks, at_once) if device == "cpu" else {}
-    if kv_bytes is None:
-        kv_bytes = cpu_kv_bytes() if device == "cpu" else 0
-    settings: dict[Role, EngineSettings] = {}
-    for role in roles:
-        common = EngineSettings(
+    settings = {
+        role: EngineSettings(
             kind=kind,
             device=device,
             dtype=own[role].dtype or dtype,
@@ -136,8 +131,23 @@ def pair_settings(
             speculation=speculation if role == "target" else None,
             adapter=adapter if role == "target" else None,
         )
-        settings[role] = _on_cpu(common, int(kv_bytes * shares[role]), cores[role]) if device == "cpu" else common
-    return settings
+        for role in roles
+    }
+    if device == "gpu":
+        return settings
+    all_bytes = cpu_kv_bytes() if kv_bytes is None else kv_bytes
+    cores = core_lists(roles, ranks, 1 if take_turns else concurrency)
+    return {
+        role: replace(
+            one,
+            dtype=_cpu_dtype() if one.dtype == "auto" else one.dtype,
+            kv_cache_bytes=int(all_bytes * shares[role]),
+            block_size=_CPU_BLOCK_TOKENS,
+            enforce_eager=True,
+            cpu_cores=cores[role],
+        )
+        for role, one in settings.items()
+    }
 
 
 def _device_names(kind: str, device: Device, placed: Placement) -> dict[Role, tuple[str, ...] | None]:
@@ -170,17 +180,6 @@ def cpu_kv_bytes(available: int | None = None) -> int:
     """Return the bytes for the KV caches of all engines together, from the memory available to this process."""
     available = _available_memory() if available is None else available
     return max(_CPU_KV_MIN_BYTES, min(_CPU_KV_MAX_BYTES, int(available * _CPU_KV_SHARE_OF_MEMORY)))
-
-
-def _on_cpu(settings: EngineSettings, kv_bytes: int, cores: str | None) -> EngineSettings:
-    return replace(
-        settings,
-        dtype=_cpu_dtype() if settings.dtype == "auto" else settings.dtype,
-        kv_cache_bytes=kv_bytes,
-        block_size=_CPU_BLOCK_TOKENS,
-        enforce_eager=True,
-        cpu_cores=cores,
-    )
 
 
 def _cpu_dtype() -> str:

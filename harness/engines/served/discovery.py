@@ -22,7 +22,6 @@ from harness.engines.served.interfaces import (
     INTERFACES,
     Asked,
     BadReply,
-    Body,
     Interface,
     Judged,
     NotFinite,
@@ -170,30 +169,20 @@ def _model_id(value: Json) -> str | None:
 
 
 async def _check_tokenizer(connection: Connection, found: Found, tokenizer: Tokenizer) -> list[str]:
-    """Compare ids with the server's: its own of a text, or its text of our ids. Raises ServerUnfit."""
+    """Compare the server's texts of ids with ours. Raises ServerUnfit."""
     for text in _TEXTS:
         ids = tokenizer.encode(text)
-        own = await _asked_or_none(connection, "/tokenize", found.interface.tokenizing(found.model, text), "tokens")
-        if own == ids:
-            continue
-        request = found.interface.detokenizing(found.model, ids)
-        read = await _asked_or_none(connection, "/detokenize", request, "prompt", "content", "text")
-        if own is None and read is None:
-            return [f"{connection.name} does not tokenize: its token ids are not compared with the tokenizer's"]
-        if read != text:
-            there = shown(own if own is not None else read)[:60]
-            differs = f"has another tokenizer: {text[:24]!r} is {ids[:8]} here and {there} there"
+        try:
+            reply = await connection.post("/detokenize", found.interface.detokenizing(found.model, ids))
+        except (NotOffered, RequestRefused):
+            return [f"{connection.name} does not detokenize: its tokens are not compared with the tokenizer's"]
+        there = next(
+            (value for name in ("prompt", "content", "text") if (value := field(reply, name)) is not None), None
+        )
+        if there != text:
+            differs = f"has another tokenizer: {ids[:8]} is {text[:24]!r} here and {shown(there)[:60]!r} there"
             raise ServerUnfit(f"{connection.name} {differs}; name the right one with --{connection.role}.tokenizer")
     return []
-
-
-async def _asked_or_none(connection: Connection, path: str, request: Body, *names: str) -> Json:
-    """Return the first of these fields of a reply; None where there is none, or the server has no such request."""
-    try:
-        reply = await connection.post(path, request)
-    except (NotOffered, RequestRefused):
-        return None
-    return next((value for name in names if (value := field(reply, name)) is not None), None)
 
 
 async def _check_verdict(

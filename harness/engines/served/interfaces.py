@@ -209,10 +209,6 @@ class Interface(Protocol):
         """Return the log-probabilities of the ids of a prompt from `start` on; fewer where the server sent none."""
         return ()
 
-    def tokenizing(self, model: str, text: str) -> Body:
-        """Return the request to `/tokenize` for the ids of a text, without any that are added around it."""
-        return {"model": model, "prompt": text, "add_special_tokens": False}
-
     def detokenizing(self, model: str, ids: Ids) -> Body:
         """Return the request to `/detokenize` for the text of ids."""
         return {"model": model, "tokens": list(ids)}
@@ -460,9 +456,6 @@ class LlamaServer(Interface):
 
     def cached(self, reply: Json) -> Json:
         return field(reply, "timings", "cache_n")
-
-    def tokenizing(self, model: str, text: str) -> Body:
-        return {"content": text, "add_special": False, "parse_special": True}
 
     def _body(self, prompt: Ids, max_tokens: int, temperature: float, **more: Json) -> Body:
         """Return what every request says; the samplers are in vLLM's order, the temperature before the nucleus."""

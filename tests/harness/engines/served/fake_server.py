@@ -59,7 +59,6 @@ class FakeServer:
             "/v1/completions": self._completion,
             "/completion": self._llama,
             "/generate": self._sglang,
-            "/tokenize": lambda b: {"tokens": self.tokenizer.encode(b.get("prompt", b.get("content", "")))},
             "/detokenize": lambda b: {"content": self.tokenizer.decode(b["tokens"])},
         }
         return replies[path](body)
