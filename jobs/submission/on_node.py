@@ -21,16 +21,14 @@ import orjson
 from filelock import FileLock
 
 from harness import environment
-from harness.checks import every, machine
+from harness.checks import machine
 from harness.checks.finding import Check, Question, failure, ok, warning
-from harness.engine import Role
-from harness.settings.launch_settings import Cluster, PartialLaunch
+from harness.settings.launch_settings import PartialLaunch
 from harness.sizing.memory import Option
-from jobs.preparation import sbatch_options
-from jobs.run import codes, sizing
+from jobs.checks import checks, question_of
+from jobs.run import codes
 from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder, until_seen
-from jobs.run.plan import check_used, recorded_settings
 from jobs.slurm import client, profiles
 from jobs.submission import submit
 from jobs.watch.failures import reason_in
@@ -54,23 +52,18 @@ class NodeAnswer:
     checks: list[Check]
 
 
-def checked(
-    launch: PartialLaunch, roles: Collection[Role], typed: Collection[str], *, is_asked: bool
-) -> tuple[Cluster, dict[str, Any]]:
-    """Return where a launch would run, and the options of sbatch. Raises ValueError where flags do not go together.
+def examine(
+    launch: PartialLaunch, typed: Collection[str], wait_seconds: float | None, tell: Callable[[str], None]
+) -> dict[str, NodeAnswer]:
+    """Check a launch `here`, and in a job on a `node` where that is to be waited for. Raises ValueError with one line.
 
-    `roles`: the models that it needs; `typed`: the flags that stood on the command line; `is_asked`: whether a node is
-    asked.
+    `typed`: the flags that stood on the command line; `tell` is called with a line about progress.
     """
-    try:
-        cluster = "slurm" if is_asked else client.resolve(launch.cluster)
-    except ValueError:  # what is wrong is among the answers
-        cluster = "slurm"
-    check_used(launch, typed)
-    for role in launch.roles:
-        recorded_settings(launch, role, "vllm" if launch.engine == "auto" else launch.engine)
-    sizing.addresses(launch, roles)
-    return cluster, sbatch_options(launch)
+    question = question_of(launch, typed, on_node=wait_seconds is not None)
+    found = {"here": NodeAnswer(socket.gethostname(), checks(question, {"slurm": lambda: check_slurm(question)}))}
+    if wait_seconds is not None:
+        found["node"] = ask_node(question, wait_seconds, tell)
+    return found
 
 
 def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None]) -> NodeAnswer:
@@ -98,7 +91,8 @@ def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None
         write_atomically(folder / "question.json", node_question.to_json().encode())
         with FileLock(folder / "held.lock"):
             launch = question.launch
-            shown = [*question.named.values(), launch.target.adapter, launch.spec_model, question.data_dir]
+            files = str(launch.prompts.parent) if launch.prompts else None
+            shown = [*launch.models.values(), launch.target.adapter, launch.spec_model, files, question.data_dir]
             folders = [name for name in shown if name]
             try:
                 job = submit.submit_alone(folder, name, _parameters(question), "check", str(folder), folders=folders)
@@ -118,10 +112,10 @@ def check_here(folder: str) -> None:
     question = Question.read(path / "question.json")
     if question.launch.method:
         codes.load_submitted(question.launch.method)
-    checks = every.checks(question, {"slurm": lambda: check_slurm(question), "held lock": lambda: [_check_lock(path)]})
+    found = checks(question, {"slurm": lambda: check_slurm(question), "held lock": lambda: [_check_lock(path)]})
     answer = {
         "hostname": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
-        "checks": [asdict(check) for check in checks],
+        "checks": [asdict(check) for check in found],
     }
     write_atomically(path / "answer.json", orjson.dumps(answer))
 
