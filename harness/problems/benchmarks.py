@@ -25,6 +25,7 @@ from typing import Any
 
 from harness.problems import hub
 from harness.problems.columns import Description, answer_parts, boxes
+from harness.problems.hub import DatasetNotFound as DatasetNotFound
 from harness.problems.hub import HubSource, Row
 from harness.problems.problem import Dataset, Kind, Problem
 
@@ -130,8 +131,6 @@ def select(problems: Sequence[Problem], limit: int | None = None, ids: str | Non
     A number is the row at the end of a problem's id, or its place where no id ends in one. Raises ValueError for
     unknown problems.
     """
-    if limit is not None and limit < 1:
-        raise ValueError(f"the limit must be at least 1, not {limit}")
     if ids is None:
         return list(problems)[:limit]
     label, forms = f"--problems {ids[:100]}", "valid: rows (3), ranges (10-15) or ids"
@@ -164,10 +163,6 @@ BUNDLED = resources.files("harness") / "data"
 SCOT_PROGRAM = "gsm8k-scot"
 
 
-class DatasetNotFound(LookupError):
-    """The benchmark is in none of the three places; the message names them and the remedies in one line."""
-
-
 class BadDataset(ValueError):
     """A source is not what the dataset should be: an invalid row, or another number of problems."""
 
@@ -190,12 +185,10 @@ class Benchmark(Description):
     """Whether it is training data rather than a benchmark; numbers of a run on it are not results."""
 
 
-def _table() -> dict[str, Benchmark]:
-    told = tomllib.loads((BUNDLED / "benchmarks.toml").read_text(encoding="utf-8"))
-    return {name: Benchmark.model_validate({"name": name, **said}, strict=False) for name, said in told.items()}
-
-
-DATASETS = _table()
+DATASETS = {
+    name: Benchmark.model_validate({"name": name, **said}, strict=False)
+    for name, said in tomllib.loads((BUNDLED / "benchmarks.toml").read_text(encoding="utf-8")).items()
+}
 
 
 def load(name: str, data_dir: Path | None = None, seed: int = 0) -> list[Problem]:
@@ -204,7 +197,7 @@ def load(name: str, data_dir: Path | None = None, seed: int = 0) -> list[Problem
 
 
 def load_recorded(name: str, data_dir: Path | None = None, seed: int = 0) -> Dataset:
-    """Return the problems of a benchmark with their source: `file <path>`, `bundled`, or `hub <id>@<commit> <print>`.
+    """Return the problems of a benchmark with their source: `file <path>`, `bundled`, or `hub <id>@<commit>`.
 
     Sources in order: `<name>.jsonl` in `data_dir` (otherwise in $HARNESS_DATA_DIR), the bundled file, the whole that it
     is a part of, the hub. Raises ValueError for an unknown name, DatasetNotFound and BadDataset.
@@ -223,8 +216,7 @@ def load_recorded(name: str, data_dir: Path | None = None, seed: int = 0) -> Dat
     elif benchmark.part_of is not None:
         problems, source = _part(benchmark, load_recorded(benchmark.part_of, data_dir, seed))
     else:
-        rows, source = _read_hub(benchmark, [] if file is None else [f"no file {file}"])
-        problems = from_hub_rows(benchmark, rows, seed)
+        problems, source = _from_hub(benchmark, seed, [] if file is None else [f"no file {file}"])
     return Dataset(name, problems, source, is_training=benchmark.training)
 
 
@@ -323,16 +315,16 @@ def _joined(benchmark: Benchmark, data_dir: Path | None, seed: int) -> tuple[lis
     return numbered, " and ".join(sources)
 
 
-def _read_hub(benchmark: Benchmark, tried: Sequence[str]) -> tuple[list[Row], str]:
-    """Return the hub's rows and their source. Raises DatasetNotFound."""
+def _from_hub(benchmark: Benchmark, seed: int, tried: Sequence[str]) -> tuple[list[Problem], str]:
+    """Return the problems of the hub's rows and their source. Raises DatasetNotFound."""
     reason = "it is not on the hub"
     if benchmark.hub is not None:
         source = HubSource.parsed(benchmark.hub, benchmark.split or "test")
         try:
-            read = hub.read(source)
-            return read.rows, f"hub {source.hub_id}@{read.commit} {read.fingerprint}"
-        except hub.HubUnavailable as unavailable:
-            reason = str(unavailable)
+            rows, commit, _ = hub.read(source)
+            return from_hub_rows(benchmark, rows, seed), f"hub {source.hub_id}@{commit}"
+        except DatasetNotFound as error:
+            reason = str(error)
     raise DatasetNotFound(
         f"{benchmark.name}: not found ({'; '.join([*tried, reason])}). Three ways: run once with access to the hub ("
         f"its cache is used afterwards), give --data-dir or {DATA_DIR_VARIABLE} with {benchmark.name}.jsonl, "

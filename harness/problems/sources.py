@@ -217,8 +217,8 @@ def _read_hub(source: HubSource) -> tuple[Rows, str, tuple[str, ...]]:
     """Return the rows of the commit that the revision names now, the source with that commit, and warnings."""
     part = "".join(f", {text}" for text in (source.config, source.split) if text)
     try:
-        rows, commit, _, is_wanted = hub.read(source)
-    except hub.HubUnavailable as unavailable:
+        rows, commit, is_wanted = hub.read(source)
+    except DatasetNotFound as unavailable:
         variable = hub.offline_by(for_datasets=True)
         remedy = f"; {variable} is set: run once without it where the hub answers, or give a file" if variable else ""
         raise DatasetNotFound(f"--dataset: {unavailable}{remedy}") from unavailable
