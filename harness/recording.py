@@ -124,12 +124,6 @@ class Model:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def choose(self, prompt: Sequence[int], options: Sequence[int], *, step: int) -> Choice:
-        """Engine.choose, recorded as a verdict of one token."""
-        reply = await self.engine.choose(prompt, options)
-        self._record("verdict", step, reply.timing, (reply.prompt_tokens, reply.cached_tokens), [1])
-        return reply
-
     async def choose_each(
         self, prompts: Sequence[Sequence[int]], options: Sequence[int], *, step: int
     ) -> tuple[Choice, ...]:
