@@ -156,7 +156,7 @@ def _models(launch: PartialLaunch, roles: tuple[Role, ...], cluster: Cluster) ->
     if launch.method is not None:
         device = "gpu" if cluster == "slurm" else environment.accelerator()
         compares = build(launch.method, dict(launch.parameters)).asks_equivalence
-        names = dict(models.by_role(launch.method, roles, names, device, compares=compares).names)
+        names = dict(models.by_role(launch.method, roles, names, device, compares=compares)[0])
     own = {role: launch.roles[role] for role in names}
     tokenizers = {role: told.tokenizer and _absolute_folder(told.tokenizer) for role, told in own.items()}
     return {
