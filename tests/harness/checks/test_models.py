@@ -69,21 +69,33 @@ POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\ns
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a shard is missing": (lambda f: (f / SECOND).unlink(), "1 of 2 weight files are missing (model-00002"),
     "a shard is empty": (lambda f: (f / SECOND).write_bytes(b""), f"{SECOND} is empty"),
-    "a shard is cut off": (lambda f: cut(f / SECOND), f"{SECOND} is truncated at"),
+    "a shard is cut off": (
+        lambda f: cut(f / SECOND),
+        f"{SECOND} is damaged (Error while deserializing header: incomplete metadata",
+    ),
     "a shard is a Git LFS pointer": (
         lambda f: (f / SECOND).write_text(POINTER),
         f"{SECOND} is a Git LFS pointer (git lfs pull)",
     ),
-    "a shard is cut in its length": (lambda f: keep(f / SECOND, 5), f"{SECOND} is truncated"),
-    "a shard is cut in its header": (lambda f: keep(f / SECOND, 30), f"{SECOND} is not a safetensors file"),
-    "a shard is cut after its header": (lambda f: keep(f / SECOND, 8 + 67), f"{SECOND} is truncated at 75 of"),
-    "a shard is too long": (lambda f: (f / SECOND).open("ab").write(b"more"), f"{SECOND} has "),
+    "a shard is cut in its length": (
+        lambda f: keep(f / SECOND, 5),
+        f"{SECOND} is damaged (Error while deserializing header: header too small",
+    ),
+    "a shard is cut in its header": (
+        lambda f: keep(f / SECOND, 30),
+        f"{SECOND} is damaged (Error while deserializing header: invalid header length",
+    ),
+    "a shard is cut after its header": (
+        lambda f: keep(f / SECOND, 8 + 67),
+        f"{SECOND} is damaged (Error while deserializing header: incomplete metadata",
+    ),
+    "a shard is too long": (lambda f: (f / SECOND).open("ab").write(b"more"), f"{SECOND} is damaged ("),
     "an index names files elsewhere": (
         lambda f: (f / INDEX).write_text(json.dumps({"weight_map": {"w": "../other.safetensors"}})),
         "not a valid index",
     ),
     "GGUF alone": (as_gguf, "has GGUF weights alone"),
-    "a shard is something else": (lambda f: (f / SECOND).write_text("<html>Not found</html>" * 9), "not a safetensors"),
+    "a shard is something else": (lambda f: (f / SECOND).write_text("<html>Not found</html>" * 9), "header too large"),
     "no weights": (lambda f: remove(f, *(p.name for p in f.glob("model*"))), "no weights"),
     "the index is broken": (lambda f: cut(f / INDEX), "not a valid index of weights"),
     "no config.json": (lambda f: (f / "config.json").unlink(), "has no config.json"),
