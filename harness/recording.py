@@ -45,15 +45,11 @@ class Model:
 
     def __init__(self, engine: Engine, role: Role, trace: Trace) -> None:
         self.engine = engine
+        self.tokenizer: Tokenizer = engine.tokenizer
         self.role: Role = role
         self._trace = trace
         self._ahead: _EarlyRequest | None = None
         self._discarded: list[_EarlyRequest] = []
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The engine's tokenizer."""
-        return self.engine.tokenizer
 
     async def generate(
         self, prompt: Sequence[int], sampling: Sampling, *, purpose: Purpose, step: int

@@ -115,19 +115,10 @@ class ModelContext:
         if not self.open_text.strip():
             return self.ids
         start, text = self._last_boundary
-        count = _num_ids(self.tokenizer, self.ids[start:], text)
-        if count is None:
-            return self.ids[:start] + self.tokenizer.encode(text)
-        return self.ids[: start + count]
-
-
-def _num_ids(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> int | None:
-    """Return how many of the leading ids decode to the text; None where a token straddles its end.
-
-    A decoded prefix never gets shorter by another id, so bisection finds the first that is long enough.
-    """
-    count = bisect_left(range(len(ids) + 1), len(text), key=lambda n: len(tokenizer.decode(ids[:n])))
-    return count if count <= len(ids) and tokenizer.decode(ids[:count]) == text else None
+        ids, decode = self.ids[start:], self.tokenizer.decode
+        # A decoded prefix never gets shorter by another id, so bisection finds the first that is long enough.
+        count = bisect_left(range(len(ids) + 1), len(text), key=lambda n: len(decode(ids[:n])))
+        return self.ids[:start] + (ids[:count] if decode(ids[:count]) == text else self.tokenizer.encode(text))
 
 
 @dataclass(frozen=True)
@@ -169,6 +160,8 @@ class Chain:
         self.limits = limits
         self._ends_at_box = ends_at_box
         self.trace = trace
+        self.steps = trace.steps
+        """The accepted steps so far; a resumed sample starts with those of its earlier attempts."""
         self.reasoning = True
         """False once the chain is closed: by `</think>`, or by its author's end of sequence."""
         self.answered = False
@@ -185,11 +178,6 @@ class Chain:
                 setattr(trace, f"{role}_prompt", self._contexts[role].prompt)
         for step in trace.steps:
             self._enter(step)
-
-    @property
-    def steps(self) -> list[Step]:
-        """The accepted steps so far; a resumed sample starts with those of its earlier attempts."""
-        return self.trace.steps
 
     def model(self, role: Role) -> Model:
         """Return the model of a role; raises KeyError where the method has none."""
@@ -399,7 +387,8 @@ class Chain:
         question = prompts.score_question(model.tokenizer, self.wording)
         context = self._contexts[model.role]
         proposed = context.read(candidate.token_ids, candidate.text, author.tokenizer)
-        return await self._ask(model, [*context.ids, *proposed], question, "score")
+        [verdict] = await self._verdicts(model, [[*context.ids, *proposed]], question, "score")
+        return verdict
 
     async def choose(self, model: Model, candidates: Sequence[Candidate]) -> Verdict:
         """Return SpecCoT's verdict: one candidate or a rejection, in one forward pass (equation 4).
@@ -416,7 +405,8 @@ class Chain:
         if len(chain_ids) + len(question.ids) >= model.engine.context_tokens:
             question = prompts.step_choice_question(model.tokenizer, texts, self.wording)
             chain_ids = context.ids
-        return await self._ask(model, chain_ids, question, "choice")
+        [verdict] = await self._verdicts(model, [chain_ids], question, "choice")
+        return verdict
 
     async def score_each(
         self, model: Model, candidates: Sequence[Candidate], completions: Sequence[Completion], author: Model
@@ -427,12 +417,11 @@ class Chain:
         context. Raises Stop.
         """
         question = prompts.short_score_question(model.tokenizer, self.wording)
-        context, asked = self._contexts[model.role], []
+        context, judged = self._contexts[model.role], []
         for option in range(len(offered_texts(candidates))):
             proposed = completions[next(i for i, c in enumerate(candidates) if c.option == option)]
-            judged = context.read(proposed.token_ids, proposed.text, author.tokenizer)
-            asked.append(replace(question, ids=(*context.ids, *judged, *question.ids)))
-        return [_verdict("score", question, choice) for choice in await self.ask_each(model, asked)]
+            judged.append([*context.ids, *context.read(proposed.token_ids, proposed.text, author.tokenizer)])
+        return await self._verdicts(model, judged, question, "score")
 
     async def reward(self, candidate: Completion, author: Model) -> float:
         """Return the reward model's probability, from 0 to 1, that this next step is right.
@@ -479,7 +468,8 @@ class Chain:
         question = prompts.chain_choice_question(
             model.tokenizer, self.problem, texts, self.wording, may_reject=may_reject
         )
-        return await self._ask(model, [], question, "choice")
+        [verdict] = await self._verdicts(model, [[]], question, "choice")
+        return verdict
 
     def _sampling(
         self,
@@ -539,9 +529,15 @@ class Chain:
             raise Stop("context")  # there is no room for one character
         return whole
 
-    async def _ask(self, model: Model, context: list[int], question: prompts.Question, kind: VerdictKind) -> Verdict:
-        [choice] = await self.ask_each(model, [replace(question, ids=(*context, *question.ids))])
-        return _verdict(kind, question, choice)
+    async def _verdicts(
+        self, model: Model, contexts: Sequence[list[int]], question: prompts.Question, kind: VerdictKind
+    ) -> list[Verdict]:
+        """Return the answers to one question behind each of these contexts, all asked in parallel. Raises Stop."""
+        asked = [replace(question, ids=(*context, *question.ids)) for context in contexts]
+        return [
+            Verdict(kind, question.text, question.labels, choice.logprobs, choice.best, score=None, accepted=False)
+            for choice in await self.ask_each(model, asked)
+        ]
 
     def _as_steps(self, behind: Sequence[Proposal]) -> tuple[list[Step], bool, bool]:
         """Return proposals as steps, and whether the chain would still be reasoning, and be answered, after them."""
@@ -623,15 +619,3 @@ class Chain:
 def mixed_seed(text: str) -> int:
     """Return a seed of 31 bits from what sets a request apart."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
-
-
-def _verdict(kind: VerdictKind, question: prompts.Question, choice: Choice) -> Verdict:
-    return Verdict(
-        kind=kind,
-        question=question.text,
-        options=question.labels,
-        logprobs=choice.logprobs,
-        decision=choice.best,
-        score=None,
-        accepted=False,
-    )
