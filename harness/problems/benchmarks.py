@@ -116,15 +116,6 @@ def listed(name: str) -> list[str]:
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 
-def part(name: str, problems: Sequence[Problem]) -> list[Problem]:
-    """Return the problems that the selection lists, in its order; those that the copy lacks are left out.
-
-    They keep their ids, so that runs on the whole benchmark can be paired with runs on the part.
-    """
-    found = {text_hash(problem.text): problem for problem in problems}
-    return [replace(found[key], dataset=name) for key in listed(name) if key in found]
-
-
 def select(problems: Sequence[Problem], limit: int | None = None, ids: str | None = None) -> list[Problem]:
     """Return the problems named by `ids` ("3,7,10-15", or ids), and of these the first `limit`, in their order.
 
@@ -295,12 +286,16 @@ def from_hub_rows(benchmark: Benchmark, rows: Sequence[Row], seed: int = 0) -> l
 
 
 def _part(benchmark: Benchmark, whole: Dataset) -> tuple[list[Problem], str]:
-    """Return a part of a benchmark; it may lack as many problems as the copy of the whole does. Raises BadDataset."""
-    problems = part(benchmark.name, whole.problems)
+    """Return the problems that the selection lists, in its order; they keep their ids, by which runs can be paired.
+
+    It may lack as many as the copy of the whole does. Raises BadDataset.
+    """
+    found = {text_hash(problem.text): problem for problem in whole.problems}
+    problems = [replace(found[key], dataset=benchmark.name) for key in listed(benchmark.name) if key in found]
     lacking = DATASETS[whole.name].count - len(whole.problems)
     if len(problems) < benchmark.count - lacking:
-        found = f"{len(problems)} of the {benchmark.count} problems of {benchmark.name}"
-        raise BadDataset(f"{whole.source}: only {found} are in this copy of {whole.name}, by their texts")
+        number = f"{len(problems)} of the {benchmark.count} problems of {benchmark.name}"
+        raise BadDataset(f"{whole.source}: only {number} are in this copy of {whole.name}, by their texts")
     return problems, f"part of {whole.source}"
 
 

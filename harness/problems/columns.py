@@ -79,14 +79,6 @@ class Fields(BaseModel):
     unit: _Label | None = None
     tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
-    @classmethod
-    def read(cls, row: Row) -> Fields:
-        """Return the fields of a row; an empty one says nothing. Raises ValueError with one line."""
-        try:
-            return cls.model_validate({n: v for n, v in row.items() if n in REQUIRED or v not in (None, "")})
-        except ValidationError as error:
-            raise ValueError(first_error(error, cls)) from error
-
 
 REQUIRED = ("problem", "answer")
 FIELDS = tuple(Fields.model_fields)
@@ -137,9 +129,13 @@ class Description(BaseModel):
     def problem(self, record: Row, prefix: str, index: int, seed: int, *, may_lack_gold: bool = False) -> Problem:
         """Return the problem that a record says by field; without an id of its own it is `<prefix>/<index>`.
 
-        `seed` decides the order of options that are shuffled. Raises ValueError for an invalid record.
+        `seed` decides the order of options that are shuffled. An empty field says nothing. Raises ValueError, with one
+        line, for an invalid record.
         """
-        said = Fields.read(record)
+        try:
+            said = Fields.model_validate({n: v for n, v in record.items() if n in REQUIRED or v not in (None, "")})
+        except ValidationError as error:
+            raise ValueError(first_error(error, Fields)) from error
         is_choice = self.kind == "choice" or (self.kind is None and bool(said.choices))
         identity, choices = said.id or f"{prefix}/{index}", said.choices if is_choice else ()
         answer = said.answer.strip()
