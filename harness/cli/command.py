@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, cast
 
@@ -223,11 +223,6 @@ def _say_error(message: str) -> None:
         width = shutil.get_terminal_size().columns
         line = textwrap.fill(whole, width, break_long_words=False, break_on_hyphens=False).replace("\0", " ")
     click.echo(line, err=True)
-
-
-def is_for_help(words: Sequence[str]) -> bool:
-    """Return whether a command line asks for help alone."""
-    return bool({"-h", "--help"} & set(words)) or not words
 
 
 def _printing(name: str, explained: str, text: Callable[[click.Context], str]) -> click.Option:

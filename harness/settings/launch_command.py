@@ -15,7 +15,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from harness.cli.command import OneLineErrors, is_for_help
+from harness.cli.command import OneLineErrors
 from harness.settings import layers
 from harness.settings.declaration import Heading, Setting, Value, flag, settings_of
 from harness.settings.launch_settings import SBATCH, SBATCH_NAMES, Launch, method_named
@@ -76,7 +76,7 @@ class LaunchCommand(OneLineErrors):
         except ValueError as error:
             if not ctx.resilient_parsing:  # as for a shell's completion
                 raise click.UsageError(str(error)) from error
-        if chosen is not None or not is_for_help(args):
+        if chosen is not None or (args and not {"-h", "--help"} & set(args)):
             ctx.meta[_PARAMETERS] = list(_parameter_options(chosen))
         elif "--help-all" in args:
             ctx.meta[_PARAMETERS] = list(_options_by_method())

@@ -49,8 +49,6 @@ Task = Literal["align", "select"]
 MODULES = ("q_proj", "v_proj")
 """Modules that LoRA is added to (section 3.3): the query and value projections of every layer."""
 MANIFEST = "training.json"
-FORMAT = 1
-"""Version of the manifest's format; no other one is read."""
 Say = Callable[[str], None]
 
 
@@ -123,7 +121,6 @@ class Manifest:
     git_commit: str | None = field(default_factory=environment.git_commit)
     versions: Mapping[str, str] = field(default_factory=environment.versions)
     hardware: Mapping[str, Any] = field(default_factory=environment.hardware)
-    format: int = FORMAT
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -132,14 +129,11 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def find_manifest(folder: Path) -> Manifest | None:
-    """Return a folder's manifest; None if there is no readable one. Raises ValueError where it has another format."""
+    """Return a folder's manifest; None if there is no readable one."""
     try:
-        found = Manifest(**json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
+        return Manifest(**json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
-    if found.format != FORMAT:
-        raise ValueError(f"{folder / MANIFEST} has another format than this version's: train the weights anew")
-    return found
 
 
 def data_hash(folder: Path, weights: str) -> str | None:

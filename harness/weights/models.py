@@ -106,10 +106,6 @@ _WINDOWS, _WINDOW_BYTES = 256, 16 << 10
 reading gigabytes at every launch is too slow."""
 
 
-_CONFIG_LIMIT = 4 << 20
-"""Bytes of the largest config.json that is read."""
-
-
 GIT_LFS_POINTER = b"version https://git-lfs"
 """How the file begins that git leaves in place of a large one that it has not fetched."""
 
@@ -117,12 +113,9 @@ GIT_LFS_POINTER = b"version https://git-lfs"
 def read_config(path: Path) -> dict[str, Json]:
     """Read a model's config.json. Raises ValueError, with one line, where it is no configuration."""
     try:
-        if path.stat().st_size > _CONFIG_LIMIT:
-            raise ValueError("it is too large")
-        content = path.read_bytes()
-        if content.startswith(GIT_LFS_POINTER):
-            raise ValueError("it is a Git LFS pointer: git lfs pull")
-        config = json.loads(content)
+        if reason := defect(path):
+            raise ValueError(f"it {reason}")
+        config = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as problem:
         raise ValueError(f"{path} is not a valid configuration ({problem})") from problem
     if not isinstance(config, dict):
@@ -256,8 +249,6 @@ def architectures(config: Mapping[str, Json]) -> Iterator[str]:
 
 _SAFETENSORS, _BIN = "model.safetensors.index.json", "pytorch_model.bin.index.json"
 _OF_A_TRAINER = {"training_args.bin", "optimizer.bin", "scheduler.bin"}
-_INDEX_LIMIT = 100 << 20
-"""Bytes of the longest index that is read."""
 _VOCABULARIES = (
     ("tokenizer.json",), ("tokenizer.model",), ("spiece.model",), ("tiktoken.model",), ("vocab.json", "merges.txt"),
 )  # fmt: skip
@@ -368,8 +359,6 @@ def weight_files(folder: Path) -> WeightFiles:
 
 
 def _indexed(index: Path) -> set[str]:
-    if index.stat().st_size > _INDEX_LIMIT:
-        raise ValueError("it is too large")
     names = set(json.loads(index.read_bytes())["weight_map"].values())
     if not names or any(Path(name).name != name for name in names):
         raise ValueError("it names no files beside it")
