@@ -30,7 +30,7 @@ from harness.engine import (
     Sampling,
     Timing,
 )
-from harness.engines.calls import CallClock, check_continuation
+from harness.engines.calls import Calls, check_continuation
 from harness.engines.settings import EngineSettings
 from harness.weights.templates import Thought
 
@@ -98,7 +98,6 @@ class Counters:
     choose_calls: int = 0
     likelihood_calls: int = 0
     output_tokens: int = 0
-    in_flight: int = 0
     most_in_flight: int = 0
 
     @property
@@ -125,6 +124,7 @@ class ScriptedEngine:
     weigh: TokenScript = lambda before, token: (-0.5, 0.5)
     closed: bool = False
     _cache: set[int] = field(default_factory=set, repr=False)
+    calls: Calls = field(default_factory=Calls, repr=False)
 
     @classmethod
     async def start(
@@ -172,7 +172,7 @@ class ScriptedEngine:
         return Likelihood(tuple(logprob for logprob, _ in weights), len(whole), cached, timing)
 
     async def reset_prefix_cache(self) -> bool:
-        if self.counters.in_flight:
+        if self.calls.in_flight:
             return False
         self._cache.clear()
         return True
@@ -214,17 +214,12 @@ class ScriptedEngine:
         return weights
 
     async def _served(self, tokens: int) -> Timing:
-        self.counters.in_flight += 1
-        self.counters.most_in_flight = max(self.counters.most_in_flight, self.counters.in_flight)
-        clock = CallClock(self.counters.in_flight)
-        try:
+        async with self.calls.clocked() as clock:
+            self.counters.most_in_flight = max(self.counters.most_in_flight, self.calls.in_flight)
             await asyncio.sleep(self.seconds_per_call)
             clock.first_token_seconds = clock.elapsed()
             if self.seconds_per_token:
                 await asyncio.sleep(self.seconds_per_token * tokens)
-        finally:
-            self.counters.in_flight -= 1
-            clock.stop()
         return clock.timing()
 
     def _cached(self, ids: Sequence[int]) -> int:

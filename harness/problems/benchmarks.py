@@ -154,6 +154,17 @@ BUNDLED = resources.files("harness") / "data"
 SCOT_PROGRAM = "gsm8k-scot"
 
 
+KNOWN_HASHES = {
+    "gsm8k": "ffbf5c954908d37f", "gsm8k-train": "0aa7b1a709f11e33", "gsm8k-scot": "f2883fa5230c82ca",
+    "math": "04ddf179ec7ef3de", "math-scot": "85d88a7db63e96dd", "math500": "be72afb0ea37f83c",
+    "gaokao2023en": "3a99490cfb6252af", "college_math": "8fa9de6bd67def51", "olympiadbench": "106c020cd510a51e",
+    "olympiadbench-scot": "59aae0963716c116", "amc23": "82c7dfde9aa67c83", "aime24": "6a04042f3aa77476",
+    "demo": "94fed6ccf3080869", "demo-train": "e6bf2b9ca3a90417",
+}  # fmt: skip
+"""Hashes of whole datasets, from JSON Lines files of known upstream commits: the authors' own files for GSM8K and MATH,
+those of Qwen2.5-Math's evaluation for the others. A hub copy in another row order has another hash."""
+
+
 class BadDataset(ValueError):
     """A source is not what the dataset should be: an invalid row, or another number of problems."""
 

@@ -277,7 +277,37 @@ class WeightFiles:
         return sum(path.stat().st_size for path in self.files if path.is_file())
 
 
-def folder_problems(folder: Path, *, to_download: bool = False) -> Iterator[str]:
+_ANOTHER_LOADER = frozenset({"load_format", "config_format", "hf_overrides"})
+"""Arguments of vLLM's engine that have it read other files than these, or read them otherwise."""
+_LONGEST_PROBLEM = 500
+"""Characters of a line about a model's files."""
+
+
+def faults_of(
+    folder: Path, *, to_download: bool = False, proposes: bool = False, arguments: Collection[str] = ()
+) -> list[str]:
+    """Return what keeps engines from loading the model in a folder and writing with it, as far as its files tell.
+
+    One line each, which names the file and what helps. `to_download`: engines fetch what is missing. `proposes`: its
+    weights are loaded beside the target's, which needs no tokenizer. `arguments`: the engine's own.
+    """
+
+    def of(problem: str) -> str:
+        join = " " if problem.startswith("has ") else ": " if problem[0].isdigit() else "/"
+        # It quotes what the files say, which may be anything.
+        shown = problem if problem.isprintable() else problem.encode("unicode_escape").decode()
+        return f"{folder}{join}{shown[:_LONGEST_PROBLEM]}"
+
+    if proposes:
+        weights = weight_files(folder)
+        return [of(problem) for problem in (weights.damaged if to_download else weights.problems)]
+    faults = [of(problem) for problem in _folder_problems(folder, to_download=to_download)]
+    if faults or not (folder / "config.json").is_file() or not _ANOTHER_LOADER.isdisjoint(arguments):
+        return faults
+    return [of(nothing)] if (nothing := writes_nothing(folder)) is not None else []
+
+
+def _folder_problems(folder: Path, *, to_download: bool = False) -> Iterator[str]:
     """Yield a line for everything that keeps engines from loading the model in a folder; it goes on after its name.
 
     `to_download`: engines fetch the files that are missing, as of a hub id, so that only damaged ones count.

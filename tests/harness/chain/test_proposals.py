@@ -98,7 +98,7 @@ async def test_where_one_of_several_parallel_steps_fails_the_others_are_cancelle
 
     with pytest.raises(EngineDied, match="gone"):
         await asyncio.wait_for(run(loop, Script().engine(), engine), 10)
-    assert engine.counters.in_flight == 0
+    assert engine.calls.in_flight == 0
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 

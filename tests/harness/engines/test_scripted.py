@@ -95,7 +95,7 @@ async def test_concurrent_requests_overlap_and_are_counted() -> None:
     replies = await asyncio.gather(*(engine.generate([1], Sampling(4)) for _ in range(50)))
     assert engine.counters.most_in_flight == 50
     assert max(reply.timing.in_flight for reply in replies) == 50
-    assert engine.counters.in_flight == 0
+    assert engine.calls.in_flight == 0
 
 
 def _engines(thinks: bool) -> dict[Role, ScriptedEngine]:

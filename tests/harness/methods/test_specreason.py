@@ -152,11 +152,11 @@ class Held(ScriptedEngine):
     async def _served(self, tokens: int) -> Timing:
         timing = await super()._served(tokens)
         if self.counters.generate_calls == 2:
-            self.counters.in_flight += 1
+            self.calls.in_flight += 1
             try:
                 await self.let_go.wait()
             finally:
-                self.counters.in_flight -= 1
+                self.calls.in_flight -= 1
         return timing
 
 
@@ -191,7 +191,7 @@ async def test_a_discarded_draft_holds_up_no_fallback() -> None:
     async with asyncio.timeout(30):
         while target.counters.choose_calls < 2:
             await asyncio.sleep(0)
-    assert draft.counters.in_flight == 1
+    assert draft.calls.in_flight == 1
     draft.let_go.set()
     trace = await sample
     assert trace.output_text == "right\n\n\\boxed{5}"
@@ -211,7 +211,7 @@ async def test_a_sample_that_fails_leaves_no_task_behind(how: str) -> None:
     sample.cancel()
     with pytest.raises(EngineDied if dies else asyncio.CancelledError):
         await sample
-    assert draft.counters.in_flight == 0
+    assert draft.calls.in_flight == 0
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
