@@ -181,8 +181,8 @@ def _train(request: TrainingRequest) -> None:
     if is_select and reference.identity != target.fingerprint:
         raise ValueError(f"{target.path} is no longer the target that {run.path.name} ran with")
     settings, problems = request.settings, {problem.id: problem for problem in run.problems()}
-    base = tuning.Base(reference.path_or_hub_id, reference.revision, reference.identity)
-    tokenizer, rest = HFTokenizer(base.path, base.revision), (settings.max_tokens, spec.wording)
+    path, rest = reference.path_or_hub_id, (settings.max_tokens, spec.wording)
+    tokenizer = HFTokenizer(path, reference.revision)
     if is_select:
         offers = training_data.graded_drafts(run)
         examples = training_examples.selection_examples(offers, problems, tokenizer, *rest)
@@ -193,13 +193,11 @@ def _train(request: TrainingRequest) -> None:
             training_data.target_chains(run), problems, tokenizer, of_target, *rest
         )
         loss = training_examples.chain_loss
-    tuning.train(request.task, request.output, base, settings, loss, examples, source, click.echo)
+    tuning.train(request.task, request.output, reference, settings, loss, examples, source, click.echo)
     if is_select:
         assert spec.draft is not None
         benchmark = spec.dataset.removesuffix("-train").removesuffix("-scot")
-        following = (
-            f"launch --method scot --draft {spec.draft.path} --target {base.path} --target.adapter {request.output}"
-        )
+        following = f"launch --method scot --draft {spec.draft.path} --target {path} --target.adapter {request.output}"
         click.echo(f"Selection adapter: {request.output}. Next:\n  python -m harness.{following} --dataset {benchmark}")
     else:
         following = f"train select --draft {request.output} --target {target.path} --dataset {spec.dataset}"

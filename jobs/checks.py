@@ -43,8 +43,8 @@ def question_of(launch: PartialLaunch, typed: Collection[str] = (), *, on_node: 
     if launch.method is not None and registry.capabilities(launch.engine).runs_models:
         method = build(launch.method, dict(launch.parameters))
         device = "gpu" if cluster == "slurm" else environment.accelerator()
-        chosen = models.by_role(launch.method, method.roles, names, device, compares=method.asks_equivalence)
-        names |= chosen.names  # a node may have other defaults
+        chosen, _ = models.by_role(launch.method, method.roles, names, device, compares=method.asks_equivalence)
+        names |= chosen  # a node may have other defaults
     dataset, lora = launch.dataset, launch.target.adapter
     if dataset is not None and sources.is_own(dataset) and not dataset.startswith(sources.HUB):
         dataset = str(Path(dataset).absolute())

@@ -182,9 +182,9 @@ def _models(
         return dict.fromkeys(roles, ModelSpec(model=name, path=name, fingerprint=name)), [notice]
     device = "gpu" if cluster == "slurm" else environment.accelerator()
     compares = build(launch.method, dict(launch.parameters)).asks_equivalence
-    chosen = models.by_role(launch.method, roles, launch.models, device, compares=compares)
-    specs = {role: served[role].spec if role in served else _model(name) for role, name in chosen.names.items()}
-    return specs, [*filter(None, [chosen.notice]), *(notice for one in served.values() for notice in one.notices)]
+    names, stand_ins = models.by_role(launch.method, roles, launch.models, device, compares=compares)
+    specs = {role: served[role].spec if role in served else _model(name) for role, name in names.items()}
+    return specs, [*filter(None, [stand_ins]), *(notice for one in served.values() for notice in one.notices)]
 
 
 def _model(name: str) -> ModelSpec:

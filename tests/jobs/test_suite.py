@@ -72,9 +72,7 @@ def test_the_runs_of_a_file_are_launched_compared_and_reported(
     assert "speccot" in page.read_text(encoding="utf-8")
 
 
-def test_a_dry_run_says_what_is_left_and_writes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_says_what_is_left_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from jobs.__main__ import main
 
     file = written(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from rich.console import Console
 
 from harness.cli.messages import counted
 from harness.cli.program import typed
-from harness.cli.screen import Column, Screen, Table, printable, terminal
+from harness.cli.screen import Column, Line, Screen, Table, printable, terminal
 from harness.settings import layers
 from harness.settings.declaration import Flags, flag
 from harness.settings.launch_settings import Launch
@@ -83,11 +84,11 @@ def reproduce(
     and the scale.
     """
     if values["listing"]:
-        for known in published.names():
-            listed = published.load(known)
-            num_runs = len(list(published.planned(listed)))
-            click.echo(f"{known:22} {num_runs:3} runs  {listed.title} ({listed.place})")
-        click.echo(f"or a TOML file of launches, also a bundled one: {', '.join(SUITES)}")
+        every_suite = {known: published.load(known) for known in published.names()}
+        numbers = {known: len(list(published.planned(suite))) for known, suite in every_suite.items()}
+        listed = [(known, f"{numbers[known]} runs", f"{one.title} ({one.place})") for known, one in every_suite.items()]
+        rest = Line(f"or a TOML file of launches, also a bundled one: {', '.join(SUITES)}")
+        Screen(sys.stdout).show([Table([Column("")] * 3, listed), rest])
         return
     profile = layers.flags_of_profile(None if typed.get("profile") is None else str(typed["profile"]))
     output = {"output": "runs", **profile, **typed}["output"]
