@@ -14,7 +14,7 @@ from typing import Literal
 
 from harness.engine import Json, Role
 from harness.engines import placement, registry
-from harness.engines.placement import Placement, core_lists
+from harness.engines.placement import CONCURRENCY_TO_SPLIT, Placement, core_lists
 from harness.engines.served.address import ServedModel
 from harness.engines.speculation import Speculation
 from harness.environment import accelerator
@@ -97,15 +97,17 @@ def pair_settings(
     speculation: Speculation | None = None,
     adapter: Adapter | None = None,
     kv_bytes: int | None = None,
+    small: Collection[Role] = (),
 ) -> dict[Role, EngineSettings]:
     """Return the settings for the engines of one worker, resolved on its node.
 
     `models` have each engine's width, its cards, its share of a GPU's memory (on a CPU of the KV caches'), and its data
     type where that is not `dtype`; harness.sizing chooses shares and widths on GPUs. `candidates` is the number of
     completions of one sample that the draft writes in parallel, `target_candidates` that of the requests to the target
-    beside it. `adapter` is for the target's verdicts. Engines that take turns share all cores. `kv_bytes` is the size
-    of both KV caches together on a CPU (None: by the memory that is free now). Raises ValueError where the shares of
-    engines on the same cards add up to more than 1, or this worker lacks a card.
+    beside it. `adapter` is for the target's verdicts. Engines that take turns share all cores. With one or two samples
+    in flight the models of the roles `small` need one core only (`small_models`). `kv_bytes` is the size of both KV
+    caches together on a CPU (None: by the memory that is free now). Raises ValueError where the shares of engines on
+    the same cards add up to more than 1, or this worker lacks a card.
     """
     device = device or accelerator()
     own = {role: (models or {}).get(role) or ModelSettings() for role in roles}
@@ -136,7 +138,8 @@ def pair_settings(
     if device == "gpu":
         return settings
     all_bytes = cpu_kv_bytes() if kv_bytes is None else kv_bytes
-    cores = core_lists(roles, ranks, 1 if take_turns else concurrency)
+    one_core = small if concurrency < CONCURRENCY_TO_SPLIT else ()
+    cores = core_lists(roles, ranks, 1 if take_turns else concurrency, small=one_core)
     return {
         role: replace(
             one,

@@ -22,6 +22,7 @@ from typing import Any, Self, TypeVar
 from harness.cli.messages import counted
 from harness.engine import Role
 from harness.engines import placement, registry
+from harness.engines.placement import MOST_BYTES_ON_ONE_CORE
 from harness.engines.settings import most_requests
 from harness.environment import accelerator
 from harness.methods import Method
@@ -458,6 +459,17 @@ def assumed_models(sizing: RunSizing) -> Iterator[str]:
         known = shape_of(model.name, model.path, model.revision)
         if known is not None and known.is_assumed:
             yield model.name
+
+
+def small_models(sizing: RunSizing) -> frozenset[Role]:
+    """Return the roles whose weights have at most MOST_BYTES_ON_ONE_CORE; a model of unknown size is not small."""
+    small = set()
+    for role, model in sizing.models.items():
+        with contextlib.suppress(ValueError):  # whoever needs the configuration refuses it
+            known = shape_of(model.name, model.path, model.revision)
+            if known and known.weight_bytes(1, sizing.of(role).dtype or "auto") <= MOST_BYTES_ON_ONE_CORE:
+                small.add(role)
+    return frozenset(small)
 
 
 def demands(sizing: RunSizing) -> list[Demand]:

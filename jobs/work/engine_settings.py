@@ -18,7 +18,7 @@ from harness.methods import Method
 from harness.methods.questions import check_prompts
 from harness.problems.problem import Problem
 from harness.settings.roles import ModelSettings
-from harness.sizing.card_plan import DoesNotFit, RunSizing, asked_for, chosen_here
+from harness.sizing.card_plan import DoesNotFit, RunSizing, asked_for, chosen_here, small_models
 from harness.weights import adapter
 from harness.weights.tokenizer import loaded_tokenizer
 from jobs.run import trust
@@ -102,6 +102,7 @@ def engine_settings(
         speculation=_speculation(spec),
         adapter=_adapter(spec),
         kv_bytes=kv_bytes,
+        small=small_models(sizing),
     )
     for role, model in served.items():
         settings[role] = EngineSettings(kind="served", max_context=sizing.context_tokens, server=model)

@@ -79,7 +79,6 @@ async def test_steps_behind_several_prefixes_are_one_call() -> None:
 
     engine = target.engine(seconds_per_call=0.02)
     trace = await run(loop, draft.engine(), engine)
-    assert engine.counters.most_in_flight == 3
     assert [prompt.removeprefix(trace.target_prompt) for prompt in target.prompts] == ["", "one\n\n", "one\n\ntwo\n\n"]
     assert len({sampling.seed for sampling in target.samplings}) == 3
     *_, call = trace.calls

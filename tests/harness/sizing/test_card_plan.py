@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from harness.engines.placement import MOST_BYTES_ON_ONE_CORE
 from harness.sizing.card_plan import (
     BLOCK_TOKENS,
     Demand,
     DoesNotFit,
+    ModelFiles,
     NotPlannable,
     Plan,
+    RunSizing,
     choose,
     lacking,
     largest,
+    small_models,
 )
 from harness.sizing.memory import GIB, Card, card, known_card, parse_cards
+from harness.weights.models import pair_folder
 from tests.harness.sizing.shapes import LLAMA_3_8B, QWEN3_1_7B, QWEN3_8B, QWQ_32B, R1_1_5B, R1_7B, demand
 
 CONFIGS = (R1_1_5B, R1_7B, QWQ_32B, QWEN3_1_7B, QWEN3_8B, LLAMA_3_8B)
@@ -226,3 +233,31 @@ def test_shares_depend_on_neither_problems_nor_budget() -> None:
     longer = [replace(one, context_tokens=20_000, sample_tokens=18_000 + 500 * i) for i, one in enumerate(short)]
     one, other = (choose(parse_cards("4xH100-80"), wanted).engines for wanted in (short, longer))
     assert [(e.share, e.width) for e in one.values()] == [(e.share, e.width) for e in other.values()]
+
+
+def _sizing(**folders: Path | str) -> RunSizing:
+    files = {role: ModelFiles(role, str(folder)) for role, folder in folders.items()}
+    return RunSizing(models=files, context_tokens=64, sample_tokens=dict.fromkeys(files, 64), concurrency=1)  # type: ignore[arg-type]
+
+
+def test_the_bundled_models_are_small_and_a_model_of_unknown_size_is_not() -> None:
+    sizing = _sizing(draft=pair_folder("demo-draft"), target=pair_folder("demo-target"))
+    assert small_models(sizing) == {"draft", "target"}
+    assert small_models(_sizing(draft=pair_folder("demo-draft"), target="nobody/has-it")) == {"draft"}
+
+
+def test_a_configuration_that_nobody_can_read_is_not_small_and_raises_nothing(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"0")
+    for content in ('{"n_head": 2}', "{"):
+        (tmp_path / "config.json").write_text(content)
+        assert small_models(_sizing(target=tmp_path)) == set()
+
+
+def test_the_bytes_of_the_weights_decide(tmp_path: Path) -> None:
+    config = json.loads((Path(pair_folder("demo-target")) / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    weights = tmp_path / "model.safetensors"
+    for share, small in ((0.9, {"target"}), (1.1, set())):  # padding counts as well
+        with weights.open("wb") as file:
+            file.truncate(int(share * MOST_BYTES_ON_ONE_CORE))
+        assert small_models(_sizing(target=tmp_path)) == small
