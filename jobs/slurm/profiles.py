@@ -72,7 +72,10 @@ _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(
 
 def load(name: str) -> dict[str, Any]:
     """Read the options of sbatch of a profile, by the name of its file or by path. Raises ValueError."""
-    return {key: _joined(key, value) for key, value in layers.profile(name).items() if key != layers.LAUNCH}
+    options = {key: value for key, value in layers.profile(name).items() if key != layers.LAUNCH}
+    for key, value in options.items():
+        _check_type(key, value)
+    return {key: _joined(key, value) for key, value in options.items()}
 
 
 def sbatch_options(profile: str | None, pairs: Sequence[str], flags: Mapping[str, Any]) -> dict[str, Any]:
