@@ -32,7 +32,7 @@ PIP := $(RUN) -m pip --disable-pip-version-check
 QUIET := --quiet --root-user-action=ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo train-demo pictures test test-engines test-records test-slurm test-slurm-faults test-slurm-jobs coverage check bench bench-loop bench-grading bench-slurm bench-warehouse clean
+.PHONY: help venv demo demo-full train-demo pictures test test-engines test-records test-slurm test-slurm-faults test-slurm-jobs coverage check bench bench-loop bench-grading bench-slurm bench-warehouse clean
 
 help: ## List these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -51,6 +51,9 @@ else
 demo:
 	@echo "MODELS=$(MODELS): use pair or smollm" >&2; exit 2
 endif
+
+demo-full: $(STAMP) ## The demo on all its problems, 80 in flight and one at a time
+	$(RUN) -m jobs suite harness/data/demo_full.toml
 
 FORMER = runs/demo-pair-former
 

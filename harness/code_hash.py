@@ -11,7 +11,7 @@ Only the standard library is imported.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import resources
@@ -75,7 +75,14 @@ def running_code() -> Code:
 
 def read(root: Traversable) -> Code:
     """Return the code in a folder or in a zip."""
-    return Code(dict(sorted(_digests(root))))
+    digests, ahead = {}, [(top, root / top) for top in ("harness", "grading", "jobs")]
+    while ahead:
+        name, entry = ahead.pop()
+        if entry.is_dir():
+            ahead += [(f"{name}/{inner.name}", inner) for inner in entry.iterdir()]
+        elif is_hashed(name) and entry.is_file():
+            digests[name] = digest_of(entry.read_bytes())
+    return Code(dict(sorted(digests.items())))
 
 
 def changed_files(before: Mapping[str, str], now: Mapping[str, str]) -> str:
@@ -97,16 +104,6 @@ def is_hashed(path: str) -> bool:
     return (
         is_in and not is_out and Path(path).suffix in _SUFFIXES and not any(p.startswith((".", "__py")) for p in parts)
     )
-
-
-def _digests(root: Traversable) -> Iterator[tuple[str, str]]:
-    ahead = [(top, root / top) for top in ("harness", "grading", "jobs")]
-    while ahead:
-        name, entry = ahead.pop()
-        if entry.is_dir():
-            ahead += [(f"{name}/{inner.name}", inner) for inner in entry.iterdir()]
-        elif is_hashed(name) and entry.is_file():
-            yield name, digest_of(entry.read_bytes())
 
 
 def digest_of(content: bytes) -> str:

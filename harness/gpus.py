@@ -1,9 +1,8 @@
-"""The GPUs of this node, those of them that this process may use, and which of vLLM's builds their drivers serve.
+"""The GPUs of this node, those of them that this process may use, and whether their driver serves vLLM.
 
 nvidia-smi lists the cards, so a process learns about them without loading a GPU library. Which of them it may use
-follows from CUDA_VISIBLE_DEVICES, which Slurm sets in its jobs. The builds are those of the table in
-harness/data/vllm_builds.toml. Only the standard library is imported, because harness.installation runs before anything
-is installed.
+follows from CUDA_VISIBLE_DEVICES, which Slurm sets in its jobs. Only the standard library is imported, because
+harness.installation runs before anything is installed.
 """
 
 from __future__ import annotations
@@ -12,11 +11,8 @@ import csv
 import os
 import re
 import subprocess
-import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Literal
 
@@ -54,25 +50,14 @@ def node_gpus() -> list[Gpu]:
     text = _run(f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits")
     rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines())]
     rows = [row for row in rows if len(row) == len(_FIELDS) and row[0].isdecimal()]
-    cards = [_nvidia_card(dict(zip(_FIELDS, row, strict=True))) for row in rows]
+    cards = []
+    for index, uuid, name, *memory, driver, mode, _ in rows:
+        total, used = (int(text) << 20 if text.isdecimal() else 0 for text in memory)  # "[N/A]" of shared memory
+        known = driver if driver[:1].isdecimal() else None
+        own = uuid if uuid.startswith("GPU-") else None
+        cards.append(Gpu(int(index), own, name, total, used, known, mode == "Exclusive_Process"))
     divided = {card.index for card, row in zip(cards, rows, strict=True) if row[-1] == "Enabled"}
     return list(_with_slices(cards, divided)) if divided else cards
-
-
-def _nvidia_card(values: dict[str, str]) -> Gpu:
-    return Gpu(
-        index=int(values["index"]),
-        uuid=values["uuid"] if values["uuid"].startswith("GPU-") else None,
-        name=values["name"],
-        memory_bytes=_mebibytes(values["memory.total"]),
-        used_bytes=_mebibytes(values["memory.used"]),
-        driver=values["driver_version"] if values["driver_version"][:1].isdecimal() else None,
-        is_exclusive=values["compute_mode"] == "Exclusive_Process",
-    )
-
-
-def _mebibytes(text: str) -> int:
-    return int(text) << 20 if text.isdecimal() else 0  # "[N/A]" where GPU and CPU share their memory
 
 
 def _with_slices(cards: list[Gpu], divided: set[int]) -> Iterator[Gpu]:
@@ -175,53 +160,25 @@ def _visible() -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split(",")]
 
 
-@dataclass(frozen=True)
-class VllmBuild:
-    """A release of vLLM on PyPI, and what it was built with."""
-
-    vllm: str
-    torch: str
-    cuda: str
-    min_driver: int
-    """First number of the oldest driver that it runs with."""
+CUDA, MIN_DRIVER = "13.0", 580
+"""The CUDA that the builds of vLLM in pyproject.toml (0.31 and 0.32) are for, as torch's requirement cuda-toolkit says,
+and the first number of the oldest driver that serves any minor version of it (table 1 of
+https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html). When pyproject.toml admits another
+version of vLLM, see whether they still hold."""
 
 
-@cache
-def vllm_builds() -> tuple[VllmBuild, ...]:
-    """Return the supported builds, newest first."""
-    text = (resources.files("harness") / "data" / "vllm_builds.toml").read_text(encoding="utf-8")
-    table = tomllib.loads(text)
-    minimum = table["minimum_driver"]
-    return tuple(
-        VllmBuild(row["vllm"], row["torch"], row["cuda"], minimum[row["cuda"].partition(".")[0]])
-        for row in table["builds"]
-    )
+def driver_problem(driver: str) -> str | None:
+    """Return why vLLM does not run with a driver such as `570.86.15`, and what helps; None where it does.
 
-
-def newest_build_for(driver: str) -> VllmBuild | None:
-    """Return the newest supported build that runs with a driver, such as `570.86.15`; None if none does."""
-    return next((build for build in vllm_builds() if build.min_driver <= _number(driver)), None)
-
-
-def build_of_version(vllm: str) -> VllmBuild | None:
-    """Return the build of an installed version of vLLM; None if the table lacks it."""
-    return next((build for build in vllm_builds() if build.vllm == vllm.partition("+")[0]), None)
-
-
-def driver_remedies(driver: str) -> str:
-    """Return what can be done with a driver that no supported build runs with, in one line."""
-    newest = vllm_builds()[0]
-    return (
-        f"vLLM {newest.vllm} is built for CUDA {newest.cuda}, which needs driver {newest.min_driver} or later, not "
-        f"{driver}. Have the driver updated; or, with data-center cards, set VLLM_ENABLE_CUDA_COMPATIBILITY=1 and "
-        f"install NVIDIA's cuda-compat-{newest.cuda.replace('.', '-')} or run in the container "
-        f"vllm/vllm-openai:v{newest.vllm}"
-    )
-
-
-def _number(driver: str) -> int:
-    """Return the first number of a driver's version. Raises ValueError."""
+    Raises ValueError where it is no driver's version.
+    """
     first = driver.partition(".")[0]
     if not first.isdecimal():
         raise ValueError(f"a driver's version starts with a number, as 570.86.15 does, not {driver!r}")
-    return int(first)
+    if int(first) >= MIN_DRIVER:
+        return None
+    return (
+        f"vLLM is built for CUDA {CUDA}, which needs driver {MIN_DRIVER} or later, not {driver}. Have the driver "
+        "updated; or, with data-center cards, set VLLM_ENABLE_CUDA_COMPATIBILITY=1 and install NVIDIA's "
+        f"cuda-compat-{CUDA.replace('.', '-')} or run in vLLM's container vllm/vllm-openai"
+    )

@@ -2,10 +2,9 @@
 
     python -m harness.installation                  vLLM's build for this machine, with the tools for development
     python -m harness.installation --engine gpu     vLLM on CUDA, for instance on a login node without a GPU
-    python -m harness.installation --engine gpu --driver 580    the newest vLLM for the driver of the nodes
+    python -m harness.installation --engine gpu --driver 580    the same, if it runs with the nodes' driver
 
-vLLM's builds for CUDA need a driver that serves their CUDA (harness.gpus). The newest supported one for the driver
-that is seen or named is installed; where the driver is unknown, the newest one that pyproject.toml admits.
+vLLM's builds for CUDA need a driver that serves their CUDA (harness.gpus): the one that is named, or this machine's.
 
 vLLM's build for CPUs requires a local version of torch (`torch==2.13.0+cpu`), which PyPI does not have, so pip refuses
 `.[cpu]` where nothing but PyPI is configured. The same release of torch from PyPI runs too; it only brings CUDA
@@ -56,11 +55,12 @@ def install(engine: Engine, extras: Sequence[str], driver: str | None = None) ->
 
     `driver` is the version of the NVIDIA driver that vLLM will run with; None: that of this machine.
     """
-    vllm = _for_driver(driver) if engine == "gpu" else []
+    if engine == "gpu":
+        _check_driver(driver)
     _remove_unfit(engine)
     if engine == "gpu":
         _say("installing the harness and vLLM for CUDA: takes minutes, 4 GB to download")
-        _pip([*_INSTALL, "--editable", _project([*extras, "engine"]), *vllm])
+        _pip([*_INSTALL, "--editable", f"{_ROOT}[{','.join([*extras, 'engine'])}]"])
     else:
         _install_for_cpu(extras)
 
@@ -77,18 +77,15 @@ def _usual_engine() -> Engine:
     return engine
 
 
-def _for_driver(named: str | None) -> list[str]:
-    """Return the requirement on vLLM that a driver makes, and say which build it is. Raises InstallationFailed."""
+def _check_driver(named: str | None) -> None:
+    """Say which driver vLLM will run with. Raises InstallationFailed where it does not."""
     driver = named or next((card.driver for card in gpus.node_gpus() if card.driver), None)
     if driver is None:
         _say("no driver is visible here; say that of the nodes to be sure: make venv ENGINE=gpu DRIVER=580.65")
-        return []
-    build = gpus.newest_build_for(driver)
-    if build is None:
-        raise InstallationFailed(gpus.driver_remedies(driver))
-    source = "--driver" if named else "of this machine"
-    _say(f"vLLM {build.vllm} for CUDA {build.cuda}, for driver {driver} ({source})")
-    return [f"vllm=={build.vllm}"]
+    elif problem := gpus.driver_problem(driver):
+        raise InstallationFailed(problem)
+    else:
+        _say(f"vLLM for CUDA {gpus.CUDA}, for driver {driver} ({'--driver' if named else 'of this machine'})")
 
 
 def _remove_unfit(engine: Engine) -> None:
@@ -122,7 +119,7 @@ def _install_for_cpu(extras: Sequence[str]) -> None:
     _say(f"torch: {_install_torch([line for line in required if _name(line) == 'torch'])}")
     # Without torch's companions, and without local versions such as `+cpu`; pip skips the requirements of extras.
     others = [re.sub(r"(==[^\s,;+]+)\+[\w.]+", r"\1", line) for line in required if _name(line) not in _COMPANIONS]
-    _pip([*_INSTALL, "--no-warn-conflicts", "--editable", _project(extras), *others])
+    _pip([*_INSTALL, "--no-warn-conflicts", "--editable", f"{_ROOT}[{','.join(extras)}]", *others])
 
 
 def _install_torch(required: Sequence[str]) -> str:
@@ -134,30 +131,20 @@ def _install_torch(required: Sequence[str]) -> str:
     if installed is not None and any(f"=={installed.partition('+')[0]}" in line for line in required):
         return f"{installed} is installed already"
     limits = ["--retries", "0", "--timeout", str(_INDEX_TIMEOUT_SECONDS)]
-    failure = _failure([*_INSTALL, "--no-deps", *required, "--extra-index-url", _TORCH_CPU_INDEX, *limits])
-    if failure is None:
+    command = [*_INSTALL, "--no-deps", *required, "--extra-index-url", _TORCH_CPU_INDEX, *limits]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    if done.returncode == 0:
         return "the build for CPUs"
+    [reason] = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
     return (
         "the release on the configured package index, with unused CUDA libraries of some gigabytes; "
-        f"no build for CPUs from {_TORCH_CPU_INDEX}: {failure}"
+        f"no build for CPUs from {_TORCH_CPU_INDEX}: {reason[:200]}"
     )
 
 
 def _name(requirement: str) -> str:
     """Return the normalised package name of a requirement."""
     return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement, maxsplit=1)[0]).lower()
-
-
-def _project(extras: Sequence[str]) -> str:
-    return f"{_ROOT}[{','.join(extras)}]" if extras else str(_ROOT)
-
-
-def _failure(command: Sequence[str]) -> str | None:
-    """Return the last line of pip's error output; None if pip succeeds."""
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-    if done.returncode == 0:
-        return None
-    return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1].removeprefix("ERROR: ")[:200]
 
 
 def _pip(command: Sequence[str]) -> None:
@@ -168,7 +155,7 @@ def _pip(command: Sequence[str]) -> None:
 def _driver(text: str) -> str:
     """Return a driver's version. Raises ArgumentTypeError where it is none."""
     try:
-        gpus.newest_build_for(text)
+        gpus.driver_problem(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return text

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ Examples:
 """
 
 
-_option = functools.partial(click.option, cls=LaunchOption, group="output")
+_option = functools.partial(click.option, cls=LaunchOption, heading="Output")
 
 
 @click.command(cls=LaunchCommand, prints_outcome=True, epilog=_EXAMPLES)
@@ -119,36 +119,30 @@ def _launch(
 
 
 def _print_list(what: str) -> None:
+    """Print what there is, in columns that fit a terminal."""
+    from harness.cli.screen import Column, Line, Screen, Table
+    from harness.methods import METHODS, defaults, references
     from harness.problems import benchmarks, sources
     from harness.weights import models
 
+    toy, rest = "bundled toy model, trained only on stories like those of the dataset demo", None
+    rows: Sequence[Sequence[str]]
     if what == "methods":
-        _print_methods()
+        about = {
+            name: (sys.modules[method.__module__].__doc__ or "").partition("\n")[0] for name, method in METHODS.items()
+        }
+        rows = [row for name in METHODS for row in ((name, about[name]), ("", " ".join(map(flag, defaults(name)))))]
+        rest = f"or a class of one's own: {references.FORMS}"
     elif what == "datasets":
-        for dataset in benchmarks.DATASETS.values():
-            click.echo(f"{dataset.name:18} {dataset.count:5} problems  {dataset.title}")
-        click.echo(f"or {sources.VALID}")
+        rows = [(one.name, f"{one.count} problems", one.title) for one in benchmarks.DATASETS.values()]
+        rest = f"or {sources.VALID}"
     elif what == "models":
-        for name in models.BUNDLED:
-            click.echo(f"{name:28} bundled toy model, trained only on stories like those of the dataset demo")
-        for model in models.MODELS.values():
-            click.echo(f"{model.name:28} {model.path_or_hub_id}")
-        click.echo("or a Hugging Face id org/name, or a folder")
+        rows = [(name, toy) for name in models.BUNDLED] + [(m.name, m.path_or_hub_id) for m in models.MODELS.values()]
+        rest = "or a Hugging Face id org/name, or a folder"
     else:
-        for name, values in layers.presets().items():
-            click.echo(f"{name:20} " + ", ".join(f"{key} {value}" for key, value in values.items()))
-
-
-def _print_methods() -> None:
-    from harness.methods import METHODS, defaults, references
-
-    width = max(map(len, METHODS))
-    for name, method in METHODS.items():
-        summary, _, _ = (sys.modules[method.__module__].__doc__ or "").partition("\n")
-        click.echo(f"{name:{width}} {summary}")
-        if parameters := defaults(name):
-            click.echo(f"{'':{width}} {' '.join(map(flag, parameters))}")
-    click.echo(f"or a class of one's own: {references.FORMS}")
+        rows = [(name, ", ".join(f"{k} {v}" for k, v in values.items())) for name, values in layers.presets().items()]
+    table = Table([Column("")] * len(rows[0]), [row for row in rows if any(row[1:])])
+    Screen(sys.stdout).show([table, *([Line(rest)] if rest else [])])
 
 
 def _print_prompts(file: Path | None) -> None:

@@ -22,7 +22,6 @@ import hashlib
 import json
 import re
 import tomllib
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -35,7 +34,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from harness.cli.messages import first_error
 from harness.cli.toml_file import parse_toml, read_toml
 from harness.engine import Json, Tokenizer
-from harness.problems.problem import Kind, Problem
+from harness.problems.problem import Kind, Problem, filled
 from harness.weights.templates import CLOSE, EMPTY_THOUGHT
 from harness.weights.tokenizer import verdict_options
 
@@ -48,19 +47,6 @@ def render(template: str, **values: str) -> str:
     """Return the template with its placeholders replaced, in one pass, so that inserted text is never read again."""
     pattern = "|".join(map(re.escape, values))
     return re.sub(rf"\{{({pattern})\}}", lambda found: values[found[1]], template)
-
-
-def printable(text: str) -> str:
-    """Return the text. Raises ValueError where it holds a control character that no prompt needs."""
-    if any(unicodedata.category(character) == "Cc" and character not in "\n\t\r" for character in text):
-        raise ValueError("holds a control character")
-    return text
-
-
-def _needed(text: str) -> str:
-    if not text.strip():
-        raise ValueError("is empty; this text is needed")
-    return text
 
 
 def _reply(text: str) -> str:
@@ -86,12 +72,13 @@ def placeholders(*required: str, optional: tuple[str, ...] = ()) -> AfterValidat
     return AfterValidator(check)
 
 
-AnyText = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS), AfterValidator(printable)]
+AnyText = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS)]
 """A text that may be empty."""
-NeededText = Annotated[AnyText, AfterValidator(_needed)]
+NeededText = Annotated[AnyText, AfterValidator(filled)]
 """A text that may not be empty."""
 ReplyText = Annotated[NeededText, placeholders(), AfterValidator(_reply)]
 """The beginning of a reply, which the model goes on with."""
+Word = Annotated[str, Field(min_length=1, max_length=50)]
 ItemText = Annotated[AnyText, placeholders("label", "text")]
 """How one of several candidates or options is shown."""
 
@@ -147,8 +134,8 @@ class Reward(_Table):
     """Empty: no turn is opened, and `reply` follows the step."""
     thought: AnyText
     reply: ReplyText
-    good: Annotated[str, Field(min_length=1, max_length=50), AfterValidator(printable)]
-    bad: Annotated[str, Field(min_length=1, max_length=50), AfterValidator(printable)]
+    good: Word
+    bad: Word
 
 
 class Equivalence(_Table):
@@ -160,8 +147,8 @@ class Equivalence(_Table):
     closing: AnyText
     """Follows a version that ends the thought."""
     reply: ReplyText
-    same: Annotated[str, Field(min_length=1, max_length=50), AfterValidator(printable)]
-    different: Annotated[str, Field(min_length=1, max_length=50), AfterValidator(printable)]
+    same: Word
+    different: Word
 
 
 class SeparateScore(_Table):
@@ -211,7 +198,7 @@ class Prompts(_Table):
 
     system: AnyText
     """The message of a system role; empty: none."""
-    step_separator: Annotated[str, Field(min_length=1, max_length=50), AfterValidator(printable)]
+    step_separator: Word
     answer_bridge: Annotated[NeededText, placeholders()]
     """Opens the target's final answer after a chosen chain where no `</think>` does so (plain models under SCoT)."""
     instruction: Instructions

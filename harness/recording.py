@@ -45,15 +45,11 @@ class Model:
 
     def __init__(self, engine: Engine, role: Role, trace: Trace) -> None:
         self.engine = engine
+        self.tokenizer: Tokenizer = engine.tokenizer
         self.role: Role = role
         self._trace = trace
         self._ahead: _EarlyRequest | None = None
         self._discarded: list[_EarlyRequest] = []
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The engine's tokenizer."""
-        return self.engine.tokenizer
 
     async def generate(
         self, prompt: Sequence[int], sampling: Sampling, *, purpose: Purpose, step: int
@@ -123,12 +119,6 @@ class Model:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def choose(self, prompt: Sequence[int], options: Sequence[int], *, step: int) -> Choice:
-        """Engine.choose, recorded as a verdict of one token."""
-        reply = await self.engine.choose(prompt, options)
-        self._record("verdict", step, reply.timing, (reply.prompt_tokens, reply.cached_tokens), [1])
-        return reply
 
     async def choose_each(
         self, prompts: Sequence[Sequence[int]], options: Sequence[int], *, step: int

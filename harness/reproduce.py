@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -87,7 +88,7 @@ def main(context: click.Context, /, **values: Any) -> None:
     SUITE is a published table (--list), or a TOML file of launches of your own: its table has a row for each
     method and a column for each dataset. Flags of harness.launch override the suite's.
     """
-    from harness.cli.screen import terminal
+    from harness.cli.screen import Column, Line, Screen, Table, terminal
     from harness.settings.layers import flags_of_profile
     from jobs.cli.launches import SUITES
     from jobs.outcome import launch_errors_in_one_line
@@ -95,11 +96,11 @@ def main(context: click.Context, /, **values: Any) -> None:
     from warehouse.suites import published, reproduction
 
     if values["listing"]:
-        for known in published.names():
-            listed = published.load(known)
-            num_runs = len(list(published.planned(listed)))
-            click.echo(f"{known:22} {num_runs:3} runs  {listed.title} ({listed.place})")
-        click.echo(f"or a TOML file of launches, also a bundled one: {', '.join(SUITES)}")
+        suites = {known: published.load(known) for known in published.names()}
+        numbers = {known: len(list(published.planned(suite))) for known, suite in suites.items()}
+        rows = [(known, f"{numbers[known]} runs", f"{one.title} ({one.place})") for known, one in suites.items()]
+        rest = Line(f"or a TOML file of launches, also a bundled one: {', '.join(SUITES)}")
+        Screen(sys.stdout).show([Table([Column("")] * 3, rows), rest])
         return
     assert isinstance(context.command, LaunchCommand)
     typed, name = context.command.flags_of(context), values["name"]

@@ -190,8 +190,8 @@ def _train(request: TrainingRequest) -> None:
     from warehouse.candidates import grade_candidates
 
     settings, problems = request.settings, {problem.id: problem for problem in run.problems()}
-    base = tuning.Base(reference.path_or_hub_id, reference.revision, reference.identity)
-    tokenizer, rest = HFTokenizer(base.path, base.revision), (settings.max_tokens, spec.wording)
+    path, rest = reference.path_or_hub_id, (settings.max_tokens, spec.wording)
+    tokenizer = HFTokenizer(path, reference.revision)
     if is_select:
         grade_candidates(run)
         offers = graded_drafts(run, grader_version())
@@ -201,13 +201,11 @@ def _train(request: TrainingRequest) -> None:
         of_target = HFTokenizer(target.path, target.revision)
         examples = training_examples.alignment_examples(target_chains(run), problems, tokenizer, of_target, *rest)
         loss = training_examples.chain_loss
-    tuning.train(request.task, request.output, base, settings, loss, examples, source, click.echo)
+    tuning.train(request.task, request.output, reference, settings, loss, examples, source, click.echo)
     if is_select:
         assert spec.draft is not None
         benchmark = spec.dataset.removesuffix("-train").removesuffix("-scot")
-        following = (
-            f"launch --method scot --draft {spec.draft.path} --target {base.path} --target.adapter {request.output}"
-        )
+        following = f"launch --method scot --draft {spec.draft.path} --target {path} --target.adapter {request.output}"
         click.echo(f"Selection adapter: {request.output}. Next:\n  python -m harness.{following} --dataset {benchmark}")
     else:
         following = f"train select --draft {request.output} --target {target.path} --dataset {spec.dataset}"

@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.vllm,
     pytest.mark.needs_tool("vllm"),
 ]
-DEMO = ROOT / "harness" / "data" / "demo.toml"
+DEMO = ROOT / "harness" / "data" / "demo_full.toml"
 
 
 METHOD = "VLLM_WORKER_MULTIPROC_METHOD"

@@ -91,11 +91,11 @@ class ModelContext:
 
     def read(self, ids: Sequence[int], text: str, author: Tokenizer) -> Sequence[int]:
         """Return the ids under which this model reads what `author` wrote; a plain model is not shown `</think>`."""
-        reader = self.tokenizer
-        if not reader.thinks and prompts.THINK_END in text:
-            return reader.encode(text.replace(prompts.THINK_END, ""))
-        tagged = prompts.THINK_END in text and not _have_equal_tags(author, reader)
-        return ids if author.fingerprint == reader.fingerprint and not tagged else reader.encode(text)
+        reader, tag = self.tokenizer, prompts.THINK_END
+        if not reader.thinks and tag in text:
+            return reader.encode(text.replace(tag, ""))
+        is_own_tag = tag not in text or (author.thinks and author.encode(tag) == reader.encode(tag))
+        return ids if author.fingerprint == reader.fingerprint and is_own_tag else reader.encode(text)
 
     def append(self, ids: Sequence[int], text: str, author: Tokenizer) -> None:
         """Append a piece of the chain."""
@@ -115,23 +115,19 @@ class ModelContext:
         if not self.open_text.strip():
             return self.ids
         start, text = self._last_boundary
-        count = _num_ids(self.tokenizer, self.ids[start:], text)
-        if count is None:
-            return self.ids[:start] + self.tokenizer.encode(text)
-        return self.ids[: start + count]
+        ids, decode = self.ids[start:], self.tokenizer.decode
+        # A decoded prefix never gets shorter by another id, so bisection finds the first that is long enough.
+        count = bisect_left(range(len(ids) + 1), len(text), key=lambda n: len(decode(ids[:n])))
+        return self.ids[:start] + (ids[:count] if decode(ids[:count]) == text else self.tokenizer.encode(text))
 
 
-def _have_equal_tags(one: Tokenizer, other: Tokenizer) -> bool:
-    return one.thinks == other.thinks and one.encode(prompts.THINK_END) == other.encode(prompts.THINK_END)
+@dataclass(frozen=True)
+class _Place:
+    """What a model reads before it writes, and the steps in it that the chain does not hold yet."""
 
-
-def _num_ids(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> int | None:
-    """Return how many of the leading ids decode to the text; None where a token straddles its end.
-
-    A decoded prefix never gets shorter by another id, so bisection finds the first that is long enough.
-    """
-    count = bisect_left(range(len(ids) + 1), len(text), key=lambda n: len(tokenizer.decode(ids[:n])))
-    return count if count <= len(ids) and tokenizer.decode(ids[:count]) == text else None
+    model: Model
+    ids: list[int]
+    ahead: Sequence[Step] = ()
 
 
 class Chain:
@@ -164,6 +160,8 @@ class Chain:
         self.limits = limits
         self._ends_at_box = ends_at_box
         self.trace = trace
+        self.steps = trace.steps
+        """The accepted steps so far; a resumed sample starts with those of its earlier attempts."""
         self.reasoning = True
         """False once the chain is closed: by `</think>`, or by its author's end of sequence."""
         self.answered = False
@@ -180,11 +178,6 @@ class Chain:
                 setattr(trace, f"{role}_prompt", self._contexts[role].prompt)
         for step in trace.steps:
             self._enter(step)
-
-    @property
-    def steps(self) -> list[Step]:
-        """The accepted steps so far; a resumed sample starts with those of its earlier attempts."""
-        return self.trace.steps
 
     def model(self, role: Role) -> Model:
         """Return the model of a role; raises KeyError where the method has none."""
@@ -237,13 +230,10 @@ class Chain:
 
     def check(self) -> None:
         """Raise Stop where nothing may follow the last step. Called directly for a resumed sample."""
-        if not self.steps:
-            return
-        last = self.steps[-1]
-        if last.finish == "length" and last.role in WHOLE_REPLY_ROLES:
-            raise Stop("budget" if self.trace.emitted_tokens >= self.limits.token_budget else "context")
-        repeats = len(self.steps) > 1 and is_repeat(last, self.steps[-2])
-        if repeats and self.reasoning and not self.answered:
+        before, last = [None, None, *self.steps][-2:]
+        if last and last.finish == "length" and last.role in WHOLE_REPLY_ROLES:
+            raise Stop("budget" if self._budget() <= 0 else "context")
+        if before and last and is_repeat(last, before) and self.reasoning and not self.answered:
             raise Stop("repeated")
 
     async def propose(
@@ -264,12 +254,10 @@ class Chain:
         `behind`: proposals that the chain does not hold and is to be continued after, as if it held them.
         `token_logprobs` and `entropies`: the engine is asked for these (see Completion).
         """
-        context, ahead = self._behind(model, behind)
-        sampling = self._sampling(
-            model, context, purpose, max_tokens, stop=stop, n=n, temperature=temperature, ahead=ahead
-        )
+        place = self._behind(model, behind)
+        sampling = self._sampling(place, purpose, max_tokens, stop=stop, n=n, temperature=temperature)
         sampling = replace(sampling, token_logprobs=token_logprobs, entropies=entropies)
-        return await self._written(model, context, sampling, purpose, ahead)
+        return await self._written(place, sampling, purpose)
 
     async def propose_each(
         self, model: Model, prefixes: Sequence[Sequence[Proposal]], *, max_tokens: int, purpose: Purpose
@@ -278,13 +266,12 @@ class Chain:
 
         They count as one call, because a sample waits once. Raises Stop where there is no room behind one of them.
         """
-        read = [self._behind(model, prefix) for prefix in prefixes]
-        samplings = [self._sampling(model, ids, purpose, max_tokens, ahead=ahead) for ids, ahead in read]
-        requests = [(ids, sampling) for (ids, _), sampling in zip(read, samplings, strict=True)]
+        places = [self._behind(model, prefix) for prefix in prefixes]
+        requests = [(place.ids, self._sampling(place, purpose, max_tokens)) for place in places]
         drawn = await model.generate_each(requests, purpose=purpose, step=len(self.steps))
         return [
-            (await self._whole(model, ids, sampling, purpose, [completion], ahead))[0]
-            for (ids, ahead), sampling, completion in zip(read, samplings, drawn, strict=True)
+            (await self._whole(place, sampling, purpose, [completion]))[0]
+            for place, (_, sampling), completion in zip(places, requests, drawn, strict=True)
         ]
 
     async def continued(
@@ -304,12 +291,10 @@ class Chain:
         """
         if begun.finish != "length":
             return begun
-        context = [*self._contexts[model.role].ids, *begun.token_ids]
-        spent = [Step(model.role, "draft", begun.text, begun.num_tokens, begun.token_ids, begun.finish)]
+        spent = Step(model.role, "draft", begun.text, begun.num_tokens, begun.token_ids, begun.finish)
+        place = _Place(model, [*self._contexts[model.role].ids, *begun.token_ids], [spent])
         try:
-            sampling = self._sampling(
-                model, context, purpose, max_tokens, stop=stop, temperature=temperature, ahead=spent
-            )
+            sampling = self._sampling(place, purpose, max_tokens, stop=stop, temperature=temperature)
         except Stop:
             if begun.num_tokens:
                 return begun
@@ -322,7 +307,7 @@ class Chain:
             token_logprobs=begun.token_logprobs is not None,
             entropies=begun.entropies is not None,
         )
-        [more] = await self._written(model, context, sampling, purpose, spent, len(self.steps))
+        [more] = await self._written(place, sampling, purpose, len(self.steps))
         return joined(begun, more, model.tokenizer)
 
     def may_continue(self, behind: Sequence[Proposal], *models: Model) -> bool:
@@ -332,7 +317,7 @@ class Chain:
         """
         steps, reasoning, answered = self._as_steps(behind)
         repeats = any(is_repeat(step, before) for before, step in pairwise([*self.steps[-1:], *steps]))
-        has_room = all(len(self._behind(m, behind)[0]) < m.engine.context_tokens for m in models)
+        has_room = all(len(self._behind(m, behind).ids) < m.engine.context_tokens for m in models)
         return not answered and not (repeats and reasoning) and self._budget(steps) > 0 and has_room
 
     def propose_behind(self, candidate: Completion, model: Model, *, max_tokens: int) -> None:
@@ -344,9 +329,8 @@ class Chain:
         """
         behind = [(model, candidate)]
         if self.may_continue(behind, model):
-            context, ahead = self._behind(model, behind)
-            sampling = self._sampling(model, context, "draft", max_tokens, ahead=ahead)
-            model.begin(context, sampling, step=len(self.steps) + 1)
+            place = self._behind(model, behind)
+            model.begin(place.ids, self._sampling(place, "draft", max_tokens), step=len(self.steps) + 1)
 
     async def write(
         self,
@@ -385,10 +369,9 @@ class Chain:
         is_plain = not model.tokenizer.thinks  # nothing in its context tells it to answer now
         forced = model.tokenizer.encode(self.wording.answer_bridge) if is_plain else []
         stop = ("\n",) if is_plain else ()
-        context = self._contexts[model.role].ids + forced
-        max_tokens = self.limits.token_budget
-        sampling = self._sampling(model, context, "answer", max_tokens, stop=stop, temperature=temperature)
-        [completion] = await self._written(model, context, sampling, "answer")
+        place = _Place(model, self._contexts[model.role].ids + forced)
+        sampling = self._sampling(place, "answer", self.limits.token_budget, stop=stop, temperature=temperature)
+        [completion] = await self._written(place, sampling, "answer")
         whole = replace(
             completion,
             token_ids=(*forced, *completion.token_ids),
@@ -404,7 +387,8 @@ class Chain:
         question = prompts.score_question(model.tokenizer, self.wording)
         context = self._contexts[model.role]
         proposed = context.read(candidate.token_ids, candidate.text, author.tokenizer)
-        return await self._ask(model, [*context.ids, *proposed], question, "score")
+        [verdict] = await self._verdicts(model, [[*context.ids, *proposed]], question, "score")
+        return verdict
 
     async def choose(self, model: Model, candidates: Sequence[Candidate]) -> Verdict:
         """Return SpecCoT's verdict: one candidate or a rejection, in one forward pass (equation 4).
@@ -421,7 +405,8 @@ class Chain:
         if len(chain_ids) + len(question.ids) >= model.engine.context_tokens:
             question = prompts.step_choice_question(model.tokenizer, texts, self.wording)
             chain_ids = context.ids
-        return await self._ask(model, chain_ids, question, "choice")
+        [verdict] = await self._verdicts(model, [chain_ids], question, "choice")
+        return verdict
 
     async def score_each(
         self, model: Model, candidates: Sequence[Candidate], completions: Sequence[Completion], author: Model
@@ -432,14 +417,11 @@ class Chain:
         context. Raises Stop.
         """
         question = prompts.short_score_question(model.tokenizer, self.wording)
-        context, prompt_ids = self._contexts[model.role], []
+        context, judged = self._contexts[model.role], []
         for option in range(len(offered_texts(candidates))):
             proposed = completions[next(i for i, c in enumerate(candidates) if c.option == option)]
-            judged = context.read(proposed.token_ids, proposed.text, author.tokenizer)
-            prompt_ids.append([*context.ids, *judged, *question.ids])
-        self.check_fits(model, max(map(len, prompt_ids)))
-        choices = await model.choose_each(prompt_ids, question.option_ids, step=len(self.steps))
-        return [_verdict("score", question, choice) for choice in choices]
+            judged.append([*context.ids, *context.read(proposed.token_ids, proposed.text, author.tokenizer)])
+        return await self._verdicts(model, judged, question, "score")
 
     async def reward(self, candidate: Completion, author: Model) -> float:
         """Return the reward model's probability, from 0 to 1, that this next step is right.
@@ -475,11 +457,9 @@ class Chain:
         context = self._contexts[model.role]
         texts = [context.read(c.token_ids, c.text, author.tokenizer) for c in candidates]
         self.check_fits(model, max(map(len, texts)) + len(context.ids))
-        nonempty = [ids for ids in texts if ids]
-        if not nonempty:
+        if not (nonempty := [ids for ids in texts if ids]):
             return [() for _ in texts]
-        replies = await model.log_probabilities([context.ids] * len(nonempty), nonempty, step=len(self.steps))
-        known = iter(replies)
+        known = iter(await model.log_probabilities([context.ids] * len(nonempty), nonempty, step=len(self.steps)))
         return [next(known).token_logprobs if ids else () for ids in texts]
 
     async def choose_chain(self, model: Model, candidates: Sequence[Candidate], *, may_reject: bool) -> Verdict:
@@ -488,76 +468,60 @@ class Chain:
         question = prompts.chain_choice_question(
             model.tokenizer, self.problem, texts, self.wording, may_reject=may_reject
         )
-        return await self._ask(model, [], question, "choice")
+        [verdict] = await self._verdicts(model, [[]], question, "choice")
+        return verdict
 
     def _sampling(
         self,
-        model: Model,
-        context: list[int],
+        place: _Place,
         purpose: Purpose,
         max_tokens: int,
         *,
         stop: tuple[str, ...] | None = None,
         n: int = 1,
         temperature: float | None = None,
-        ahead: Sequence[Step] = (),
     ) -> Sampling:
-        """Return the sampling of the next step, after `ahead` steps that the chain does not hold yet. Raises Stop.
+        """Return the sampling of the next step at a place. Raises Stop.
 
         A `temperature` of the method's own takes precedence over the run's.
         """
-        budget = self._budget(ahead)
-        if budget <= 0:
-            raise Stop("budget")
-        room = model.engine.context_tokens - len(context)
-        if room <= 0:
-            raise Stop("context")
+        budget, room = self._budget(place.ahead), place.model.engine.context_tokens - len(place.ids)
+        if budget <= 0 or room <= 0:
+            raise Stop("budget" if budget <= 0 else "context")
         limits = self.limits
         drawn: dict[str, Any] = {"temperature": limits.temperature, "top_p": limits.top_p}
-        drawn |= limits.by_role.get(model.role, {})
+        drawn |= limits.by_role.get(place.model.role, {})
         drawn |= {} if temperature is None else {"temperature": temperature}
         return Sampling(
             max_tokens=min(max_tokens, budget, room),
             **drawn,
             stop=(self.wording.step_separator,) if stop is None else stop,
-            seed=self._seed(purpose, len(self.steps) + len(ahead)),
+            seed=self._seed(purpose, len(self.steps) + len(place.ahead)),
             n=n,
         )
 
     async def _written(
-        self,
-        model: Model,
-        context: list[int],
-        sampling: Sampling,
-        purpose: Purpose,
-        ahead: Sequence[Step] = (),
-        step: int | None = None,
+        self, place: _Place, sampling: Sampling, purpose: Purpose, step: int | None = None
     ) -> list[Completion]:
         """Return completions that do not end inside a character, wherever their limit cut them."""
-        step = len(self.steps) + len(ahead) if step is None else step
-        drawn = await model.generate(context, sampling, purpose=purpose, step=step)
-        return await self._whole(model, context, sampling, purpose, drawn, ahead)
+        step = len(self.steps) + len(place.ahead) if step is None else step
+        drawn = await place.model.generate(place.ids, sampling, purpose=purpose, step=step)
+        return await self._whole(place, sampling, purpose, drawn)
 
     async def _whole(
-        self,
-        model: Model,
-        context: list[int],
-        sampling: Sampling,
-        purpose: Purpose,
-        drawn: Sequence[Completion],
-        ahead: Sequence[Step],
+        self, place: _Place, sampling: Sampling, purpose: Purpose, drawn: Sequence[Completion]
     ) -> list[Completion]:
         """Return completions without a character that their limit cut, drawing what a character lacks."""
-        step, tokenizer = len(self.steps), model.tokenizer
+        step, model, tokenizer = len(self.steps), place.model, place.model.tokenizer
         if not any(num_cut(completion, tokenizer) for completion in drawn):
             return list(drawn)
-        budget, room = self._budget(ahead), model.engine.context_tokens - len(context)
+        budget, room = self._budget(place.ahead), model.engine.context_tokens - len(place.ids)
         whole = []
         for i, completion in enumerate(drawn):
 
             async def next_token(ids: Sequence[int], seed: int = sampling.seed + i) -> Completion:
                 one = replace(sampling, max_tokens=1, stop=(), seed=mixed_seed(f"{seed}/{len(ids)}"), n=1)
-                [token] = await model.generate([*context, *ids], one, purpose=purpose, step=step)
+                [token] = await model.generate([*place.ids, *ids], one, purpose=purpose, step=step)
                 return token
 
             whole.append(await whole_completion(completion, tokenizer, next_token, min(budget, room)))
@@ -565,10 +529,15 @@ class Chain:
             raise Stop("context")  # there is no room for one character
         return whole
 
-    async def _ask(self, model: Model, context: list[int], question: prompts.Question, kind: VerdictKind) -> Verdict:
-        prompt = context + list(question.ids)
-        self.check_fits(model, len(prompt))
-        return _verdict(kind, question, await model.choose(prompt, question.option_ids, step=len(self.steps)))
+    async def _verdicts(
+        self, model: Model, contexts: Sequence[list[int]], question: prompts.Question, kind: VerdictKind
+    ) -> list[Verdict]:
+        """Return the answers to one question behind each of these contexts, all asked in parallel. Raises Stop."""
+        asked = [replace(question, ids=(*context, *question.ids)) for context in contexts]
+        return [
+            Verdict(kind, question.text, question.labels, choice.logprobs, choice.best, score=None, accepted=False)
+            for choice in await self.ask_each(model, asked)
+        ]
 
     def _as_steps(self, behind: Sequence[Proposal]) -> tuple[list[Step], bool, bool]:
         """Return proposals as steps, and whether the chain would still be reasoning, and be answered, after them."""
@@ -581,16 +550,13 @@ class Chain:
             reasoning &= not ends.thought
         return steps, reasoning, answered
 
-    def _behind(self, model: Model, behind: Sequence[Proposal]) -> tuple[list[int], list[Step]]:
-        """Return what a model reads after the chain and these proposals, and the proposals as steps."""
+    def _behind(self, model: Model, behind: Sequence[Proposal]) -> _Place:
+        """Return the place behind the chain and these proposals."""
         context = self._contexts[model.role]
-        if not behind:
-            return context.ids, []
-        steps, _, _ = self._as_steps(behind)
-        ids = [*context.ids]
+        steps, ids = self._as_steps(behind)[0], [*context.ids] if behind else context.ids
         for step in steps:
             ids += context.read(step.token_ids, step.text, self._models[step.author].tokenizer)
-        return ids, steps
+        return _Place(model, ids, steps)
 
     def _step(
         self,
@@ -653,15 +619,3 @@ class Chain:
 def mixed_seed(text: str) -> int:
     """Return a seed of 31 bits from what sets a request apart."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
-
-
-def _verdict(kind: VerdictKind, question: prompts.Question, choice: Choice) -> Verdict:
-    return Verdict(
-        kind=kind,
-        question=question.text,
-        options=question.labels,
-        logprobs=choice.logprobs,
-        decision=choice.best,
-        score=None,
-        accepted=False,
-    )

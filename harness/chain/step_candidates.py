@@ -25,15 +25,10 @@ def as_candidates(completions: Sequence[Completion]) -> list[Candidate]:
             num_tokens=c.num_tokens,
             finish=c.finish,
             mean_logprob=c.mean_logprob,
-            option=options.setdefault(_as_shown(c.text), len(options)),
+            option=options.setdefault((c.text.replace(THINK_END, "").strip(), THINK_END in c.text), len(options)),
         )
         for c in completions
     ]
-
-
-def _as_shown(text: str) -> tuple[str, bool]:
-    """Return what a verdict's question shows of a text, and whether the text closes the thought."""
-    return text.replace(THINK_END, "").strip(), THINK_END in text
 
 
 def offered_texts(candidates: Sequence[Candidate]) -> list[str]:

@@ -13,7 +13,6 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -22,19 +21,15 @@ from typing import Literal, cast
 import psutil
 
 from harness import prompts
-from harness.chain import Chain, Limits, Stop
-from harness.chain.step_candidates import as_candidates
-from harness.engine import Choice, Completion, Engine, EngineError, Role, Sampling
+from harness.engine import Choice, Completion, Engine, EngineError, Generation, Likelihood, Role, Sampling
 from harness.engines import registry
 from harness.engines.registry import open_engines
 from harness.engines.settings import Device, EngineSettings, pair_settings
 from harness.engines.speculation import DEFAULT_TOKENS, Proposer, Speculation, unsupported_reason
 from harness.problems import benchmarks
 from harness.problems.problem import Problem
-from harness.recording import Model, recording_models
 from harness.settings.roles import DataType, ModelSettings
 from harness.sizing.card_plan import DoesNotFit, ModelFiles, RunSizing, chosen_here
-from harness.trace import Trace
 from harness.weights import models
 
 _Question = tuple[list[int], tuple[int, ...]]
@@ -45,7 +40,6 @@ _CANDIDATES = 3
 _CONTEXT_TOKENS = 1024
 _IN_FLIGHT = 64
 _STEP_TOKENS = 24
-_LIMITS = Limits(temperature=0.6, top_p=1.0, token_budget=256)
 _LIKELY = 0.01
 """Options of at least this probability count where numbers are rounded to bfloat16: less likely ones, whose
 log-probabilities are large, are rounded by up to 0.06 each."""
@@ -167,56 +161,28 @@ def engine_processes(worker: int) -> list[psutil.Process]:
     return [child for child in psutil.Process(worker).children(recursive=True) if child.name().startswith("VLLM")]
 
 
-async def _lookahead(chain: Chain, draft: Model, target: Model) -> None:
-    ids, _ = prompts.opening(draft.tokenizer, chain.problem)
-    draft.begin(ids, Sampling(_STEP_TOKENS, temperature=0.6), step=1)
-    draft.discard()
-    await draft.finish_discarded()
-
-
-async def _verdict(kind: str, chain: Chain, draft: Model, target: Model) -> None:
-    proposed = await chain.propose(draft, _CANDIDATES, max_tokens=_STEP_TOKENS)
-    if kind == "score":
-        await chain.score(target, proposed[0], draft)
-    elif kind == "separate scores":
-        await chain.score_each(target, as_candidates(proposed), proposed, draft)
-    elif kind == "choice":
-        await chain.choose(target, as_candidates(proposed))
-    else:
-        await chain.choose_chain(target, as_candidates(proposed), may_reject=True)
-
-
-ACTS: Mapping[str, Callable[[Chain, Model, Model], Awaitable[object]]] = {
-    "guidance": lambda chain, draft, target: chain.write(target, "guidance", max_tokens=8, stop=()),
-    "draft": lambda chain, draft, target: chain.propose(draft, _CANDIDATES, max_tokens=_STEP_TOKENS),
-    **{f"verdict ({kind})": partial(_verdict, kind) for kind in ("score", "separate scores", "choice", "chain choice")},
-    "fallback": lambda chain, draft, target: chain.write(target, "fallback", max_tokens=_STEP_TOKENS),
-    "rethink": lambda chain, draft, target: chain.write(target, "rethink", max_tokens=_STEP_TOKENS, stop=()),
-    "chain": lambda chain, draft, target: chain.write(target, "chain", max_tokens=_STEP_TOKENS, stop=()),
-    "answer": lambda chain, draft, target: chain.answer(target),
-    "lookahead": _lookahead,
-}
-"""How a call of each purpose is made; the purpose is what stands before a parenthesis."""
-
-
 async def check_calls(machine: Machine) -> list[Measured]:
-    """Make a call of every purpose and ask for every kind of verdict."""
-    problem, unanswered = machine.problems[0], []
+    """Ask for every kind of reply: candidates, all that can be told of tokens, a verdict, and a given text."""
+    unanswered = []
     async with _opened(machine) as engines:
-        for name, act in ACTS.items():
-            trace = Trace("engines", problem.id, 0, seed=1)
+        draft, target = engines["draft"], engines["target"]
+        opening, own = (prompts.opening(one.tokenizer, machine.problems[0])[0] for one in (draft, target))
+        question = prompts.score_question(target.tokenizer)
+        several = Sampling(_STEP_TOKENS, 0.6, 0.95, (prompts.STEP_END,), n=_CANDIDATES, mean_logprob=True)
+        calls: Mapping[str, Callable[[], Awaitable[Generation | Choice | Likelihood]]] = {
+            "candidates": lambda: draft.generate(opening, several),
+            "text": lambda: target.generate(own, Sampling(_STEP_TOKENS)),
+            "log-probabilities": lambda: target.generate(own, Sampling(_STEP_TOKENS, token_logprobs=True)),
+            "entropies": lambda: draft.generate(opening, Sampling(_STEP_TOKENS, entropies=True)),
+            "verdict": lambda: target.choose([*own, *question.ids], question.option_ids),
+            "given text": lambda: target.log_probabilities(own, question.ids),
+        }
+        for name, call in calls.items():
             try:
-                async with recording_models(engines, ("draft", "target"), trace) as pair:
-                    chain = Chain(problem, list(pair.values()), trace, _LIMITS, rubric=name.endswith("scores)"))
-                    with contextlib.suppress(Stop):  # whatever was written, the call was answered
-                        await act(chain, pair["draft"], pair["target"])
+                await call()
             except EngineError as error:
                 unanswered.append(f"{name} ({type(error).__name__}: {error})")
-                continue
-            purpose = name.partition(" (")[0]
-            if not any(c.purpose == purpose and c.output_tokens and c.end_seconds > 0 for c in trace.calls):
-                unanswered.append(name)
-    found = [Measured("answered", len(ACTS) - len(unanswered), f"of {len(ACTS)}", "=", len(ACTS))]
+    found = [Measured("answered", len(calls) - len(unanswered), f"of {len(calls)}", "=", len(calls))]
     return [*found, Measured("unanswered", "; ".join(unanswered))] if unanswered else found
 
 

@@ -8,15 +8,15 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.engine import Role
+from harness.code_hash import ROOT
+from harness.engines.registry import SERVED
 from harness.engines.served.address import is_address
-from harness.engines.speculation import Proposer, check_flags, proposer
 from harness.settings.declaration import validated
 from harness.settings.launch_settings import PartialLaunch
-from harness.settings.roles import ModelSettings
 
 Status = Literal["ok", "warning", "failure"]
 
@@ -32,18 +32,21 @@ class Check:
     """One line: the observation and, unless it is ok, the remedy."""
 
 
+def _check(status: Status, subject: str, text: str) -> Check:
+    return Check(subject, status, " ".join(text.split()))
+
+
+ok, warning, failure = partial(_check, "ok"), partial(_check, "warning"), partial(_check, "failure")
+
+
 @dataclass(frozen=True)
 class Question:
     """The run to check for, as plain data, so that a job on a node can be given the same question."""
 
     launch: PartialLaunch
     """What was asked for. Files and folders are absolute."""
-    models: Mapping[Role, ModelSettings] = field(default_factory=dict)
-    """Settings of the models that the run needs, the method's default where the launch names none; empty: no models
-    are checked."""
     data_dir: str | None = None
-    prompts: str | None = None
-    """The wording of `--prompts` as JSON; None: the built-in one."""
+    """That of the launch, which a node may not see."""
     cluster: str = "local"
     """`slurm`, `local` or `debug`."""
     sbatch: Mapping[str, Any] = field(default_factory=dict)
@@ -58,24 +61,10 @@ class Question:
     """Time limit of each group of checks; exceeding it is a warning."""
 
     @property
-    def served(self) -> dict[Role, ModelSettings]:
-        """The models that servers run, whose names are addresses."""
-        return {role: own for role, own in self.models.items() if is_address(str(own.model))}
-
-    @property
-    def named(self) -> dict[Role, str]:
-        """Names, hub ids or absolute folders of the models that workers load, by role."""
-        return {role: str(own.model) for role, own in self.models.items() if role not in self.served}
-
-    @property
     def engine(self) -> str:
         """`auto`, `vllm`, `transformers`, `scripted`, or `served` where servers run all models."""
-        return "served" if self.models and not self.named else self.launch.engine
-
-    @property
-    def spec_decode(self) -> Proposer | None:
-        """Who proposes tokens to the target; None: no token-level speculation."""
-        return proposer_of(self.launch)
+        named = [name for name in self.launch.models.values() if name is not None]
+        return SERVED if named and all(map(is_address, named)) else self.launch.engine
 
     @property
     def workers_run_here(self) -> bool:
@@ -102,51 +91,15 @@ class Question:
         return validated(cls, json.loads(path.read_text(encoding="utf-8")))
 
 
-def proposer_of(launch: PartialLaunch) -> Proposer | None:
-    """Return who proposes tokens to the target of a launch. Raises ValueError where its flags contradict each other."""
-    if launch.method is None and launch.spec_decode is None:
-        return None
-    proposing = proposer(launch.method or "specdecode", launch.spec_decode)
-    check_flags(proposing, launch.spec_model, launch.spec_sampling, launch.spec_tokens)
-    return proposing
+_QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "VLLM_LOGGING_LEVEL": "ERROR", "TQDM_DISABLE": "1"}
 
 
-def ok(subject: str, text: str) -> Check:
-    """Return a passed check."""
-    return Check(subject, "ok", _one_line(text))
+def probe(program: str, *arguments: str, seconds: float) -> str:
+    """Return the last line that a Python program prints, offline.
 
-
-def warning(subject: str, text: str) -> Check:
-    """Return a check for a run that would start, perhaps not as intended."""
-    return Check(subject, "warning", _one_line(text))
-
-
-def failure(subject: str, text: str) -> Check:
-    """Return a check for a run that would not start, or would lose data."""
-    return Check(subject, "failure", _one_line(text))
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
-_ROOT = Path(__file__).resolve().parents[2]
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """The outcome of a program."""
-
-    answer: Any
-    """The last line of its output, parsed as JSON; None if it failed."""
-    problem: str | None
-    """One line about its failure; None if it succeeded."""
-    timed_out: bool = False
-
-
-def probe(program: str, *arguments: str, seconds: float) -> Probe:
-    """Run a Python program whose last line of output is JSON, offline, with a time limit."""
-    paths = [str(_ROOT), os.environ.get("PYTHONPATH", "")]
+    Raises TimeoutError, and RuntimeError with one line where it fails.
+    """
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     try:
         done = subprocess.run(
             [sys.executable, "-c", program, *arguments],
@@ -159,14 +112,8 @@ def probe(program: str, *arguments: str, seconds: float) -> Probe:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Probe(None, f"no answer within {seconds:.0f} s", timed_out=True)
+        raise TimeoutError(f"no answer within {seconds:.0f} s") from None
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"]
-        return Probe(None, lines[-1][:300])
-    try:
-        return Probe(json.loads(done.stdout.strip().splitlines()[-1]), None)
-    except (IndexError, json.JSONDecodeError):
-        return Probe(None, "printed no answer")
-
-
-_QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "VLLM_LOGGING_LEVEL": "ERROR", "TQDM_DISABLE": "1"}
+        raise RuntimeError(lines[-1][:300])
+    return done.stdout.strip().rpartition("\n")[2]

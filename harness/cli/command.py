@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
+import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import textwrap
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +22,8 @@ _END_OF_CSV = "\r\n"
 """End of a line of CSV."""
 _ACTS_ON_TERMINALS = re.compile(r"[^\t\n -~\xa1-\xac\xae-\u05ff\u2010-\u2027\u2030-\u205e\u2070-\ud7ff\uf900-\ufdff]")
 """Any character that might; harness.cli.screen.printable decides."""
+_COMMAND = re.compile(r"(?:python -m|speculative-harness|pip install|hf download|git lfs) [^;,()]+")
+"""A command in a message, up to the end of its sentence."""
 _LISTS_ALL = "harness.help-all"
 """Key of a context: whether its help lists every option."""
 
@@ -112,13 +115,12 @@ class OneLineErrors(click.Command):
         except click.Abort:
             sys.exit(exit_codes.INTERRUPTED)
         except click.ClickException as error:
-            line = self.reworded(" ".join(error.format_message().split()))
-            click.echo(f"error: {line}", err=True)
+            _say_error(self.reworded(error.format_message()))
             sys.exit(error.exit_code)
         except OSError as error:  # a colleague's file, most often
             if not permissions.is_forbidden(error):
                 raise
-            click.echo(f"error: {permissions.explained(error)}", err=True)
+            _say_error(permissions.explained(error))
             sys.exit(exit_codes.WRONG_INPUT)
         finally:
             sys.stdout, sys.stderr = before
@@ -178,12 +180,7 @@ class OneLineErrors(click.Command):
         if not args and isinstance(self, click.Group) and not self.invoke_without_command and not ctx.resilient_parsing:
             click.echo(ctx.get_help())
             ctx.exit(0)
-        rest = super().parse_args(ctx, args)
-        for parameter in self.get_params(ctx):
-            value = ctx.params.get(parameter.name or "")
-            if isinstance(value, float) and math.isnan(value):  # which click takes for a number within every range
-                raise click.BadParameter("'nan' is not a number", ctx, parameter)
-        return rest
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options by heading; those without one come last, under Options."""
@@ -218,9 +215,14 @@ class OneLineGroup(OneLineErrors, click.Group):
         self.format_commands(ctx, formatter)
 
 
-def is_for_help(words: Sequence[str]) -> bool:
-    """Return whether a command line asks for help alone."""
-    return bool({"-h", "--help"} & set(words)) or not words
+def _say_error(message: str) -> None:
+    """Print an error: one line, on a terminal wrapped between words, except inside a command that one copies."""
+    line = f"error: {' '.join(message.split())}"
+    if sys.stderr.isatty():
+        whole = _COMMAND.sub(lambda found: found[0].replace(" ", "\0"), line)
+        width = shutil.get_terminal_size().columns
+        line = textwrap.fill(whole, width, break_long_words=False, break_on_hyphens=False).replace("\0", " ")
+    click.echo(line, err=True)
 
 
 def _printing(name: str, explained: str, text: Callable[[click.Context], str]) -> click.Option:

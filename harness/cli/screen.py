@@ -110,11 +110,8 @@ def exact(stream: IO[str]) -> IO[str]:
 
 def printable(text: str, keep: str = "") -> str:
     """Return a text with visible escapes for all characters that could act on a terminal, except those in `keep`."""
-    return "".join(c if c in keep or not _is_hidden(c) else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
-def _is_hidden(character: str) -> bool:
-    return unicodedata.category(character) in _HIDDEN or character in _NO_CHARACTERS
+    hidden = {c for c in set(text).difference(keep) if unicodedata.category(c) in _HIDDEN or c in _NO_CHARACTERS}
+    return "".join(c.encode("unicode_escape").decode("ascii") if c in hidden else c for c in text)
 
 
 def plain(text: str, style: str = "", keep: str = "") -> Text:
@@ -132,12 +129,6 @@ class _Terminal(Console):
         return super().render_str(printable(text, "\t\n"), **options)
 
 
-def asks_for_width() -> bool:
-    """Return whether the environment says how wide output shall be where there is no terminal."""
-    columns = os.environ.get("COLUMNS", "")
-    return columns.isdecimal() and int(columns) > 0
-
-
 class Screen:
     """Where lines and tables are printed: fitted to a terminal's width; in a pipe or a file they are whole.
 
@@ -147,7 +138,8 @@ class Screen:
 
     def __init__(self, out: IO[str] | Console, *, is_fitted: bool = False, is_whole: bool = False) -> None:
         self._console = out if isinstance(out, Console) else Console(file=out, highlight=False)
-        self._is_fitted = not is_whole and (self._console.is_terminal or (is_fitted and asks_for_width()))
+        asks_for_width = is_fitted and os.environ.get("COLUMNS", "").isdecimal()
+        self._is_fitted = not is_whole and (self._console.is_terminal or asks_for_width)
         self._is_ruled = is_whole or self._console.is_terminal
 
     def show(self, page: Page) -> None:

@@ -83,7 +83,7 @@ class Lengths:
 
 
 @dataclass
-class Forecast:
+class CacheForecast:
     """What the samples in flight at one moment will hold in each cache, without prompts.
 
     Arrays are by cache and time from now on, which is counted in tokens on the grid of lengths. Those that do not
@@ -106,7 +106,7 @@ class Forecast:
     doubt: Array | float = 0.0
     """Standard deviation, because the distribution is known from few samples; all samples err in the same direction."""
 
-    def with_samples(self, emitted: Array) -> Forecast:
+    def with_samples(self, emitted: Array) -> CacheForecast:
         """Return the forecast with further samples, which have emitted so many tokens."""
         lengths = emitted[:, None] + self.grid[None, :]
         now = np.maximum(np.interp(emitted, self.grid, self.probability), 1e-9)
@@ -216,7 +216,7 @@ class Admission:
         self._step_tokens: dict[str, deque[float]] = {role: deque(maxlen=_HISTORY) for role in self._caches}
         self._ended: deque[tuple[int, float]] = deque(maxlen=_HISTORY)
         """Tokens and seconds of ended samples."""
-        self._forecast: Forecast | None = None
+        self._forecast: CacheForecast | None = None
         self._forecast_at = 0.0
         self._turn = asyncio.Lock()
         self._released = asyncio.Event()
@@ -303,12 +303,12 @@ class Admission:
         forecast = self._current_forecast().with_samples(np.array([float(emitted_tokens)]))
         return forecast.fits(prompts, own, self._concurrency, num_later)
 
-    def _current_forecast(self) -> Forecast:
+    def _current_forecast(self) -> CacheForecast:
         now = self._clock()
         if self._forecast is None or now - self._forecast_at > _FORECAST_SECONDS:
             emitted, caches = self._emitted_now(), self._caches.values()
             self._forecast_at = now
-            self._forecast = Forecast(
+            self._forecast = CacheForecast(
                 self._lengths.grid,
                 *self._lengths.survival(emitted),
                 capacity=_column([cache.capacity_tokens or 0 for cache in caches]),

@@ -36,6 +36,7 @@ from harness.engine import (
 )
 
 _T = TypeVar("_T")
+_Reply = TypeVar("_Reply", Generation, Choice, Likelihood)
 
 
 class CallClock:
@@ -179,45 +180,6 @@ class Batches:
                 self._free = asyncio.Event()
 
 
-class EngineWrapper:
-    """Passes every request on to the inner engine; subclasses override what they change."""
-
-    def __init__(self, engine: Engine, role: Role) -> None:
-        self.inner = engine
-        self._role: Role = role
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return self.inner.tokenizer
-
-    @property
-    def context_tokens(self) -> int:
-        return self.inner.context_tokens
-
-    @property
-    def kv_tokens(self) -> int | None:
-        return self.inner.kv_tokens
-
-    @property
-    def restarts(self) -> int:
-        return self.inner.restarts
-
-    async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
-        return await self.inner.generate(prompt, sampling)
-
-    async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
-        return await self.inner.choose(prompt, options)
-
-    async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
-        return await self.inner.log_probabilities(prompt, continuation)
-
-    async def reset_prefix_cache(self) -> bool:
-        return await self.inner.reset_prefix_cache()
-
-    async def close(self) -> None:
-        await self.inner.close()
-
-
 class Turns:
     """Keeps track of whose turn it is.
 
@@ -257,41 +219,59 @@ class Turns:
                 wake_up.set_result(None)
 
 
-class TurnTaking(EngineWrapper):
-    """An engine that works only in its turn; waiting for the turn counts as queueing."""
+class EngineWrapper:
+    """Passes every request on to the inner engine, in its turn where there are some: the wait counts as queueing."""
 
-    def __init__(self, engine: Engine, role: Role, turns: Turns) -> None:
-        super().__init__(engine, role)
+    def __init__(self, engine: Engine, role: Role, turns: Turns | None = None) -> None:
+        self.inner = engine
+        self._role: Role = role
         self._turns = turns
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.inner.tokenizer
+
+    @property
+    def context_tokens(self) -> int:
+        return self.inner.context_tokens
+
+    @property
+    def kv_tokens(self) -> int | None:
+        return self.inner.kv_tokens
+
+    @property
+    def restarts(self) -> int:
+        return self.inner.restarts
+
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
-        """Engine.generate in its turn."""
-        async with self._turns.turn(self._role) as waited_seconds:
-            reply = await self.inner.generate(prompt, sampling)
-        return replace(reply, timing=_delayed(reply.timing, waited_seconds))
+        return await self._in_turn(lambda: self.inner.generate(prompt, sampling))
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
-        """Engine.choose in its turn."""
-        async with self._turns.turn(self._role) as waited_seconds:
-            reply = await self.inner.choose(prompt, options)
-        return replace(reply, timing=_delayed(reply.timing, waited_seconds))
+        return await self._in_turn(lambda: self.inner.choose(prompt, options))
 
     async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
-        """Engine.log_probabilities in its turn."""
-        async with self._turns.turn(self._role) as waited_seconds:
-            reply = await self.inner.log_probabilities(prompt, continuation)
-        return replace(reply, timing=_delayed(reply.timing, waited_seconds))
+        return await self._in_turn(lambda: self.inner.log_probabilities(prompt, continuation))
+
+    async def reset_prefix_cache(self) -> bool:
+        return await self.inner.reset_prefix_cache()
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+    async def _in_turn(self, call: Callable[[], Awaitable[_Reply]]) -> _Reply:
+        if self._turns is None:
+            return await call()
+        async with self._turns.turn(self._role) as waited:
+            reply = await call()
+        own = reply.timing
+        queued, first, end = own.queued_seconds + waited, own.first_token_seconds + waited, own.end_seconds + waited
+        return replace(reply, timing=Timing(own.submitted_at - waited, queued, first, end, own.in_flight))
 
 
 def taking_turns(engines: Mapping[Role, Engine]) -> dict[Role, Engine]:
     """Return the engines of one worker such that never two of them work at the same time."""
     turns = Turns()
-    return {role: TurnTaking(engine, role, turns) for role, engine in engines.items()}
-
-
-def _delayed(timing: Timing, seconds: float) -> Timing:
-    later = (timing.queued_seconds + seconds, timing.first_token_seconds + seconds, timing.end_seconds + seconds)
-    return Timing(timing.submitted_at - seconds, *later, timing.in_flight)
+    return {role: EngineWrapper(engine, role, turns) for role, engine in engines.items()}
 
 
 LIMIT = "HARNESS_ENGINE_STALL_SECONDS"

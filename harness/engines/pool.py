@@ -30,9 +30,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, cast
 
-from harness.engine import Choice, Engine, EngineDied, Generation, Likelihood, Role, Sampling, Tokenizer
+from harness.engine import Choice, Engine, EngineDied, Generation, Likelihood, Role, Sampling
 from harness.engines import placement, registry
 from harness.engines.calls import EngineWrapper, room_behind
 from harness.engines.settings import EngineSettings
@@ -143,12 +142,6 @@ START_ORDER: tuple[Role, ...] = ("target", "draft", "reward")
 _RESET_SECONDS = 10.0
 """How long to wait for the last requests of the run before to leave the engine."""
 _RESET_POLL_SECONDS = 0.05
-_MAX_FAILED_STARTS = 2
-"""Number of failed starts with the same settings after which they are not tried again."""
-
-
-class _Talking(Protocol):
-    tokenizer: Tokenizer
 
 
 @dataclass(eq=False)
@@ -166,7 +159,7 @@ class _OpenEngine:
         if conventions != self.need.settings.conventions and registry.capabilities(need.settings.kind).runs_models:
             revision = None if Path(need.path).is_dir() else need.revision
             tokenizer = await asyncio.to_thread(HFTokenizer, need.path, revision, conventions)
-            cast(_Talking, self.engine).tokenizer = tokenizer
+            setattr(self.engine, "tokenizer", tokenizer)  # noqa: B010 - the protocol only reads it
             self.need = replace(self.need, settings=replace(self.need.settings, conventions=conventions))
 
 
@@ -185,7 +178,6 @@ class EnginePool:
     def __init__(self) -> None:
         self._planned: list[EngineNeed] = []
         self._open: list[_OpenEngine] = []
-        self._failed: list[tuple[EngineNeed, EngineDied]] = []
 
     def plan(self, runs: Sequence[Sequence[EngineNeed]]) -> list[int]:
         """Return the numbers of runs to come in an order in which few engines are started, given the needs of each.
@@ -246,7 +238,7 @@ class EnginePool:
         return _Arranged({}, [], [self._serving(need) for need in needs])
 
     def _serving(self, need: EngineNeed) -> EngineNeed:
-        """Return the need with the settings to open its engine with: its own, once those for all have failed."""
+        """Return the need with the settings to open its engine with: those that serve all needs that may share it."""
         together = [need.settings, *(planned.settings for planned in self._planned if may_share(need, planned))]
         contexts = [settings.max_context for settings in together]
         known = [context for context in contexts if context is not None]
@@ -255,31 +247,15 @@ class EnginePool:
         smallest = min(together, key=lambda one: one.memory_fraction) if need.one_in_flight else need.settings
         settings = replace(need.settings, max_context=longest, max_num_seqs=most)
         settings = replace(settings, memory_fraction=smallest.memory_fraction, kv_cache_bytes=smallest.kv_cache_bytes)
-        shared = replace(need, settings=settings)
-        return need if self._failures(shared) else shared
-
-    def _failures(self, need: EngineNeed) -> list[EngineDied]:
-        return [error for failed, error in self._failed if failed == need]
+        return replace(need, settings=settings)
 
     async def _start(self, need: EngineNeed, log_path: Path) -> _OpenEngine:
-        while True:
-            wanted = self._serving(need)
-            failures = self._failures(wanted)
-            if len(failures) >= _MAX_FAILED_STARTS:
-                raise EngineDied(f"not started again after {len(failures)} failed starts: {failures[-1]}")
-            started, started_at = time.monotonic(), time.time()
-            try:
-                engine = await registry.start(wanted, need.role, wanted.settings, log_path)
-            except EngineDied as error:
-                self._failed.append((wanted, error))
-                if wanted == need:
-                    raise
-            else:
-                break
-        stamp = datetime.fromtimestamp(started_at, UTC).strftime("%Y%m%dT%H%M%S.%f")
-        start_id = f"{stamp}-{socket.gethostname()}-{os.getpid()}-{need.role}"
-        wanted = replace(wanted, kv_tokens=engine.kv_tokens)
-        self._open.append(_OpenEngine(wanted, engine, EngineStart(start_id, time.monotonic() - started)))
+        started, started_at = time.monotonic(), datetime.now(UTC)
+        wanted = self._serving(need)
+        engine = await registry.start(wanted, need.role, wanted.settings, log_path)
+        start_id = f"{started_at:%Y%m%dT%H%M%S.%f}-{socket.gethostname()}-{os.getpid()}-{need.role}"
+        start = EngineStart(start_id, time.monotonic() - started)
+        self._open.append(_OpenEngine(replace(wanted, kv_tokens=engine.kv_tokens), engine, start))
         return self._open[-1]
 
     async def _close(self, engines: Sequence[_OpenEngine]) -> None:

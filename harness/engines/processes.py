@@ -251,7 +251,7 @@ _MAX_SOCKET_FOLDER_CHARACTERS = 70
 """A socket's path has at most 107 characters, and vLLM adds a name of 37."""
 _SHORT = "/tmp"
 """Where sockets are if the folder for temporary files has a long name, as in jobs of some sites."""
-_held: dict[tuple[int, str], tuple[Path, int | None]] = {}
+_held: dict[tuple[int, str], tuple[Path, int]] = {}
 """Folders and locks by process and disk: those of this process, and in a forked process also its parent's."""
 
 
@@ -302,23 +302,24 @@ def _folder(disk: str) -> Path | None:
     return _held[process, disk][0]
 
 
-def _take(disk: Path) -> tuple[Path, int | None]:
-    """Return a folder that no other worker uses, with the descriptor of its lock, which is held until this one ends."""
+def _take(disk: Path) -> tuple[Path, int]:
+    """Return a folder that no other worker uses, with the descriptor of its lock, which is held until this one ends.
+
+    Raises OSError where there is none.
+    """
     root = disk / f"speculative-harness-{os.getuid()}"
     root.mkdir(mode=0o700, exist_ok=True)
-    if _is_own(root):
-        for number in range(_NUM_FOLDERS):
-            folder = root / f"worker-{number}"
-            folder.mkdir(mode=0o700, exist_ok=True)
-            lock = _locked(folder)
-            if lock is not None:
-                _remove_leftovers(root)
-                _remove_left(folder / _TEMPORARY)
-                _share(root / "modelinfos", folder / FOLDERS["VLLM_CACHE_ROOT"] / "modelinfos")
-                return folder, lock
-    private = Path(tempfile.mkdtemp(prefix="speculative-harness-", dir=disk))
-    atexit.register(shutil.rmtree, private, ignore_errors=True)
-    return private, None
+    status = root.lstat()  # what is in it will be executed, so nobody else may put files there
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise OSError(f"others may write to {root}")
+    for number in range(_NUM_FOLDERS):
+        folder = root / f"worker-{number}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if (lock := _locked(folder)) is not None:
+            _remove_leftovers(root)
+            _remove_left(folder / _TEMPORARY)
+            return folder, lock
+    raise OSError(f"{root} has no folder that can be locked")
 
 
 def _locked(folder: Path) -> int | None:
@@ -344,20 +345,6 @@ def _remove_leftovers(root: Path) -> None:
 def _remove_left(folder: Path) -> None:
     remove_noted_segments(folder)
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _share(shared: Path, link: Path) -> None:
-    """Let vLLM keep its descriptions of models in one place for all workers: it writes them atomically."""
-    shared.mkdir(mode=0o700, exist_ok=True)
-    link.parent.mkdir(mode=0o700, exist_ok=True)
-    with contextlib.suppress(FileExistsError):
-        link.symlink_to(shared)
-
-
-def _is_own(folder: Path) -> bool:
-    """Return True if nobody else can have put files into the folder: what is in it will be executed."""
-    status = folder.lstat()
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 SEGMENTS_LIST = "shared-memory"
@@ -436,10 +423,10 @@ def start_phase(log: Path) -> str | None:
     return f"{begun['role']}: {found}" + (f" ({''.join(shares[-1])} %)" if shares else "")
 
 
-def last_lines(log: Path, lines: int = 20) -> str:
-    """Return the last non-empty lines of what an engine wrote since its last start, for an error message."""
+def last_lines(log: Path) -> str:
+    """Return the last twenty non-empty lines of what an engine wrote since its last start, for an error message."""
     written = _END.sub("", _BEGIN.sub("", _since_start(log)))
-    return "\n".join([line for line in written.splitlines() if line.strip()][-lines:]) or "(no output)"
+    return "\n".join([line for line in written.splitlines() if line.strip()][-20:]) or "(no output)"
 
 
 def root_cause(log: Path) -> str | None:

@@ -28,6 +28,8 @@ SERVED = "served"
 class Capabilities:
     """What an engine needs and can do, as launch, checks and reports ask for it."""
 
+    place: str
+    """Module and class."""
     runs_models: bool = True
     """It loads the models that a launch names, with their tokenizers and chat templates."""
     counts_as_result: bool = True
@@ -53,42 +55,28 @@ class Capabilities:
     """Packages that it needs beside those of the project."""
 
 
-@dataclass(frozen=True)
-class _Registered:
-    place: str
-    """Module and class."""
-    capabilities: Capabilities
-
-
-_ENGINES: Mapping[str, _Registered] = {
-    "vllm": _Registered(
+_ENGINES: Mapping[str, Capabilities] = {
+    "vllm": Capabilities(
         "harness.engines.vllm:VLLMEngine",
-        Capabilities(
-            is_planned=True,
-            takes_arguments=True,
-            speculates=True,
-            adapter_packages=(),
-            has_processes=True,
-            packages=("vllm",),
-        ),
+        is_planned=True,
+        takes_arguments=True,
+        speculates=True,
+        adapter_packages=(),
+        has_processes=True,
+        packages=("vllm",),
     ),
-    "transformers": _Registered(
+    "transformers": Capabilities(
         "harness.engines.transformers:TransformersEngine",
-        Capabilities(
-            max_cards=1,
-            adapter_packages=("peft",),
-            has_prefix_cache=False,
-            is_reference=True,
-            packages=("transformers", "torch"),
-        ),
+        max_cards=1,
+        adapter_packages=("peft",),
+        has_prefix_cache=False,
+        is_reference=True,
+        packages=("transformers", "torch"),
     ),
-    "scripted": _Registered(
-        "harness.engines.scripted:ScriptedEngine",
-        Capabilities(runs_models=False, counts_as_result=False, max_cards=0),
+    "scripted": Capabilities(
+        "harness.engines.scripted:ScriptedEngine", runs_models=False, counts_as_result=False, max_cards=0
     ),
-    SERVED: _Registered(
-        "harness.engines.served.served_engine:ServedEngine", Capabilities(runs_here=False, max_cards=0)
-    ),
+    SERVED: Capabilities("harness.engines.served.served_engine:ServedEngine", runs_here=False, max_cards=0),
 }
 CHOICES = tuple(name for name in _ENGINES if name != SERVED)
 """What `--engine` takes; `auto` takes the first one that runs models and is installed."""
@@ -121,19 +109,15 @@ class EngineClass(Protocol):
 
 def engine_class(name: str) -> EngineClass:
     """Return the class of an engine. Raises ValueError, in one line, where there is none of that name."""
-    module, _, attribute = _registered(name).place.partition(":")
+    module, _, attribute = capabilities(name).place.partition(":")
     return cast(EngineClass, getattr(import_module(module), attribute))
 
 
 def capabilities(name: str) -> Capabilities:
     """Return what an engine can do; for `auto`, the one that it stands for on this machine. Raises ValueError."""
-    return _registered(resolved(name)).capabilities
-
-
-def _registered(name: str) -> _Registered:
-    if name not in _ENGINES:
+    if (known := _ENGINES.get(resolved(name))) is None:
         raise ValueError(f"no engine is called {name!r}; valid: {', '.join(CHOICES)}")
-    return _ENGINES[name]
+    return known
 
 
 def resolved(name: str, *, is_here: bool = True) -> str:

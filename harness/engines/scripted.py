@@ -30,7 +30,7 @@ from harness.engine import (
     Sampling,
     Timing,
 )
-from harness.engines.calls import CallClock, check_continuation
+from harness.engines.calls import Calls, check_continuation
 from harness.engines.settings import EngineSettings
 from harness.weights.templates import Thought
 
@@ -91,23 +91,6 @@ class ByteTokenizer:
 
 
 @dataclass
-class Counters:
-    """Counts of the requests to an engine so far."""
-
-    generate_calls: int = 0
-    choose_calls: int = 0
-    likelihood_calls: int = 0
-    output_tokens: int = 0
-    in_flight: int = 0
-    most_in_flight: int = 0
-
-    @property
-    def calls(self) -> int:
-        """All requests, failed ones included."""
-        return self.generate_calls + self.choose_calls + self.likelihood_calls
-
-
-@dataclass
 class ScriptedEngine:
     """An Engine whose replies come from script functions."""
 
@@ -121,10 +104,13 @@ class ScriptedEngine:
     seconds_per_token: float = 0.0
     failures: Mapping[int, EngineError] = field(default_factory=dict)
     """The error that the call with this number raises; the first call is number 0."""
-    counters: Counters = field(default_factory=Counters)
+    requests: list[str] = field(default_factory=list)
+    """What was asked so far: `generate`, `choose` or `log_probabilities`."""
+    output_tokens: int = 0
     weigh: TokenScript = lambda before, token: (-0.5, 0.5)
     closed: bool = False
     _cache: set[int] = field(default_factory=set, repr=False)
+    calls: Calls = field(default_factory=Calls, repr=False)
 
     @classmethod
     async def start(
@@ -134,8 +120,7 @@ class ScriptedEngine:
         return dry_run_engine(role, settings)
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
-        self.counters.generate_calls += 1
-        self._admit(prompt, sampling.max_tokens)
+        self._admit("generate", prompt, sampling.max_tokens)
         texts = self.write(self.tokenizer.decode(prompt), sampling)
         if len(texts) != sampling.n:
             raise ValueError(f"the script returned {len(texts)} texts instead of {sampling.n}")
@@ -144,35 +129,33 @@ class ScriptedEngine:
         completions = tuple(self._completion(prompt, text, sampling, limit) for text in texts)
         cached = self._cached(prompt)
         timing = await self._served(max(c.num_tokens for c in completions))
-        self.counters.output_tokens += sum(c.num_tokens for c in completions)
+        self.output_tokens += sum(c.num_tokens for c in completions)
         for completion in completions:
             self._cached([*prompt, *completion.token_ids])
         return Generation(completions, len(prompt), cached, timing)
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
-        self.counters.choose_calls += 1
-        self._admit(prompt, 1)
+        self._admit("choose", prompt, 1)
         labels = tuple(self.tokenizer.decode([option]) for option in options)
         probabilities = self.judge(self.tokenizer.decode(prompt), labels)
         logprobs = tuple(math.log(max(p, _MIN_PROBABILITY)) for p in probabilities)
         cached = self._cached(prompt)
         timing = await self._served(1)
-        self.counters.output_tokens += 1
+        self.output_tokens += 1
         return Choice(logprobs, len(prompt), cached, timing)
 
     async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
         whole = [*prompt, *continuation]
-        self.counters.likelihood_calls += 1
-        self._admit(whole, 1)
+        self._admit("log_probabilities", whole, 1)
         check_continuation(prompt, continuation)
         weights = self._weights(prompt, continuation)
         cached = self._cached(whole)
         timing = await self._served(1)
-        self.counters.output_tokens += 1
+        self.output_tokens += 1
         return Likelihood(tuple(logprob for logprob, _ in weights), len(whole), cached, timing)
 
     async def reset_prefix_cache(self) -> bool:
-        if self.counters.in_flight:
+        if self.calls.in_flight:
             return False
         self._cache.clear()
         return True
@@ -180,8 +163,9 @@ class ScriptedEngine:
     async def close(self) -> None:
         self.closed = True
 
-    def _admit(self, prompt: Sequence[int], tokens: int) -> None:
-        if (failure := self.failures.get(self.counters.calls - 1)) is not None:
+    def _admit(self, request: str, prompt: Sequence[int], tokens: int) -> None:
+        self.requests.append(request)
+        if (failure := self.failures.get(len(self.requests) - 1)) is not None:
             raise failure
         if not prompt or tokens < 1 or len(prompt) >= self.context_tokens:
             raise RequestRefused(f"{len(prompt)} prompt tokens and {tokens} more, of {self.context_tokens}")
@@ -214,17 +198,11 @@ class ScriptedEngine:
         return weights
 
     async def _served(self, tokens: int) -> Timing:
-        self.counters.in_flight += 1
-        self.counters.most_in_flight = max(self.counters.most_in_flight, self.counters.in_flight)
-        clock = CallClock(self.counters.in_flight)
-        try:
+        async with self.calls.clocked() as clock:
             await asyncio.sleep(self.seconds_per_call)
             clock.first_token_seconds = clock.elapsed()
             if self.seconds_per_token:
                 await asyncio.sleep(self.seconds_per_token * tokens)
-        finally:
-            self.counters.in_flight -= 1
-            clock.stop()
         return clock.timing()
 
     def _cached(self, ids: Sequence[int]) -> int:

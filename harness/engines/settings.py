@@ -25,13 +25,14 @@ from harness.weights.templates import NO_CONVENTIONS, Conventions
 
 Device = Literal["gpu", "cpu"]
 
-_GPU_SHARES: Mapping[Role, float] = {"draft": 0.12, "target": 0.78}
-_GPU_SHARES_WITH_REWARD: Mapping[Role, float] = {"draft": 0.12, "target": 0.58, "reward": 0.20}
-"""Shares of every GPU's memory, weights included, where none can be calculated (harness.sizing); the rest is for CUDA
-contexts and NCCL."""
-_GPU_SHARE_ALONE = 0.90
-_CPU_KV_SHARES: Mapping[Role, float] = {"draft": 0.35, "target": 0.65}
-_CPU_KV_SHARES_WITH_REWARD: Mapping[Role, float] = {"draft": 0.25, "target": 0.5, "reward": 0.25}
+_ALL_SHARES: Mapping[Device, float] = {"gpu": 0.90, "cpu": 1.0}
+"""Of a GPU's memory, weights included, where none can be calculated (harness.sizing), the rest is for CUDA contexts and
+NCCL; on a CPU of the memory of all KV caches."""
+_SHARES_BESIDE: Mapping[Device, Mapping[Role, float]] = {
+    "gpu": {"draft": 0.12, "reward": 0.20},
+    "cpu": {"draft": 0.25, "reward": 0.25},
+}
+"""Those of engines beside the target's, which has the rest."""
 _CPU_KV_SHARE_OF_MEMORY = 0.15
 """Share of the available memory for the KV caches of both engines; float32 weights need most of the rest."""
 _CPU_KV_MAX_BYTES = 32 << 30
@@ -113,19 +114,13 @@ def pair_settings(
     placed: Placement = {role: own[role].gpus for role in roles}
     names = _device_names(kind, device, placed)
     ranks: dict[Role, int] = {role: own[role].tensor_parallel or 1 for role in roles}
-    one_core = small if concurrency < CONCURRENCY_TO_SPLIT else ()
     shares: dict[Role, float] = {role: own[role].memory or _default_share(device, role, placed) for role in roles}
     for together in placement.on_each_card(placed):
         if sum(shares[role] for role in together) > 1 + 1e-9:
             found = {role: shares[role] for role in together}
             raise ValueError(f"the engines' memory shares add up to more than 1: {found}")
-    at_once = 1 if take_turns else concurrency
-    cores = core_lists(roles, ranks, at_once, small=one_core) if device == "cpu" else {}
-    if kv_bytes is None:
-        kv_bytes = cpu_kv_bytes() if device == "cpu" else 0
-    settings: dict[Role, EngineSettings] = {}
-    for role in roles:
-        common = EngineSettings(
+    settings = {
+        role: EngineSettings(
             kind=kind,
             device=device,
             dtype=own[role].dtype or dtype,
@@ -138,8 +133,24 @@ def pair_settings(
             speculation=speculation if role == "target" else None,
             adapter=adapter if role == "target" else None,
         )
-        settings[role] = _on_cpu(common, int(kv_bytes * shares[role]), cores[role]) if device == "cpu" else common
-    return settings
+        for role in roles
+    }
+    if device == "gpu":
+        return settings
+    all_bytes = cpu_kv_bytes() if kv_bytes is None else kv_bytes
+    one_core = small if concurrency < CONCURRENCY_TO_SPLIT else ()
+    cores = core_lists(roles, ranks, 1 if take_turns else concurrency, small=one_core)
+    return {
+        role: replace(
+            one,
+            dtype=_cpu_dtype() if one.dtype == "auto" else one.dtype,
+            kv_cache_bytes=int(all_bytes * shares[role]),
+            block_size=_CPU_BLOCK_TOKENS,
+            enforce_eager=True,
+            cpu_cores=cores[role],
+        )
+        for role, one in settings.items()
+    }
 
 
 def _device_names(kind: str, device: Device, placed: Placement) -> dict[Role, tuple[str, ...] | None]:
@@ -174,17 +185,6 @@ def cpu_kv_bytes(available: int | None = None) -> int:
     return max(_CPU_KV_MIN_BYTES, min(_CPU_KV_MAX_BYTES, int(available * _CPU_KV_SHARE_OF_MEMORY)))
 
 
-def _on_cpu(settings: EngineSettings, kv_bytes: int, cores: str | None) -> EngineSettings:
-    return replace(
-        settings,
-        dtype=_cpu_dtype() if settings.dtype == "auto" else settings.dtype,
-        kv_cache_bytes=kv_bytes,
-        block_size=_CPU_BLOCK_TOKENS,
-        enforce_eager=True,
-        cpu_cores=cores,
-    )
-
-
 def _cpu_dtype() -> str:
     """Return bfloat16 where the processor supports it; elsewhere float32, because bfloat16 would be emulated."""
     cpu_info = Path("/proc/cpuinfo")
@@ -193,10 +193,11 @@ def _cpu_dtype() -> str:
 
 
 def _default_share(device: Device, role: Role, placed: Placement) -> float:
-    alone, rewards = not placement.shares_a_card(role, placed), "reward" in placed
-    if device == "cpu":
-        return 1.0 if alone else (_CPU_KV_SHARES_WITH_REWARD if rewards else _CPU_KV_SHARES)[role]
-    return _GPU_SHARE_ALONE if alone else (_GPU_SHARES_WITH_REWARD if rewards else _GPU_SHARES)[role]
+    beside, whole = _SHARES_BESIDE[device], _ALL_SHARES[device]
+    if not placement.shares_a_card(role, placed):
+        return whole
+    taken = sum(beside[other] for other in placed if other in beside)
+    return beside[role] if role in beside else round(whole - taken, 2)
 
 
 def _available_memory() -> int:

@@ -23,7 +23,6 @@ LOOKUPS: tuple[Proposer, ...] = ("ngram", "suffix")
 DEFAULT_TOKENS: Mapping[Proposer, int] = {"draft": 5, "ngram": 5, "suffix": 24, "eagle3": 5, "mtp": 1}
 """Tokens proposed at a time: five as in SpecReason (arXiv 2504.07891, section 5.1); for suffix vLLM's own limit, below
 which it decides by itself; for mtp one, because most targets have one layer that predicts a further token."""
-_SUFFIX_MODULE = "arctic_inference"
 SUFFIX_REMEDY = "--spec-decode suffix needs: pip install arctic-inference==0.1.1 (built with a C++20 compiler)"
 _NGRAM_LONGEST, _NGRAM_SHORTEST = 4, 2
 """Longest and shortest suffix of the text, in tokens, that is looked up in the text itself."""
@@ -134,7 +133,7 @@ def unsupported_reason(
     if device == "cpu" and temperature > 0:
         wrong = "on a CPU vLLM draws wrong tokens under token-level speculation"
         return f"{wrong} at temperature {temperature}: give --temperature 0, or run on a GPU"
-    if is_here and proposing == "suffix" and find_spec(_SUFFIX_MODULE) is None:
+    if is_here and proposing == "suffix" and find_spec("arctic_inference") is None:
         return SUFFIX_REMEDY
     return None
 

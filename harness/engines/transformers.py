@@ -13,6 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -146,34 +147,27 @@ class TransformersEngine:
     ) -> tuple[Completion, ...]:
         import torch
 
-        limit = min(sampling.max_tokens, self.context_tokens - len(prompt))
+        limited = replace(sampling, max_tokens=min(sampling.max_tokens, self.context_tokens - len(prompt)))
         with torch.inference_mode():
             logits, cache = self._forward(prompt, None)
             return tuple(
-                self._complete(prompt, logits, cache, sampling, sampling.seed + i, limit, cancelled, clock)
+                self._complete(prompt, logits, cache, replace(limited, seed=sampling.seed + i), cancelled, clock)
                 for i in range(sampling.n)
             )
 
     def _complete(
-        self,
-        prompt: Sequence[int],
-        logits: torch.Tensor,
-        shared: Cache,
-        sampling: Sampling,
-        seed: int,
-        limit: int,
-        cancelled: threading.Event,
-        clock: CallClock,
-    ) -> Completion:
+        self, prompt: Sequence[int], logits: torch.Tensor, shared: Cache, sampling: Sampling,
+        cancelled: threading.Event, clock: CallClock,
+    ) -> Completion:  # fmt: skip
         import torch
 
         cache = copy.deepcopy(shared)
-        generator = torch.Generator(device="cpu").manual_seed(seed)
+        generator = torch.Generator(device="cpu").manual_seed(sampling.seed)
         ids: list[int] = []
         logprobs: list[float] = []
         entropies: list[float] = []
         finish: Finish = "length"
-        while len(ids) < limit and not cancelled.is_set():
+        while len(ids) < sampling.max_tokens and not cancelled.is_set():
             token = _sampled_token(logits, sampling, generator, [*prompt, *ids])
             distribution = torch.log_softmax(logits, -1)
             logprobs.append(float(distribution[token]))
@@ -188,7 +182,7 @@ class TransformersEngine:
             if any(string in text for string in sampling.stop):
                 finish = "stop"
                 break
-            if len(ids) < limit:
+            if len(ids) < sampling.max_tokens:
                 logits, cache = self._forward([token], cache)
         kept = tuple(ids[:-1] if finish == "eos" else ids)
         return Completion(

@@ -35,6 +35,7 @@ from harness.engines import calls, processes, vllm_plugin
 from harness.engines.calls import NUM_RANKED, Batches, CallClock, Calls, Kind, gather_or_cancel, ranked_entropy
 from harness.engines.settings import EngineSettings, batched_tokens
 from harness.engines.speculation import SAMPLING_FIELD, Speculation
+from harness.weights.adapter import served_rank
 from harness.weights.tokenizer import HFTokenizer
 
 if TYPE_CHECKING:
@@ -608,7 +609,11 @@ def engine_arguments(model_path: str, revision: str | None, settings: EngineSett
         "disable_log_stats": False,  # includes the times of each request
     }
     if settings.adapter is not None:
-        values |= {"enable_lora": True, "max_loras": _ADAPTER_SLOTS, "max_lora_rank": settings.adapter.served_rank}
+        values |= {
+            "enable_lora": True,
+            "max_loras": _ADAPTER_SLOTS,
+            "max_lora_rank": served_rank(settings.adapter.rank),
+        }
     if settings.speculation is not None:
         speculative_config = _speculative_config(model_path, revision, settings.speculation)
         values |= {"speculative_config": speculative_config, "max_logprobs": ALL_TOKENS}

@@ -75,9 +75,8 @@ def run_identity(
 
     `source` says which do for a method that is not built in.
     """
-    if source is not None:
-        return {name: value for name, value in params.items() if name not in source.at_default}
-    at_default = {p.name for p in _fields_if_built_in(method) if params.get(p.name) == p.default}
+    own = defaults(method) if method in METHODS else {}
+    at_default = source.at_default if source else [name for name, value in own.items() if params.get(name) == value]
     return {name: value for name, value in params.items() if name not in at_default}
 
 
@@ -92,27 +91,12 @@ def sample_identity(
 
 def speed_only_parameters(method: str) -> frozenset[str]:
     """Return the hyper-parameters of a method that change its speed but not its text (see `parameter`)."""
-    return frozenset(p.name for p in _fields_if_built_in(method) if not p.changes_text)
-
-
-def _fields_if_built_in(method: str) -> tuple[ParameterField, ...]:
-    return parameter_fields(method) if method in METHODS else ()
-
-
-def switch_names(method: str | None = None) -> set[str]:
-    """Return the hyper-parameters that are true or false, which have a flag `--no-...` as well.
-
-    They are those of the built-in methods, but of `method` alone where it has a parameter of the same name.
-    """
-    switches = {p.name for built_in in METHODS for p in parameter_fields(built_in) if p.type is bool}
-    own = parameter_fields(method) if method is not None else ()
-    return (switches - {p.name for p in own}) | {p.name for p in own if p.type is bool}
+    return frozenset(p.name for p in (parameter_fields(method) if method in METHODS else ()) if not p.changes_text)
 
 
 def parameter_names(method: str | None = None) -> list[str]:
     """Return the names of the hyper-parameters of `method` and of all built-in methods, each once."""
-    methods = [*([method] if method is not None else []), *METHODS]
-    return list(dict.fromkeys(name for each in methods for name in defaults(each)))
+    return list(dict.fromkeys(name for each in ([method] if method else []) + [*METHODS] for name in defaults(each)))
 
 
 def method_parameters(method: str, values: Mapping[str, Parameter]) -> dict[str, Parameter]:
@@ -122,14 +106,11 @@ def method_parameters(method: str, values: Mapping[str, Parameter]) -> dict[str,
     """
     if method not in METHODS and method not in plugins.registered:
         raise ValueError(f"--method {method}: unknown; valid: {', '.join(METHODS)}")
-    own = defaults(method)
-    for name in values:
-        if name not in own:
-            raise ValueError(
-                f"{flag(name)} is not a parameter of {method}, which takes {', '.join(map(flag, own)) or 'none'}"
-            )
-    kinds, parameters = {parameter.name: parameter.type for parameter in parameter_fields(method)}, dict(own)
+    kinds, parameters = {declared.name: declared.type for declared in parameter_fields(method)}, defaults(method)
     for name, value in values.items():
+        if name not in kinds:
+            valid = ", ".join(map(flag, kinds)) or "none"
+            raise ValueError(f"{flag(name)} is not a parameter of {method}, which takes {valid}")
         try:
             parameters[name] = typed(kinds[name], value)
         except ValueError as error:

@@ -117,7 +117,11 @@ class Lookahead(Method):
         """Return how probably each drafted step means the same as the target's, from 0 to 1; None: not compared."""
         pairs = [(step, mine) for (_, step), mine in zip(drafted, own, strict=False)]
         before = [chain.steps[-1].finish if chain.steps else None, *(step.finish for step, _ in pairs)]
-        compared = [finish != "length" and not _ends_alone(*pair) for pair, finish in zip(pairs, before, strict=False)]
+        # Not behind a step that its limit cut, nor where the target alone ends its reply with its step.
+        compared = [
+            finish != "length" and (mine.finish != "eos" or step.finish == "eos")
+            for (step, mine), finish in zip(pairs, before, strict=False)
+        ]
         values = [
             1.0 if is_compared and same(*pair) else None for pair, is_compared in zip(pairs, compared, strict=True)
         ]
@@ -161,11 +165,6 @@ class Lookahead(Method):
             chain.accept(target, "fallback", own[-1])
 
 
-def _ends_alone(step: Completion, mine: Completion) -> bool:
-    """Return True where the target ends its reply with its step, and the draft does not."""
-    return mine.finish == "eos" and step.finish != "eos"
-
-
 def same(one: Completion, other: Completion) -> bool:
     """Return True where two steps differ in white space and case only."""
     return "".join(one.text.split()).lower() == "".join(other.text.split()).lower()
@@ -173,9 +172,4 @@ def same(one: Completion, other: Completion) -> bool:
 
 def _num_kept(chain: Chain) -> int:
     """Return how many drafted steps were kept since the target wrote its last step."""
-    kept = 0
-    for step in reversed(chain.steps):
-        if step.author != "draft":
-            break
-        kept += 1
-    return kept
+    return sum(1 for _ in takewhile(lambda step: step.author == "draft", reversed(chain.steps)))

@@ -227,24 +227,22 @@ def problem_of(found: type) -> str | None:
     return next(_problems(found), None)
 
 
-def name_of(method: type[Method]) -> str:
-    """Return the name that a class gives itself (`name = "..."`), else its own in lower case.
+class BadMethod(ValueError):
+    """What was named is not a method that can be run; the message is one line that says what is valid."""
 
-    Raises ValueError where that is not valid.
+
+def name_of(method: type[Method], name: str | None = None) -> str:
+    """Return `name`, else what a class calls itself (`name = "..."`), else its own name in lower case.
+
+    Raises BadMethod where that cannot be the name of a method in run ids and tables.
     """
-    is_field = is_dataclass(method) and "name" in {declared.name for declared in fields(method)}
-    declared = None if is_field else vars(method).get("name")
-    name = declared if isinstance(declared, str) else method.__name__.lower()
-    check_name(name)
-    return name
-
-
-def check_name(name: str) -> None:
-    """Raise ValueError where a name cannot be that of a method in run ids and tables."""
-    if not _NAME.fullmatch(name):
-        raise ValueError(
-            f'the name {name!r} is not 1 to 30 of a-z, 0-9, _ and -, a letter first; set one in the class: name = "..."'
-        )
+    is_field = "name" in {declared.name for declared in fields(method)}
+    declared = name or (None if is_field else vars(method).get("name"))
+    found = declared if isinstance(declared, str) else method.__name__.lower()
+    if not _NAME.fullmatch(found):
+        valid = "1 to 30 of a-z, 0-9, _ and -, a letter first"
+        raise BadMethod(f'the name {found!r} is not {valid}; set one in the class: name = "..."')
+    return found
 
 
 def _problems(method: type[Method]) -> Iterator[str]:

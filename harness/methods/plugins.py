@@ -8,7 +8,6 @@ copied, because the jobs' Python has it. What goes wrong in a user's code is one
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib
 import importlib.util
 import site
@@ -24,9 +23,10 @@ from types import ModuleType
 
 from pydantic import ConfigDict
 
-from harness.methods.method import MODEL, Method
+from harness.code_hash import digest_of
+from harness.methods.method import BadMethod as BadMethod
+from harness.methods.method import Method
 
-_DIGITS = 16
 PREFIX = "method/"
 """What the names of a method's files begin with among those of the code that decides results."""
 
@@ -50,6 +50,20 @@ class MethodSource:
 
 
 @dataclass(frozen=True)
+class Source:
+    """A module that was imported, with the files that it consists of."""
+
+    module: ModuleType
+    origin: str
+    """Absolute path of the file or of the package's folder, for messages; never recorded."""
+    files: Mapping[str, bytes] = field(repr=False)
+    distribution: str | None
+    """Name and version, where the module belongs to a distribution."""
+    is_installed: bool
+    """True where the files lie where distributions are installed, so that jobs need no copy."""
+
+
+@dataclass(frozen=True)
 class PlugIn:
     """A method that is not part of this package, with its code."""
 
@@ -58,14 +72,7 @@ class PlugIn:
     type: type[Method]
     reference: str
     """`file.py:Class` without the folder, or `package.module:Class`."""
-    digests: Mapping[str, str]
-    """The digest of each of its files, by name."""
-    contents: Mapping[str, bytes] = field(default_factory=dict, repr=False)
-    """The files that jobs need; empty where the method is installed, because then the jobs' Python has it."""
-    distribution: str | None = None
-    """Name and version of the distribution that it belongs to."""
-    origin: str = ""
-    """Where it was found on this machine, for messages; never recorded."""
+    source: Source
 
     @property
     def code_hash(self) -> str:
@@ -75,7 +82,7 @@ class PlugIn:
     @property
     def recorded_digests(self) -> dict[str, str]:
         """The digests of its files under the names that a record of code gives them."""
-        return {f"{PREFIX}{name}": digest for name, digest in self.digests.items()}
+        return recorded_digests(self.source.files)
 
 
 registered: dict[str, PlugIn] = {}
@@ -88,12 +95,17 @@ def register(plugin: PlugIn) -> None:
     The same method in an edited version takes the place of the earlier one.
     """
     other = registered.get(plugin.name)
-    if other is not None and other.code_hash != plugin.code_hash and other.origin != plugin.origin:
+    if other and other.code_hash != plugin.code_hash and other.source.origin != plugin.source.origin:
+        known = f"{other.reference} from {other.source.origin}"
         raise BadMethod(
-            f"the name {plugin.name!r} is also that of {other.reference} from "
-            f'{other.origin}; give one of them another: name = "..." in its class'
+            f'the name {plugin.name!r} is also that of {known}; give one of them another: name = "..." in its class'
         )
     registered[plugin.name] = plugin
+
+
+def recorded_digests(files: Mapping[str, bytes]) -> dict[str, str]:
+    """Return the digests of a method's files under the names that a record of code gives them."""
+    return {f"{PREFIX}{name}": digest_of(content) for name, content in files.items()}
 
 
 def recorded_hash(files: Mapping[str, str]) -> str | None:
@@ -104,8 +116,7 @@ def recorded_hash(files: Mapping[str, str]) -> str | None:
 
 def hash_of(digests: Mapping[str, str]) -> str:
     """Return 16 hex digits over files, given by name and digest."""
-    text = "".join(f"{name} {digest}\n" for name, digest in sorted(digests.items()))
-    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+    return digest_of("".join(f"{name} {digest}\n" for name, digest in sorted(digests.items())).encode())
 
 
 _MODULE = "speculative_harness_method_"
@@ -113,26 +124,8 @@ _MODULE = "speculative_harness_method_"
 _OWN_PACKAGES = {"harness", "jobs", "grading", "warehouse"}
 
 
-class BadMethod(ValueError):
-    """What was named is not a method that can be run; the message is one line that says what is valid."""
-
-
 class MethodFailed(RuntimeError):
     """A method of a user's own raised an exception; the message names its class, its text and its place."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """A module that was imported, with the files that it consists of."""
-
-    module: ModuleType
-    origin: str
-    """Absolute path of the file or of the package's folder."""
-    files: Mapping[str, bytes]
-    distribution: str | None
-    """Name and version, where the module belongs to a distribution."""
-    is_installed: bool
-    """True where the files lie where distributions are installed, so that jobs need no copy."""
 
 
 def from_file(path: Path) -> Source:
@@ -172,19 +165,12 @@ def from_module(name: str) -> Source:
         if added:
             sys.path.remove(folder)
     package = name.partition(".")[0]
-    top = sys.modules[package]
     if package in _OWN_PACKAGES:
         return Source(module, str(module.__file__), {}, None, is_installed=True)
     _check_imports(name, present, package)
-    place = _place_of(top, module)
-    is_installed = any(place.is_relative_to(folder) for folder in _installation_folders())
-    return Source(module, str(place), dict(_files(place)), distribution_of(package), is_installed)
-
-
-def distribution_of(package: str) -> str | None:
-    """Return name and version of the distribution that a top-level package belongs to; None where there is none."""
-    names = _distributions(tuple(sys.path)).get(package)
-    return f"{names[0]} {metadata.version(names[0])}" if names else None
+    place, names = _place_of(sys.modules[package], module), _distributions(tuple(sys.path)).get(package)
+    distribution = f"{names[0]} {metadata.version(names[0])}" if names else None
+    return Source(module, str(place), dict(_files(place)), distribution, _is_installed(place))
 
 
 @lru_cache(maxsize=1)
@@ -200,13 +186,16 @@ def _installation_folders() -> tuple[Path, ...]:
     return tuple({Path(folder).resolve() for folder in folders})
 
 
+def _is_installed(path: Path) -> bool:
+    return any(path.is_relative_to(folder) for folder in _installation_folders())
+
+
 def _place_of(top: ModuleType, module: ModuleType) -> Path:
     """Return the file of a module that is alone, or the folder of its top-level package."""
     file = getattr(module, "__file__", None)
     if file is None:
-        raise BadMethod(
-            f"{module.__name__} is not a file of Python, so it holds no method; valid: PACKAGE.MODULE:CLASS"
-        )
+        valid = "valid: PACKAGE.MODULE:CLASS"
+        raise BadMethod(f"{module.__name__} is not a file of Python, so it holds no method; {valid}")
     if hasattr(top, "__path__"):
         folders = [Path(folder).resolve() for folder in top.__path__]
         return next((folder for folder in folders if Path(file).resolve().is_relative_to(folder)), folders[0])
@@ -233,14 +222,11 @@ def _check_imports(name: str, before: set[str], own: str | None = None) -> None:
         if file is None or top in _OWN_PACKAGES or top == own or imported.startswith(_MODULE):
             continue
         path = Path(file).resolve()
-        if any(path.is_relative_to(folder) for folder in _installation_folders()) or top in _distributions(
-            tuple(sys.path)
-        ):
-            continue
-        raise BadMethod(
-            f"{name} imports {imported} from {path}, which jobs would not have: a method's file stands alone; put both "
-            "into one package and name it as PACKAGE.MODULE:CLASS"
-        )
+        if not _is_installed(path) and top not in _distributions(tuple(sys.path)):
+            raise BadMethod(
+                f"{name} imports {imported} from {path}, which jobs would not have: a method's file stands alone; put "
+                "both into one package and name it as PACKAGE.MODULE:CLASS"
+            )
 
 
 @contextlib.contextmanager
@@ -286,15 +272,3 @@ def described(error: BaseException, file: str | None = None) -> str:
 
 
 _MACHINERY = {__file__, importlib.__file__}
-
-
-def class_in(source: Source, name: str) -> type:
-    """Return what a module calls by a name. Raises BadMethod, which names the classes that there are."""
-    found = getattr(source.module, name, None)
-    if found is None:
-        module = source.module
-        names = [name for name, of in vars(module).items() if isinstance(of, type) and of.__module__ == module.__name__]
-        raise BadMethod(f"has no class {name}; {('it has ' + ', '.join(names)) if names else MODEL}")
-    if not isinstance(found, type):
-        raise BadMethod(f"{name} is not a method; {MODEL}")
-    return found

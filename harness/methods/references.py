@@ -18,19 +18,17 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from harness.cli.messages import did_you_mean
-from harness.code_hash import digest_of
 from harness.methods import METHODS, plugins
-from harness.methods.method import Parameter, check_name, fields_of, name_of, problem_of
+from harness.methods.method import MODEL, Parameter, fields_of, name_of, problem_of
 from harness.methods.plugins import (
-    PREFIX,
     BadMethod,
     MethodSource,
     PlugIn,
     Source,
-    class_in,
     from_file,
     from_module,
     hash_of,
+    recorded_digests,
 )
 
 FORMS = "FILE.py:CLASS, PACKAGE.MODULE:CLASS"
@@ -60,7 +58,7 @@ def source_of(name: str, params: Mapping[str, Parameter]) -> MethodSource | None
     return MethodSource(
         reference=plugin.reference,
         code_hash=plugin.code_hash,
-        distribution=plugin.distribution,
+        distribution=plugin.source.distribution,
         at_default=tuple(p.name for p in declared if params.get(p.name, p.default) == p.default),
         speed_only=tuple(p.name for p in declared if not p.changes_text),
     )
@@ -91,33 +89,22 @@ def _resolved(reference: str) -> str:
         raise BadMethod(f"names neither a file that ends in .py nor a module; valid: {FORMS}")
     plugin = _plugin(source, class_name, shown)
     before = plugins.registered.get(plugin.name)
-    if before is not None and before.type is plugin.type and before.digests != plugin.digests:
-        raise BadMethod(f"{plugin.origin} was edited after this process had imported it; start the command again")
+    if before is not None and before.type is plugin.type and before.source.files != plugin.source.files:
+        raise BadMethod(f"{source.origin} was edited after this process had imported it; start the command again")
     plugins.register(plugin)
     return plugin.name
 
 
 def _plugin(source: Source, class_name: str, reference: str, name: str | None = None) -> PlugIn:
-    found = class_in(source, class_name)
-    if problem := problem_of(found):
+    found, own = getattr(source.module, class_name, None), vars(source.module)
+    if found is None:
+        names = [name for name, of in own.items() if isinstance(of, type) and of.__module__ == own["__name__"]]
+        raise BadMethod(f"has no class {class_name}; {('it has ' + ', '.join(names)) if names else MODEL}")
+    if problem := problem_of(found) if isinstance(found, type) else f"is not a method; {MODEL}":
         raise BadMethod(f"{class_name} {problem}")
-    try:
-        own_name = name or name_of(found)
-        check_name(own_name)
-    except ValueError as error:
-        raise BadMethod(str(error)) from error
-    if own_name in METHODS:
+    if (own_name := name_of(found, name)) in METHODS:
         raise BadMethod(f'{own_name!r} is the name of a built-in method; set another in the class: name = "..."')
-    digests = {file: digest_of(content) for file, content in source.files.items()}
-    return PlugIn(
-        name=own_name,
-        type=found,
-        reference=reference,
-        digests=digests,
-        contents={} if source.is_installed else source.files,
-        distribution=source.distribution,
-        origin=source.origin,
-    )
+    return PlugIn(own_name, found, reference, source)
 
 
 def _is_file(text: str) -> bool:
@@ -135,9 +122,10 @@ _folders: list[tempfile.TemporaryDirectory[str]] = []
 
 def packed(plugin: PlugIn) -> bytes:
     """Return a method's code as an archive, uncompressed: equal code makes equal bytes whatever the version of zlib."""
-    about = {"name": plugin.name, "reference": plugin.reference, "distribution": plugin.distribution}
+    about = {"name": plugin.name, "reference": plugin.reference, "distribution": plugin.source.distribution}
     files = {_ABOUT: json.dumps(about, indent=2, sort_keys=True).encode()}
-    files |= {f"{_CODE}/{name}": code for name, code in sorted(plugin.contents.items())}
+    if not plugin.source.is_installed:  # otherwise the jobs' Python has it
+        files |= {f"{_CODE}/{name}": code for name, code in sorted(plugin.source.files.items())}
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for name, code in files.items():
@@ -180,7 +168,7 @@ def load_packed(content: bytes, code_hash: str | None = None, expected: str | No
         name, reference = str(about["name"]), str(about["reference"])
     except (KeyError, TypeError, ValueError, OSError) as error:
         raise BadMethod(f"the archive of the method's code is damaged: {error}") from error
-    found = hash_of({f"{PREFIX}{name}": digest_of(code) for name, code in files.items()})
+    found = hash_of(recorded_digests(files))
     if files and code_hash not in (None, found):
         raise BadMethod(f"the archive of the method's code has the hash {found} instead of {code_hash}")
     module = reference.rpartition(":")[0]

@@ -92,19 +92,11 @@ class SCoT(Method):
         if not self.offer_cut_drafts:
             self._withdraw_unfinished(drafts, candidates)
         texts = offered_texts(candidates)
-        if not texts:  # every chain was cut off, so there is nothing to choose from
-            await chain.write(
-                target,
-                "rethink",
-                max_tokens=chain.limits.token_budget,
-                stop=(),
-                refused=candidates,
-                temperature=temperature,
-            )
-            return
-        verdict = await chain.choose_chain(target, candidates, may_reject=self.error_correction)
-        verdict.accepted = verdict.decision < len(texts)
-        if verdict.accepted:
+        verdict = None
+        if texts:  # otherwise every chain was cut off, so there is nothing to choose from
+            verdict = await chain.choose_chain(target, candidates, may_reject=self.error_correction)
+            verdict.accepted = verdict.decision < len(texts)
+        if verdict is not None and verdict.accepted:
             chosen = drafts[mark_accepted(candidates, verdict.decision)]
             chain.accept(draft, "draft", chosen, candidates, verdict, closing=True)
         else:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal
 
 from harness.chain import Chain
@@ -128,23 +129,17 @@ class SpecThinking(Method):
         await chain.write(target, "fallback", max_tokens=tokens, stop=(), opening=self.recap, decision=decision)
 
     def _num_keywords(self, text: str) -> int:
-        return sum(
-            _count(text, words) for words in (self.affirmation_words, self.reflection_words, self.verification_words)
-        )
+        return _count(text, f"{self.affirmation_words},{self.reflection_words},{self.verification_words}")
 
     def _reflects(self, text: str) -> bool:
         """Return True where as many keywords of a thought reflect or verify as affirm."""
-        reflecting = _count(text, self.reflection_words) + _count(text, self.verification_words)
+        reflecting = _count(text, f"{self.reflection_words},{self.verification_words}")
         return reflecting > 0 and reflecting >= _count(text, self.affirmation_words)
 
     def _reflections(self, chain: Chain) -> int:
         """Return how many thoughts that the target took over reflected since it last looked for mistakes."""
-        count = 0
-        for step in reversed(chain.steps):
-            if _is_recap(step.decision):
-                break
-            count += step.role == "fallback" and self._reflects(step.text)
-        return count
+        since = takewhile(lambda step: not _is_recap(step.decision), reversed(chain.steps))
+        return sum(step.role == "fallback" and self._reflects(step.text) for step in since)
 
     def _num_recaps(self, chain: Chain) -> int:
         return sum(_is_recap(step.decision) for step in chain.steps)

@@ -99,7 +99,9 @@ class SpecCoT(Method):
                 chain.accept(draft, "draft", proposed[mark_accepted(candidates, 0)], candidates)
                 continue
             if self.verdict == "joint":
-                verdict, option = await self._joint(chain, target, candidates)
+                verdict = await chain.choose(target, candidates)
+                option = verdict.decision
+                verdict.accepted = option < len(offered_texts(candidates))
             else:
                 verdict, option = await self._separate(chain, target, candidates, proposed, draft)
             if verdict.accepted:
@@ -109,12 +111,6 @@ class SpecCoT(Method):
 
         if not chain.answered:
             await chain.answer(target if self.answer_by == "target" else draft)
-
-    async def _joint(self, chain: Chain, target: Model, candidates: list[Candidate]) -> tuple[Verdict, int]:
-        """Return the verdict among all candidates and the option that it chose."""
-        verdict = await chain.choose(target, candidates)
-        verdict.accepted = verdict.decision < len(offered_texts(candidates))
-        return verdict, verdict.decision
 
     async def _separate(
         self, chain: Chain, target: Model, candidates: list[Candidate], proposed: list[Completion], draft: Model

@@ -22,7 +22,6 @@ from harness.chain import Chain
 from harness.chain.step_candidates import as_candidates, mean_score
 from harness.methods.method import Method, check_range, parameter
 from harness.recording import Model
-from harness.trace import Verdict
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,8 @@ class SpecReason(Method):
             if self.lookahead:
                 chain.propose_behind(speculated, draft, max_tokens=self.step_tokens)
             verdict = await chain.score(target, speculated, draft)
-            verdict.score = self._score(verdict)
+            is_greedy = self.score == "greedy"
+            verdict.score = float(verdict.options[verdict.decision]) if is_greedy else mean_score(verdict)
             verdict.accepted = verdict.score >= self.threshold_at(len(chain.steps))
             [candidate] = as_candidates([speculated])
             candidate.accepted = verdict.accepted
@@ -102,8 +102,3 @@ class SpecReason(Method):
     def threshold_at(self, step: int) -> float:
         """Return the lowest accepted score of a step, whose number is counted from 0."""
         return min(9.0, max(0.0, self.threshold + self.threshold_slope * step))
-
-    def _score(self, verdict: Verdict) -> float:
-        if self.score == "greedy":
-            return float(verdict.options[verdict.decision])
-        return mean_score(verdict)

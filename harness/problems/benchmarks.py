@@ -25,6 +25,7 @@ from typing import Any
 
 from harness.problems import hub
 from harness.problems.columns import Description, answer_parts, boxes
+from harness.problems.hub import DatasetNotFound as DatasetNotFound
 from harness.problems.hub import HubSource, Row
 from harness.problems.problem import Dataset, Kind, Problem
 
@@ -115,23 +116,12 @@ def listed(name: str) -> list[str]:
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 
-def part(name: str, problems: Sequence[Problem]) -> list[Problem]:
-    """Return the problems that the selection lists, in its order; those that the copy lacks are left out.
-
-    They keep their ids, so that runs on the whole benchmark can be paired with runs on the part.
-    """
-    found = {text_hash(problem.text): problem for problem in problems}
-    return [replace(found[key], dataset=name) for key in listed(name) if key in found]
-
-
 def select(problems: Sequence[Problem], limit: int | None = None, ids: str | None = None) -> list[Problem]:
     """Return the problems named by `ids` ("3,7,10-15", or ids), and of these the first `limit`, in their order.
 
     A number is the row at the end of a problem's id, or its place where no id ends in one. Raises ValueError for
     unknown problems.
     """
-    if limit is not None and limit < 1:
-        raise ValueError(f"the limit must be at least 1, not {limit}")
     if ids is None:
         return list(problems)[:limit]
     label, forms = f"--problems {ids[:100]}", "valid: rows (3), ranges (10-15) or ids"
@@ -164,8 +154,15 @@ BUNDLED = resources.files("harness") / "data"
 SCOT_PROGRAM = "gsm8k-scot"
 
 
-class DatasetNotFound(LookupError):
-    """The benchmark is in none of the three places; the message names them and the remedies in one line."""
+KNOWN_HASHES = {
+    "gsm8k": "ffbf5c954908d37f", "gsm8k-train": "0aa7b1a709f11e33", "gsm8k-scot": "f2883fa5230c82ca",
+    "math": "04ddf179ec7ef3de", "math-scot": "85d88a7db63e96dd", "math500": "be72afb0ea37f83c",
+    "gaokao2023en": "3a99490cfb6252af", "college_math": "8fa9de6bd67def51", "olympiadbench": "106c020cd510a51e",
+    "olympiadbench-scot": "59aae0963716c116", "amc23": "82c7dfde9aa67c83", "aime24": "6a04042f3aa77476",
+    "demo": "94fed6ccf3080869", "demo-train": "e6bf2b9ca3a90417",
+}  # fmt: skip
+"""Hashes of whole datasets, from JSON Lines files of known upstream commits: the authors' own files for GSM8K and MATH,
+those of Qwen2.5-Math's evaluation for the others. A hub copy in another row order has another hash."""
 
 
 class BadDataset(ValueError):
@@ -190,12 +187,10 @@ class Benchmark(Description):
     """Whether it is training data rather than a benchmark; numbers of a run on it are not results."""
 
 
-def _table() -> dict[str, Benchmark]:
-    told = tomllib.loads((BUNDLED / "benchmarks.toml").read_text(encoding="utf-8"))
-    return {name: Benchmark.model_validate({"name": name, **said}, strict=False) for name, said in told.items()}
-
-
-DATASETS = _table()
+DATASETS = {
+    name: Benchmark.model_validate({"name": name, **said}, strict=False)
+    for name, said in tomllib.loads((BUNDLED / "benchmarks.toml").read_text(encoding="utf-8")).items()
+}
 
 
 def load(name: str, data_dir: Path | None = None, seed: int = 0) -> list[Problem]:
@@ -204,7 +199,7 @@ def load(name: str, data_dir: Path | None = None, seed: int = 0) -> list[Problem
 
 
 def load_recorded(name: str, data_dir: Path | None = None, seed: int = 0) -> Dataset:
-    """Return the problems of a benchmark with their source: `file <path>`, `bundled`, or `hub <id>@<commit> <print>`.
+    """Return the problems of a benchmark with their source: `file <path>`, `bundled`, or `hub <id>@<commit>`.
 
     Sources in order: `<name>.jsonl` in `data_dir` (otherwise in $HARNESS_DATA_DIR), the bundled file, the whole that it
     is a part of, the hub. Raises ValueError for an unknown name, DatasetNotFound and BadDataset.
@@ -223,8 +218,7 @@ def load_recorded(name: str, data_dir: Path | None = None, seed: int = 0) -> Dat
     elif benchmark.part_of is not None:
         problems, source = _part(benchmark, load_recorded(benchmark.part_of, data_dir, seed))
     else:
-        rows, source = _read_hub(benchmark, [] if file is None else [f"no file {file}"])
-        problems = from_hub_rows(benchmark, rows, seed)
+        problems, source = _from_hub(benchmark, seed, [] if file is None else [f"no file {file}"])
     return Dataset(name, problems, source, is_training=benchmark.training)
 
 
@@ -303,12 +297,16 @@ def from_hub_rows(benchmark: Benchmark, rows: Sequence[Row], seed: int = 0) -> l
 
 
 def _part(benchmark: Benchmark, whole: Dataset) -> tuple[list[Problem], str]:
-    """Return a part of a benchmark; it may lack as many problems as the copy of the whole does. Raises BadDataset."""
-    problems = part(benchmark.name, whole.problems)
+    """Return the problems that the selection lists, in its order; they keep their ids, by which runs can be paired.
+
+    It may lack as many as the copy of the whole does. Raises BadDataset.
+    """
+    found = {text_hash(problem.text): problem for problem in whole.problems}
+    problems = [replace(found[key], dataset=benchmark.name) for key in listed(benchmark.name) if key in found]
     lacking = DATASETS[whole.name].count - len(whole.problems)
     if len(problems) < benchmark.count - lacking:
-        found = f"{len(problems)} of the {benchmark.count} problems of {benchmark.name}"
-        raise BadDataset(f"{whole.source}: only {found} are in this copy of {whole.name}, by their texts")
+        number = f"{len(problems)} of the {benchmark.count} problems of {benchmark.name}"
+        raise BadDataset(f"{whole.source}: only {number} are in this copy of {whole.name}, by their texts")
     return problems, f"part of {whole.source}"
 
 
@@ -323,16 +321,16 @@ def _joined(benchmark: Benchmark, data_dir: Path | None, seed: int) -> tuple[lis
     return numbered, " and ".join(sources)
 
 
-def _read_hub(benchmark: Benchmark, tried: Sequence[str]) -> tuple[list[Row], str]:
-    """Return the hub's rows and their source. Raises DatasetNotFound."""
+def _from_hub(benchmark: Benchmark, seed: int, tried: Sequence[str]) -> tuple[list[Problem], str]:
+    """Return the problems of the hub's rows and their source. Raises DatasetNotFound."""
     reason = "it is not on the hub"
     if benchmark.hub is not None:
         source = HubSource.parsed(benchmark.hub, benchmark.split or "test")
         try:
-            read = hub.read(source)
-            return read.rows, f"hub {source.hub_id}@{read.commit} {read.fingerprint}"
-        except hub.HubUnavailable as unavailable:
-            reason = str(unavailable)
+            rows, commit, _ = hub.read(source)
+            return from_hub_rows(benchmark, rows, seed), f"hub {source.hub_id}@{commit}"
+        except DatasetNotFound as error:
+            reason = str(error)
     raise DatasetNotFound(
         f"{benchmark.name}: not found ({'; '.join([*tried, reason])}). Three ways: run once with access to the hub ("
         f"its cache is used afterwards), give --data-dir or {DATA_DIR_VARIABLE} with {benchmark.name}.jsonl, "

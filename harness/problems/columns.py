@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from harness.cli.messages import first_error
 from harness.engine import Json
 from harness.problems.hub import HubSource, Row
-from harness.problems.problem import Kind, Problem
+from harness.problems.problem import Kind, Problem, filled
 
 LETTERS = "ABCDEFGHIJ"
 MAX_ANSWER_CHARACTERS = 2_000
@@ -42,12 +42,6 @@ def _clean(text: str) -> str:
     return text
 
 
-def _filled(text: str) -> str:
-    if not text.strip():
-        raise ValueError("is empty")
-    return text
-
-
 def _number_as_text(value: Json) -> Json:
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return str(value) if is_number else value
@@ -66,14 +60,14 @@ def _as_list(value: Json) -> Json:
 _Text = Annotated[str, BeforeValidator(_number_as_text), AfterValidator(_clean)]
 _Label = Annotated[_Text, Field(min_length=1, max_length=200), AfterValidator(printable)]
 _Texts = Annotated[
-    tuple[Annotated[_Text, AfterValidator(_filled), AfterValidator(str.strip)], ...], BeforeValidator(_as_list)
+    tuple[Annotated[_Text, AfterValidator(filled), AfterValidator(str.strip)], ...], BeforeValidator(_as_list)
 ]
 
 
 class Fields(BaseModel):
     """What a row says of a problem; `harness.problems.problem.Problem` says what each field is."""
 
-    problem: Annotated[str, Field(max_length=MAX_PROBLEM_CHARACTERS), AfterValidator(_clean), AfterValidator(_filled)]
+    problem: Annotated[str, Field(max_length=MAX_PROBLEM_CHARACTERS), AfterValidator(_clean), AfterValidator(filled)]
     answer: _Text
     id: _Label | None = None
     choices: _Texts = ()
@@ -84,14 +78,6 @@ class Fields(BaseModel):
     family: _Label | None = None
     unit: _Label | None = None
     tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-
-    @classmethod
-    def read(cls, row: Row) -> Fields:
-        """Return the fields of a row; an empty one says nothing. Raises ValueError with one line."""
-        try:
-            return cls.model_validate({n: v for n, v in row.items() if n in REQUIRED or v not in (None, "")})
-        except ValidationError as error:
-            raise ValueError(first_error(error, cls)) from error
 
 
 REQUIRED = ("problem", "answer")
@@ -143,9 +129,13 @@ class Description(BaseModel):
     def problem(self, record: Row, prefix: str, index: int, seed: int, *, may_lack_gold: bool = False) -> Problem:
         """Return the problem that a record says by field; without an id of its own it is `<prefix>/<index>`.
 
-        `seed` decides the order of options that are shuffled. Raises ValueError for an invalid record.
+        `seed` decides the order of options that are shuffled. An empty field says nothing. Raises ValueError, with one
+        line, for an invalid record.
         """
-        said = Fields.read(record)
+        try:
+            said = Fields.model_validate({n: v for n, v in record.items() if n in REQUIRED or v not in (None, "")})
+        except ValidationError as error:
+            raise ValueError(first_error(error, Fields)) from error
         is_choice = self.kind == "choice" or (self.kind is None and bool(said.choices))
         identity, choices = said.id or f"{prefix}/{index}", said.choices if is_choice else ()
         answer = said.answer.strip()

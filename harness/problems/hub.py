@@ -10,12 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 from urllib.request import getproxies
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 Row = Mapping[str, Any]
 """What a row of a dataset has in its columns, by their names."""
@@ -51,103 +48,49 @@ class HubSource:
         return re.sub(r"[^A-Za-z0-9_.-]+", "-", "-".join(part for part in parts if part))
 
 
-class HubRows(NamedTuple):
-    """Rows of a dataset with what tells their version."""
-
-    rows: list[Row]
-    commit: str
-    fingerprint: str
-    is_wanted: bool
-    """False where the hub does not answer and nobody named a revision, so that the newest cached one was read."""
+class DatasetNotFound(LookupError):
+    """A dataset is not where it was looked for; the message is one line."""
 
 
-class HubUnavailable(RuntimeError):
-    """A dataset cannot be read from the hub or its cache; the message is one line."""
+def read(source: HubSource) -> tuple[list[Row], str, bool]:
+    """Return all rows of a split, of the commit that its revision names now; that commit; and whether it was named.
 
-
-def read(source: HubSource) -> HubRows:
-    """Return all rows of a split, of the commit that its revision names now.
-
-    Offline that is the newest one in the cache, unless a revision is named. Raises HubUnavailable, also where the cache
-    only has another commit, which the library reads offline in place of the one that it was asked for.
+    Offline it is the newest one in the cache, which nobody named. Raises DatasetNotFound, also where a revision is
+    named and the cache has another commit, which the library reads offline in place of the one that was asked for.
     """
-    hub_id, wanted = source.hub_id, _commit(source.hub_id, source.revision)
-    table = _table(source, wanted)
-    found = _commit_of(table)
-    if found is None:
-        raise HubUnavailable(f"hub {hub_id}: its cache does not tell of which commit it is")
-    if wanted not in (None, found):
-        raise HubUnavailable(
-            f"hub {hub_id}: the hub cannot be reached, and the newest commit in its cache is {found}, not {wanted}"
-        )
-    return HubRows(list(table), found, table._fingerprint, wanted is not None)
-
-
-def _table(source: HubSource, commit: str | None) -> Dataset:
     if not sys.stderr.isatty():
         os.environ |= {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    hub_id, wanted = source.hub_id, source.revision
     with quick_failure():
         import datasets
-
-        try:
-            return datasets.load_dataset(source.hub_id, source.config, split=source.split, revision=commit)
-        except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-            raise HubUnavailable(f"hub {source.hub_id}: {_one_line(error)}") from error
-
-
-def _commit(hub_id: str, revision: str | None) -> str | None:
-    """Return the commit that a revision names now; offline None where no revision is given."""
-    name = revision or "main"
-    if _COMMIT.fullmatch(name):
-        return name
-    with quick_failure():
-        if is_offline():
-            return None if revision is None else _cached_commit(hub_id, name)
-        import huggingface_hub
+        from huggingface_hub import HfApi
         from huggingface_hub.errors import HfHubHTTPError
 
-        failures: tuple[type[Exception], ...] = (OSError, ValueError, *HfHubHTTPError.__bases__)  # the client's own too
+        # The client's own errors are those that the hub's are made of.
+        failures = (OSError, ValueError, datasets.exceptions.DatasetsError, *HfHubHTTPError.__bases__)
         try:
-            commit = huggingface_hub.HfApi().dataset_info(hub_id, revision=name, timeout=20).sha
+            if not _COMMIT.fullmatch(wanted or "") and not is_offline():
+                wanted = HfApi().dataset_info(hub_id, revision=wanted or "main", timeout=20).sha
+            table = datasets.load_dataset(hub_id, source.config, split=source.split, revision=wanted)
         except failures as error:
-            raise HubUnavailable(f"hub {hub_id}@{name}: {_one_line(error)}") from error
-    return commit
-
-
-def _cached_commit(hub_id: str, revision: str) -> str:
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    try:
-        path = Path(HF_HUB_CACHE) / f"datasets--{hub_id.replace('/', '--')}" / "refs" / revision
-        return path.read_text(encoding="ascii").strip()
-    except OSError as error:
-        raise HubUnavailable(
-            f"hub {hub_id}@{revision}: the hub cannot be reached, and its cache does not know which commit that is; "
-            "name the commit, or download the file and give that"
-        ) from error
-
-
-def _commit_of(table: Dataset) -> str | None:
-    """Return the commit in the path of a table's files in the cache, or else in its description; None without any.
-
-    Offline, the description has none.
-    """
-    parts = [part for file in table.cache_files for part in Path(file["filename"]).parts]
-    described = re.search(r"@([0-9a-f]{40})/", " ".join(table.info.download_checksums or ()))
-    return next((part for part in parts if _COMMIT.fullmatch(part)), described[1] if described else None)
-
-
-def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            line = " ".join(str(error).split())[:200]
+            raise DatasetNotFound(f"hub {hub_id}@{wanted or 'main'}: {type(error).__name__}: {line}") from error
+    places = (part for file in table.cache_files for part in Path(file["filename"]).parts)
+    found = next((part for part in places if _COMMIT.fullmatch(part)), None)
+    if found is None or wanted not in (None, found):
+        raise DatasetNotFound(
+            f"hub {hub_id}: the hub cannot be reached, and the newest commit in its cache is {found}, not {wanted}"
+        )
+    return list(table), found, wanted is not None
 
 
 @contextmanager
-def quick_failure(timeout_seconds: float = 5.0) -> Iterator[None]:
+def quick_failure() -> Iterator[None]:
     """Keep an unreachable hub from costing minutes: huggingface_hub retries each of its requests five times.
 
     One connection is tried first; if it fails, the hub's libraries work offline meanwhile, by their own switch.
     """
-    if is_offline() or is_reachable(timeout_seconds):
+    if is_offline() or is_reachable():
         yield
         return
     try:
@@ -185,7 +128,7 @@ def download(hub_id: str, revision: str | None) -> str:
     return f"on a machine with access to the hub, with the nodes' HF_HOME: {' '.join(words)}"
 
 
-def is_reachable(timeout_seconds: float) -> bool:
+def is_reachable(timeout_seconds: float = 5.0) -> bool:
     """Return whether a connection to the hub, or to the proxy in front of it, can be opened."""
     url = urlsplit(getproxies().get("https") or os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
     try:

@@ -91,6 +91,13 @@ class Dataset:
     """Whether it is training data, so that no number of a run on it is a result."""
 
 
+def filled(text: str) -> str:
+    """Return a text. Raises ValueError where it is empty."""
+    if not text.strip():
+        raise ValueError("is empty")
+    return text
+
+
 def dataset_hash(problems: list[Problem]) -> str:
     """Return 16 hex digits over the contents of the problems in their order."""
     return hashlib.sha256("".join(p.content_hash for p in problems).encode()).hexdigest()[:16]

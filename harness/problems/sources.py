@@ -32,11 +32,7 @@ from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
 
 
 def read_rows(path: Path) -> Rows:
-    """Yield the rows of a file with their places.
-
-    Raises BadDataset: a suffix that is none of `SUFFIXES`, a file that is missing or broken.
-    """
-    check_file(path)
+    """Yield the rows of a file with their places. Raises BadDataset where it is broken."""
     try:
         yield from _READERS[path.suffix.lower()](path)
     except OSError as error:
@@ -197,11 +193,21 @@ def _load_own(own: Description, seed: int) -> Dataset:
 
     Raises BadDataset with one line that names the place, and DatasetNotFound where the hub cannot be asked.
     """
-    if isinstance(own.source, HubSource):
-        rows, source, notices = _read_hub(own.source)
+    place, notices = own.source, list[str]()
+    if isinstance(place, HubSource):
+        where, part = f"{place.hub_id} on the hub", "".join(f", {text}" for text in (place.config, place.split) if text)
+        try:
+            read, commit, is_wanted = hub.read(place)
+        except DatasetNotFound as error:
+            variable = hub.offline_by(for_datasets=True)
+            remedy = f"; {variable} is set: run once without it where the hub answers, or give a file"
+            raise DatasetNotFound(f"--dataset: {error}{remedy if variable else ''}") from error
+        rows: Rows = ((f"row {number}", row) for number, row in enumerate(read))
+        source = f"hub {place.hub_id}@{commit}{part}"
+        if not is_wanted:
+            notices = [f"THE HUB CANNOT BE REACHED: {place.hub_id} is the newest commit in its cache, {commit}."]
     else:
-        rows, source, notices = read_rows(own.source), f"file {own.source.resolve()}", ()
-    where = f"{own.source.hub_id} on the hub" if isinstance(own.source, HubSource) else str(own.source)
+        where, rows, source = str(place), read_rows(place), f"file {place.resolve()}"
 
     def problem(row: Row, number: int) -> Problem:
         return own.problem({name: _value(own, row, name) for name in FIELDS}, "row", number, seed)
@@ -210,21 +216,7 @@ def _load_own(own: Description, seed: int) -> Dataset:
     if not problems:
         raise BadDataset(f"{where}: no problems; a row is one, with the fields problem and answer")
     origin = DatasetOrigin(source, dataset_hash(problems), own.title, own.columns, own.answer_rule, own.shuffle)
-    return Dataset(own.name, problems, source, origin, notices)
-
-
-def _read_hub(source: HubSource) -> tuple[Rows, str, tuple[str, ...]]:
-    """Return the rows of the commit that the revision names now, the source with that commit, and warnings."""
-    part = "".join(f", {text}" for text in (source.config, source.split) if text)
-    try:
-        rows, commit, _, is_wanted = hub.read(source)
-    except hub.HubUnavailable as unavailable:
-        variable = hub.offline_by(for_datasets=True)
-        remedy = f"; {variable} is set: run once without it where the hub answers, or give a file" if variable else ""
-        raise DatasetNotFound(f"--dataset: {unavailable}{remedy}") from unavailable
-    notice = f"THE HUB CANNOT BE REACHED: {source.hub_id} is the newest commit in its cache, {commit}."
-    numbered = ((f"row {index}", row) for index, row in enumerate(rows))
-    return numbered, f"hub {source.hub_id}@{commit}{part}", () if is_wanted else (notice,)
+    return Dataset(own.name, problems, source, origin, tuple(notices))
 
 
 def _value(own: Description, row: Row, name: str) -> Any:

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, ValidationError
     from pydantic_core import CoreSchema
 
-Group = Literal["run", "models", "sampling", "method", "engine", "cluster", "output", "training"]
+Heading = Literal[
+    "Run", "Models", "Sampling", "Method (hyper-parameters)", "Engine", "Cluster", "Output", "Training"
+]  # fmt: skip
+"""The headings of a help, in order."""
 ROLES: tuple[Role, ...] = get_args(Role)
 Parameter = int | float | str | bool
 """The value of a hyper-parameter."""
@@ -36,8 +39,8 @@ _T = TypeVar("_T")
 class Flag:
     """How a setting looks on the command line, and how its value is read."""
 
-    group: Group
-    """The heading of `--help-all` that lists it."""
+    heading: Heading
+    """The heading of a help that lists it."""
     help: str
     """In the help of a model's setting, `{role}` stands for the model."""
     metavar: str | None = None
@@ -158,11 +161,6 @@ def existing_path(path: Path | None) -> Path | None:
     if path is not None and not path.exists():
         raise ValueError("no such folder")
     return path
-
-
-def from_toml(value: Value) -> Value:
-    """Return a date or a time of a TOML file as text, as a tag or a time limit may be written."""
-    return str(value) if isinstance(value, date | time) else value
 
 
 def role_flag(role: str, name: str) -> str:

@@ -7,7 +7,7 @@ or is more than a question for help.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -15,45 +15,25 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from harness.cli.command import OneLineErrors, is_for_help
+from harness.cli.command import OneLineErrors
 from harness.settings import layers
-from harness.settings.declaration import Group, Setting, Value, flag, settings_of
+from harness.settings.declaration import Heading, Setting, Value, flag, settings_of
 from harness.settings.launch_settings import SBATCH, SBATCH_NAMES, Launch, method_named
 from harness.settings.roles import ROLE_SETTINGS
 
 if TYPE_CHECKING:
     from harness.methods import ParameterField
 
-HEADINGS: Mapping[Group, str] = {
-    "run": "Run",
-    "models": "Models",
-    "sampling": "Sampling",
-    "method": "Method (hyper-parameters)",
-    "engine": "Engine",
-    "cluster": "Cluster",
-    "output": "Output",
-    "training": "Training",
-}
-"""The headings of a help, in order."""
+_OF_METHODS: Heading = "Method (hyper-parameters)"
 _CHOSEN, _PARAMETERS = "harness.method", "harness.parameters"
 
 
 class LaunchOption(click.Option):
-    """An option under the heading of its group; `--help` lists it if it is a common one, `--help-all` always."""
+    """An option under a heading; `--help` lists it if it is a common one, `--help-all` always."""
 
-    def __init__(
-        self,
-        declarations: list[str],
-        *,
-        group: Group,
-        is_common: bool = False,
-        heading: str | None = None,
-        **settings: Any,
-    ) -> None:
-        super().__init__(declarations, **settings)
-        self.group = group
-        self.heading = heading or HEADINGS[group]
-        self.is_common = is_common
+    def __init__(self, names: list[str], *, heading: str, is_common: bool = False, **settings: Any) -> None:
+        super().__init__(names, **settings)
+        self.heading, self.is_common = heading, is_common
         if self.metavar is None and not self.is_flag and not isinstance(self.type, click.Choice):
             metavars = {click.types.IntParamType: "N", click.types.FloatParamType: "X", click.Path: "FILE"}
             self.metavar = next((name for kind, name in metavars.items() if isinstance(self.type, kind)), "NAME")
@@ -70,13 +50,22 @@ class LaunchCommand(OneLineErrors):
     def __init__(
         self, *arguments: Any, without: Collection[str] = (), common: Collection[str] | None = None, **settings: Any
     ) -> None:
-        super().__init__(*arguments, headings=HEADINGS.values(), **settings)
+        super().__init__(*arguments, headings=get_args(Heading), **settings)
         self.own_names = {parameter.name for parameter in self.params}
         """Options that are no flags of a launch."""
-        options = [option for option in launch_options() if option.name not in without]
+        file, declared = click.Path(exists=True, path_type=Path), {**settings_of(Launch), **ROLE_SETTINGS}
+        config = "TOML file of flags without their dashes; flags win over it."
+        options = [
+            *map(setting_option, declared.values()),
+            LaunchOption(["--config"], heading="Run", is_common=True, type=file, help=config),
+            *(
+                LaunchOption([flag(name), name], heading="Cluster", help=f"Slurm: {SBATCH[word]}")
+                for name, word in SBATCH_NAMES.items()
+            ),
+        ]
         for option in options:
             option.is_common &= common is None or option.name in common
-        self.params += options
+        self.params += [option for option in options if option.name not in without]
         self._has_methods = "method" not in without
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -87,7 +76,7 @@ class LaunchCommand(OneLineErrors):
         except ValueError as error:
             if not ctx.resilient_parsing:  # as for a shell's completion
                 raise click.UsageError(str(error)) from error
-        if chosen is not None or not is_for_help(args):
+        if chosen is not None or (args and not {"-h", "--help"} & set(args)):
             ctx.meta[_PARAMETERS] = list(_parameter_options(chosen))
         elif "--help-all" in args:
             ctx.meta[_PARAMETERS] = list(_options_by_method())
@@ -99,7 +88,7 @@ class LaunchCommand(OneLineErrors):
 
     def is_listed(self, parameter: click.Parameter, ctx: click.Context) -> bool:
         """Return whether a help lists an option: that of a method has its parameters in place of the common flags."""
-        is_of_launch = isinstance(parameter, LaunchOption) and parameter.group != "method"
+        is_of_launch = isinstance(parameter, LaunchOption) and parameter.heading != _OF_METHODS
         of_method = ctx.meta.get(_CHOSEN) is not None and not self.lists_all(ctx)
         return super().is_listed(parameter, ctx) and not (is_of_launch and of_method)
 
@@ -113,38 +102,16 @@ class LaunchCommand(OneLineErrors):
         )
 
     def flags_of(self, ctx: click.Context) -> dict[str, Value]:
-        """Return the flags of a launch that were typed, without options of the command's own."""
-        return {name: value for name, value in typed_flags(ctx).items() if name not in self.own_names}
+        """Return the flags of a launch that were typed, by name with underscores; defaults are left out."""
+        typed = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+        given = {name: value for name, value in ctx.params.items() if ctx.get_parameter_source(name) in typed}
+        return {name: value for name, value in given.items() if name not in self.own_names}
 
 
 def parsed_flags(words: Sequence[str]) -> dict[str, Value]:
     """Return the flags of a launch among the words of a command line, by name. Raises click.UsageError."""
     command = LaunchCommand("harness.launch", add_help_option=False)
     return command.flags_of(command.make_context("harness.launch", list(words)))
-
-
-def typed_flags(context: click.Context) -> dict[str, Value]:
-    """Return what was typed on the command line, by flag name with underscores; defaults are left out."""
-    typed = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-    return {name: value for name, value in context.params.items() if context.get_parameter_source(name) in typed}
-
-
-def launch_options() -> list[LaunchOption]:
-    """Return one option for each flag of a launch but the hyper-parameters."""
-    return [
-        *map(setting_option, (*settings_of(Launch).values(), *ROLE_SETTINGS.values())),
-        LaunchOption(
-            ["--config"],
-            group="run",
-            is_common=True,
-            type=click.Path(exists=True, path_type=Path),
-            help="TOML file of flags without their dashes; flags win over it.",
-        ),
-        *(
-            LaunchOption([flag(name), name], group="cluster", help=f"Slurm: {SBATCH[word]}")
-            for name, word in SBATCH_NAMES.items()
-        ),
-    ]
 
 
 def setting_option(setting: Setting) -> LaunchOption:
@@ -156,7 +123,7 @@ def setting_option(setting: Setting) -> LaunchOption:
     return _typed_option(
         [setting.spelled, setting.name],
         None if setting.is_repeated or declared.read is not None else setting.type,
-        group=declared.group,
+        heading=declared.heading,
         is_common=declared.is_common,
         help=text,
         multiple=setting.is_repeated,
@@ -171,19 +138,11 @@ def _typed_option(names: list[str], kind: Any, **settings: Any) -> LaunchOption:
         names = [f"{names[0]}/--no-{names[0].removeprefix('--')}", *names[1:]]
     elif names[-1] == "preset":
         settings["type"] = click.Choice(tuple(layers.presets()))
-    elif choices := _literal_choices(kind):
+    elif choices := [value for value in get_args(kind) if isinstance(value, str)]:
         settings["type"] = click.Choice(choices)
-    elif kind is Path:
-        settings["type"] = click.Path(path_type=Path)
     else:
-        settings["type"] = kind
+        settings["type"] = click.Path(path_type=Path) if kind is Path else kind
     return LaunchOption(names, default=None, **settings)
-
-
-def _literal_choices(kind: Any) -> tuple[str, ...]:
-    """Return the values of a Literal of texts; empty for any other type."""
-    values = get_args(kind)
-    return values if all(isinstance(value, str) for value in values) else ()
 
 
 def _offered(_: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -223,17 +182,16 @@ def _parameter_options(method: str | None) -> Iterable[LaunchOption]:
 
     With a method, those that only others have are hidden; the launch says then which parameters the method takes.
     """
-    from harness.methods import METHODS, parameter_fields, parameter_names
+    from harness.methods import METHODS, parameter_fields
 
     own = {declared.name: declared for declared in parameter_fields(method)} if method else {}
     yield from map(_parameter_option, own.values())
-    for name in parameter_names():
+    others = [(other, declared) for other in METHODS for declared in parameter_fields(other)]
+    for name, kind in {declared.name: declared.type for _, declared in reversed(others)}.items():
         if name not in own:
-            of = {other: p for other in METHODS for p in parameter_fields(other) if p.name == name}
-            kind = next(iter(of.values())).type
-            yield _typed_option(
-                [flag(name), name], kind, group="method", is_common=True, help=", ".join(of), hidden=bool(method)
-            )
+            of = ", ".join(other for other, declared in others if declared.name == name)
+            names = [flag(name), name]
+            yield _typed_option(names, kind, heading=_OF_METHODS, is_common=True, help=of, hidden=bool(method))
 
 
 def _options_by_method() -> Iterable[LaunchOption]:
@@ -246,10 +204,11 @@ def _options_by_method() -> Iterable[LaunchOption]:
             yield _parameter_option(declared, f"{method}: {summary}")
 
 
-def _parameter_option(declared: ParameterField, heading: str | None = None) -> LaunchOption:
+def _parameter_option(declared: ParameterField, heading: str = _OF_METHODS) -> LaunchOption:
     default = str(declared.default)
     if isinstance(declared.default, bool):
         default = ("" if declared.default else "no-") + declared.name.replace("_", "-")
     text = f"{declared.help}  [default: {default}]"
-    names = [flag(declared.name), declared.name]
-    return _typed_option(names, declared.type, group="method", is_common=True, help=text, heading=heading)
+    return _typed_option(
+        [flag(declared.name), declared.name], declared.type, heading=heading, is_common=True, help=text
+    )

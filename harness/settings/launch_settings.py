@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import date, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
@@ -27,7 +28,6 @@ from harness.settings.declaration import (
     Value,
     existing_path,
     flag,
-    from_toml,
     in_one_line,
     role_flag,
     settings_of,
@@ -72,10 +72,10 @@ SBATCH: Mapping[str, str] = {
 SBATCH_NAMES: Mapping[str, str] = {word.replace("-", "_"): word for word in SBATCH}
 
 _METHOD = Flag(
-    "run", "Method (--list methods), or a class: FILE.py:CLASS, PACKAGE.MODULE:CLASS.", metavar="NAME", is_common=True
+    "Run", "Method (--list methods), or a class: FILE.py:CLASS, PACKAGE.MODULE:CLASS.", metavar="NAME", is_common=True
 )
 _DATASET = Flag(
-    "run",
+    "Run",
     "Benchmark (--list datasets), a file of problems (.jsonl, .csv, .parquet, .toml), or "
     "hf:ORG/NAME[:CONFIG][@REVISION].",
     metavar="NAME",
@@ -102,41 +102,41 @@ class PartialLaunch:
     # What is run: the method, the problems, and how often each is sampled.
     method: Annotated[str | None, _METHOD] = None
     dataset: Annotated[str | None, _DATASET] = None
-    split: Annotated[str | None, Flag("run", "Split of a dataset of the hub (hf:).", default="test")] = None
+    split: Annotated[str | None, Flag("Run", "Split of a dataset of the hub (hf:).", default="test")] = None
     columns: Annotated[
         tuple[str, ...],
-        Flag("run", "Own dataset: its columns, as answer=final; repeatable.", metavar="FIELD=COLUMN", read=_columns),
+        Flag("Run", "Own dataset: its columns, as answer=final; repeatable.", metavar="FIELD=COLUMN", read=_columns),
     ] = ()
     preset: Annotated[
-        str | None, Flag("run", "Settings of a paper (--list presets).", metavar="NAME", is_common=True)
+        str | None, Flag("Run", "Settings of a paper (--list presets).", metavar="NAME", is_common=True)
     ] = None
-    samples: Annotated[int, Ge(1), Flag("run", "Samples per problem.", is_common=True)] = 16
+    samples: Annotated[int, Ge(1), Flag("Run", "Samples per problem.", is_common=True)] = 16
     latency_sample: Annotated[
         int | None,
         Ge(1),
-        Flag("run", "Time M samples again, one at a time, for latencies without --concurrency 1.", metavar="M"),
+        Flag("Run", "Time M samples again, one at a time, for latencies without --concurrency 1.", metavar="M"),
     ] = None
     limit: Annotated[
-        int | None, Ge(1), Flag("run", "Only the first N problems; marked as limited.", is_common=True)
+        int | None, Ge(1), Flag("Run", "Only the first N problems; marked as limited.", is_common=True)
     ] = None
-    problems: Annotated[str | None, Flag("run", "Run only these problems: numbers, ranges or ids, e.g. 3,7,10-15.")] = (
+    problems: Annotated[str | None, Flag("Run", "Run only these problems: numbers, ranges or ids, e.g. 3,7,10-15.")] = (
         None
     )
-    seed: Annotated[int, Ge(0), Le(2**63 - 1), Flag("run", "Seed of every random draw.")] = 0
+    seed: Annotated[int, Ge(0), Le(2**63 - 1), Flag("Run", "Seed of every random draw.")] = 0
     tag: Annotated[
         str | None,
         MinLen(1),
-        Flag("run", "A label that makes this a run of its own, with new samples of the same problems."),
+        Flag("Run", "A label that makes this a run of its own, with new samples of the same problems."),
     ] = None
     accept_code_change: Annotated[
-        bool, Flag("run", "Go on with a run that other code began; its results then say that two codes made them.")
+        bool, Flag("Run", "Go on with a run that other code began; its results then say that two codes made them.")
     ] = False
     data_dir: Annotated[
-        Path | None, Flag("run", "Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR.", check=existing_path)
+        Path | None, Flag("Run", "Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR.", check=existing_path)
     ] = None
     prompts: Annotated[
         Path | None,
-        Flag("run", "TOML file of texts that replace the built-in prompts (see --list prompts)."),
+        Flag("Run", "TOML file of texts that replace the built-in prompts (see --list prompts)."),
     ] = None
 
     # The models, and how they draw tokens where they have no settings of their own.
@@ -145,62 +145,62 @@ class PartialLaunch:
     reward: ModelSettings = field(default_factory=ModelSettings)
     """Rates steps, for methods that have such a model."""
     temperature: Annotated[
-        float, Ge(0), Flag("sampling", "Sampling temperature; 0 is greedy decoding.", is_common=True)
+        float, Ge(0), Flag("Sampling", "Sampling temperature; 0 is greedy decoding.", is_common=True)
     ] = 0.6
-    top_p: Annotated[float, Gt(0), Le(1), Flag("sampling", "Nucleus sampling threshold.")] = 0.95
-    top_k: Annotated[int, Ge(0), Le(MOST_TOKENS), Flag("sampling", "Sample from the N likeliest tokens; 0: all.")] = 0
+    top_p: Annotated[float, Gt(0), Le(1), Flag("Sampling", "Nucleus sampling threshold.")] = 0.95
+    top_k: Annotated[int, Ge(0), Le(MOST_TOKENS), Flag("Sampling", "Sample from the N likeliest tokens; 0: all.")] = 0
     min_p: Annotated[
-        float, Ge(0), Le(1), Flag("sampling", "Sample tokens at least this share as probable as the likeliest; 0: all.")
+        float, Ge(0), Le(1), Flag("Sampling", "Sample tokens at least this share as probable as the likeliest; 0: all.")
     ] = 0.0
     repetition_penalty: Annotated[
         float,
         Gt(0),
-        Flag("sampling", "Above 1: tokens of prompt and chain become less likely, except in verdicts."),
+        Flag("Sampling", "Above 1: tokens of prompt and chain become less likely, except in verdicts."),
     ] = 1.0
     token_budget: Annotated[
         int,
         Ge(1),
         Le(MOST_TOKENS),
-        Flag("sampling", "Emitted tokens per sample, the answer included.", is_common=True),
+        Flag("Sampling", "Emitted tokens per sample, the answer included.", is_common=True),
     ] = 8192
 
     # The engines that the models run in.
     engine: Annotated[
         EngineChoice,
-        Flag("engine", "Inference engine. auto: vLLM where it or a profile's python is there, else transformers."),
+        Flag("Engine", "Inference engine. auto: vLLM where it or a profile's python is there, else transformers."),
     ] = "auto"
     concurrency: Annotated[
-        int, Ge(1), Le(100_000), Flag("engine", "Samples in flight per worker; 1 to measure latency.", is_common=True)
+        int, Ge(1), Le(100_000), Flag("Engine", "Samples in flight per worker; 1 to measure latency.", is_common=True)
     ] = 64
     take_turns: Annotated[
-        bool, Flag("engine", "Run only one of the two engines at a time; by default both work at once.")
+        bool, Flag("Engine", "Run only one of the two engines at a time; by default both work at once.")
     ] = False
     logprobs: Annotated[
         bool | None,
         Flag(
-            "engine",
+            "Engine",
             "Record the mean log-probability of each candidate, at some 50 µs of the event loop a token.",
             default="off, because no method decides by it",
         ),
     ] = None
     target_logprobs: Annotated[
-        bool, Flag("engine", "Store the target's log-probability of each accepted step, read after a worker's samples.")
+        bool, Flag("Engine", "Store the target's log-probability of each accepted step, read after a worker's samples.")
     ] = False
-    dtype: Annotated[DataType, Flag("engine", "Data type of the weights of every model; auto: as they are stored.")] = (
+    dtype: Annotated[DataType, Flag("Engine", "Data type of the weights of every model; auto: as they are stored.")] = (
         "auto"
     )
     max_context: Annotated[
         int | None,
         Ge(16),
         Le(MOST_TOKENS),
-        Flag("engine", "Longest prompt plus output, in tokens.", default="what prompt and token budget need"),
+        Flag("Engine", "Longest prompt plus output, in tokens.", default="what prompt and token budget need"),
     ] = None
 
     # Token-level speculative decoding in the target's engine.
     spec_decode: Annotated[
         Proposer | None,
         Flag(
-            "engine",
+            "Engine",
             "Token-level speculative decoding in the target's engine: who proposes tokens. draft: a model; ngram, "
             "suffix: earlier text; eagle3: a head (--spec-model); mtp: the target's own prediction layers.",
             default="draft for specdecode, otherwise none",
@@ -209,7 +209,7 @@ class PartialLaunch:
     spec_model: Annotated[
         str | None,
         Flag(
-            "engine",
+            "Engine",
             "The weights that propose tokens: for eagle3 a head trained for the target, for draft "
             "another model than the run's, for mtp layers that are not in the target's own files.",
         ),
@@ -217,7 +217,7 @@ class PartialLaunch:
     spec_sampling: Annotated[
         DraftSampling | None,
         Flag(
-            "engine",
+            "Engine",
             "How draft, eagle3 and mtp draw tokens. Greedy drafts are a weaker baseline above temperature 0.",
             default="greedy, as in vLLM",
         ),
@@ -225,43 +225,43 @@ class PartialLaunch:
     spec_tokens: Annotated[
         int | None,
         Ge(1),
-        Flag("engine", "Tokens proposed at a time, with suffix the most.", default="5; 24 for suffix, 1 for mtp"),
+        Flag("Engine", "Tokens proposed at a time, with suffix the most.", default="5; 24 for suffix, 1 for mtp"),
     ] = None
 
     # Where the workers run, how the samples are split among them, and what it may cost.
     cluster: Annotated[
         Cluster,
-        Flag("cluster", "Where to run. auto: Slurm where there is a cluster, otherwise here; debug: this process."),
+        Flag("Cluster", "Where to run. auto: Slurm where there is a cluster, otherwise here; debug: this process."),
     ] = "auto"
     profile: Annotated[
-        str | None, Flag("cluster", "Cluster profile: a name in slurm/clusters, or a file.", is_common=True)
+        str | None, Flag("Cluster", "Cluster profile: a name in slurm/clusters, or a file.", is_common=True)
     ] = None
     slurm: Annotated[
         tuple[str, ...],
-        Flag("cluster", "Any other option for sbatch; may be repeated.", metavar="KEY=VALUE", read=words),
+        Flag("Cluster", "Any other option for sbatch; may be repeated.", metavar="KEY=VALUE", read=words),
     ] = ()
-    shards: Annotated[int, Ge(1), Flag("cluster", "Shards, each run by a worker.", is_common=True)] = 1
+    shards: Annotated[int, Ge(1), Flag("Cluster", "Shards, each run by a worker.", is_common=True)] = 1
     shards_per_task: Annotated[
-        int, Ge(1), Flag("cluster", "Shards that one worker of a Slurm task runs with one start of the engines.")
+        int, Ge(1), Flag("Cluster", "Shards that one worker of a Slurm task runs with one start of the engines.")
     ] = 1
     workers_per_task: Annotated[
         int,
         Ge(1),
         Le(64),
-        Flag("cluster", "Workers that a Slurm task starts, each with an equal part of its GPUs: for whole nodes."),
+        Flag("Cluster", "Workers that a Slurm task starts, each with an equal part of its GPUs: for whole nodes."),
     ] = 1
     max_gpu_hours: Annotated[
         float | None,
         Gt(0),
         Flag(
-            "cluster",
+            "Cluster",
             "Refuse above an estimate of H GPU-hours, or without one. Without GPUs: hours of workers.",
             metavar="H",
         ),
     ] = None
     sbatch: Mapping[str, str] = field(default_factory=dict)
     """Options of sbatch that are flags of their own, by their name in `SBATCH`."""
-    output: Annotated[Path, Flag("output", "Folder for runs and the warehouse.", metavar="FOLDER", is_common=True)] = (
+    output: Annotated[Path, Flag("Output", "Folder for runs and the warehouse.", metavar="FOLDER", is_common=True)] = (
         Path("runs")
     )
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
@@ -280,8 +280,8 @@ class PartialLaunch:
     def sampling_of(self, role: Role) -> dict[str, int | float]:
         """Return how a model draws tokens, by the names of harness.engine.Sampling, where --temperature and --top-p do
         not say it."""
-        plain = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0} | {
-            "temperature": self.temperature, "top_p": self.top_p
+        plain = {
+            "temperature": self.temperature, "top_p": self.top_p, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0
         }  # fmt: skip
         asked = {name: getattr(self, name) for name in SAMPLING} | self.roles[role].sampling()
         return {name: value for name, value in asked.items() if value != plain[name]}
@@ -304,7 +304,8 @@ class PartialLaunch:
         from harness.methods import parameter_names
 
         given = flattened({name: value for name, value in flags.items() if value is not None})
-        values = {name: from_toml(value) for name, value in given.items()}
+        # A tag or a time limit may be written as a date or a time of TOML.
+        values: dict[str, Value] = {n: str(v) if isinstance(v, date | time) else v for n, v in given.items()}
         named = values.get("method")
         parameters = own_parameters(values, None if named is None else method_named(str(named)))
         declared = {**settings_of(Launch), **ROLE_SETTINGS}
@@ -383,15 +384,12 @@ def own_parameters(values: dict[str, Value], method: str | None) -> dict[str, Va
     `parameters` is a table of them. `method`: None, for those of every built-in method. Raises ValueError where one is
     set twice.
     """
-    from harness.methods import parameter_names, switch_names
+    from harness.methods import parameter_names
 
     given = values.pop("parameters", {})
     if not isinstance(given, Mapping):
         raise ValueError("parameters: expected a table of hyper-parameters by name")
     named = {str(name).replace("-", "_"): value for name, value in given.items()}
-    switches = switch_names(method)
-    for name in [name for name in values if name.startswith("no_") and name.removeprefix("no_") in switches]:
-        values[name.removeprefix("no_")] = not values.pop(name)
     flat = {n: values.pop(n) for n in parameter_names(method) if n in values}
     if clashes := flat.keys() & named.keys():
         raise ValueError(f"{flag(min(clashes))}: set twice")
@@ -403,12 +401,10 @@ def _check_named(values: Mapping[str, Any]) -> None:
     from harness.methods import METHODS
     from harness.problems.benchmarks import DATASETS
 
-    valid = {"method": [*METHODS], "dataset": [*DATASETS, "a file of problems (see --list datasets)"]}
-    missing = [name for name in valid if values.get(name) is None]
+    valid = {"--method": METHODS, "--dataset": (*DATASETS, "a file of problems (see --list datasets)")}
+    missing = [name for name in valid if values.get(name.removeprefix("--")) is None]
     if missing:
-        raise ValueError(
-            "; ".join(f"{flag(name)} is missing; choose from {', '.join(valid[name])}" for name in missing)
-        )
+        raise ValueError("; ".join(f"{name} is missing; choose from {', '.join(valid[name])}" for name in missing))
 
 
 def _with_width(role: Role, settings: ModelSettings) -> ModelSettings:
@@ -420,10 +416,9 @@ def _with_width(role: Role, settings: ModelSettings) -> ModelSettings:
         return settings
     number, asked = len(settings.gpus), settings.tensor_parallel
     if asked not in (None, number):
-        raise ValueError(
-            f"{role_flag(role, 'gpus')} {placement.written(settings.gpus)} names {counted(number, 'GPU')}, but "
-            f"{role_flag(role, 'tensor_parallel')} is {asked}: leave one of them out"
-        )
+        given = f"{role_flag(role, 'gpus')} {placement.written(settings.gpus)}"
+        other = f"{role_flag(role, 'tensor_parallel')} is {asked}"
+        raise ValueError(f"{given} names {counted(number, 'GPU')}, but {other}: leave one of them out")
     return replace(settings, tensor_parallel=number)
 
 

@@ -39,7 +39,7 @@ def _cards(value: Value) -> tuple[int, ...] | None:
 
 
 def _own(name: str) -> Flag:
-    return Flag("sampling", f"The {{role}}'s own {name}.", default=f"--{name}", roles=_PAIR)
+    return Flag("Sampling", f"The {{role}}'s own {name}.", default=f"--{name}", roles=_PAIR)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class ModelSettings:
     model: Annotated[
         str | None,
         Flag(
-            "models",
+            "Models",
             "The {role} model: a name (--list models), org/name[@REVISION], a folder, or a server (http://HOST:PORT/v1).",
             metavar="NAME",
             is_common=True,
@@ -65,14 +65,14 @@ class ModelSettings:
     tokenizer: Annotated[
         str | None,
         Flag(
-            "models",
+            "Models",
             "Tokenizer of a {role} model on a server: a known name, a Hugging Face id, or a folder.",
             default="that of the model as the server calls it",
         ),
     ] = None
     served_model: Annotated[
         str | None,
-        Flag("models", "Model to ask the {role}'s server for, where it serves several.", default="the only one"),
+        Flag("Models", "Model to ask the {role}'s server for, where it serves several.", default="the only one"),
     ] = None
     server: str | None = None
     """Kind of the server that runs it: `vllm`, `sglang`, `llama.cpp`, or `unknown` until a job has asked it; None: the
@@ -80,7 +80,7 @@ class ModelSettings:
     template: Annotated[
         dict[str, Any],
         Flag(
-            "models",
+            "Models",
             "A variable of the {role}'s chat template, such as enable_thinking=false; may be repeated.",
             metavar="KEY=VALUE",
             roles=_PAIR,
@@ -90,7 +90,7 @@ class ModelSettings:
     thinking_tags: Annotated[
         str | None,
         Flag(
-            "models",
+            "Models",
             "What opens and closes the {role}'s thoughts; none: a plain model.",
             metavar="OPEN,CLOSE",
             default="what its generation prompt opens",
@@ -101,7 +101,7 @@ class ModelSettings:
     adapter: Annotated[
         str | None,
         Flag(
-            "models",
+            "Models",
             "scot: folder of the LoRA weights that select a draft (see harness.train).",
             roles=("target",),
         ),
@@ -113,15 +113,15 @@ class ModelSettings:
     repetition_penalty: Annotated[float | None, Gt(0), _own("repetition-penalty")] = None
     dtype: Annotated[
         DataType | None,
-        Flag("engine", "Data type of the {role}'s weights; auto: as they are stored.", default="--dtype"),
+        Flag("Engine", "Data type of the {role}'s weights; auto: as they are stored.", default="--dtype"),
     ] = None
     tensor_parallel: Annotated[
-        int | None, Ge(1), Flag("engine", "GPUs that the {role} is split over.", default=_CHOSEN)
+        int | None, Ge(1), Flag("Engine", "GPUs that the {role} is split over.", default=_CHOSEN)
     ] = None
     gpus: Annotated[
         tuple[int, ...] | None,
         Flag(
-            "engine",
+            "Engine",
             "The {role}'s GPUs, by their numbers among the worker's: 0 or 0,1 or 0-3.",
             metavar="NUMBERS",
             default="all, so that the engines share them",
@@ -132,12 +132,12 @@ class ModelSettings:
         float | None,
         Gt(0),
         Le(1),
-        Flag("engine", "Share of the memory that the {role}'s engine may use.", default=_CHOSEN),
+        Flag("Engine", "Share of the memory that the {role}'s engine may use.", default=_CHOSEN),
     ] = None
     engine: Annotated[
         dict[str, Any],
         Flag(
-            "engine",
+            "Engine",
             "Any other argument of vLLM's engine for the {role}, such as kv_cache_dtype=fp8; may be repeated.",
             metavar="KEY=VALUE",
             roles=_PAIR,

@@ -112,7 +112,7 @@ def _sizing(method: str, token_budget: int, prompt_tokens: int, concurrency: int
     for role in ROLES:
         if role not in roles and (named[role] or (role == "reward" and widths[role])):
             raise ValueError(f"--{role}: {method} uses no such model; it uses: {', '.join(dict.fromkeys(roles))}")
-    names = models.by_role(method, roles, named, "gpu").names
+    names = models.by_role(method, roles, named, "gpu")[0]
     references = {role: models.resolve(name) for role, name in names.items()}
     files = {role: ModelFiles(ref.name, ref.path_or_hub_id, ref.revision) for role, ref in references.items()}
     return RunSizing.for_method(

@@ -302,7 +302,6 @@ def engine_memory(
     dtype: str = "auto",
     companions: Sequence[ModelShape] = (),
     adapter_rank: int = 0,
-    batched_tokens: int = BATCHED_TOKENS,
 ) -> EngineMemory:
     """Return what an engine takes on each of `width` cards.
 
@@ -314,7 +313,7 @@ def engine_memory(
     layers = sum(model.layers for model in models)
     logits = num_logits * shape.padded_vocabulary
     communication = _COMMUNICATION_BYTES if width > 1 else 0
-    tokens = max(batched_tokens, num_logits)
+    tokens = max(BATCHED_TOKENS, num_logits)
     forward = max(_forward_bytes(model, width, tokens) for model in models)
     return EngineMemory(
         weights=sum(model.weight_bytes(width, dtype) for model in models) + _adapter_bytes(shape, adapter_rank),

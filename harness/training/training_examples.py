@@ -202,12 +202,6 @@ Loss = Callable[["Tensor", Sequence[int]], "Tensor"]
 """Maps float32 logits, (predictions, vocabulary), and label ids to a scalar."""
 
 
-class TestQuestions(ValueError):
-    """Problems must not be trained on; the message is one line."""
-
-    __test__ = False  # otherwise pytest would collect the class
-
-
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """The benchmarks that the problems were compared with."""
@@ -220,22 +214,20 @@ class Comparison:
 
 
 def check_dataset(dataset: str, *, accepts_test_questions: bool = False) -> None:
-    """Raise TestQuestions if a dataset is a benchmark or unknown, or holds test questions that nobody accepted."""
+    """Raise ValueError if a dataset is a benchmark or unknown, or holds test questions that nobody accepted."""
     benchmark = benchmarks.DATASETS.get(dataset)
     if benchmark is None or not benchmark.training:
         valid = ", ".join(b.name for b in benchmarks.DATASETS.values() if b.training)
-        raise TestQuestions(f"{dataset} is a benchmark: nothing is ever trained on test questions; valid: {valid}")
+        raise ValueError(f"{dataset} is a benchmark: nothing is ever trained on test questions; valid: {valid}")
     if dataset == benchmarks.SCOT_PROGRAM and not accepts_test_questions:
-        raise TestQuestions(
-            f"{dataset} holds the test questions 500 to 999 of gsm8k, which SCoT's program trains on: "
-            "--accept-test-questions takes them"
-        )
+        held = "the test questions 500 to 999 of gsm8k, which SCoT's program trains on"
+        raise ValueError(f"{dataset} holds {held}: --accept-test-questions takes them")
 
 
 def compare_with_benchmarks(
     problems: Sequence[Problem], data_dir: Path | None = None, *, accepts_test_questions: bool = False
 ) -> Comparison:
-    """Compare problems with every available benchmark. Raises TestQuestions if one of them has any of the problems.
+    """Compare problems with every available benchmark. Raises ValueError if one of them has any of the problems.
 
     `accepts_test_questions`: those that SCoT's program trains on are counted; any other one is refused all the same.
     """
@@ -257,7 +249,7 @@ def compare_with_benchmarks(
             accepted[benchmark.name] = sum(_key(p) in own for p in theirs[first:end])
             theirs = [*theirs[:first], *theirs[end:]]
         if shared := [(own[_key(p)], p.id) for p in theirs if _key(p) in own]:
-            raise TestQuestions(
+            raise ValueError(
                 f"{len(shared)} training problems are test questions of {benchmark.name} ({shared[0][0]} is "
                 f"{shared[0][1]}): leave them out with --skip and --problems"
             )

@@ -37,6 +37,7 @@ from harness.training.training_examples import Example, Examples, Loss, as_lines
 from harness.weights import adapter as adapters
 from harness.weights import models
 from harness.weights.adapter import MOST_RANK
+from harness.weights.models import ModelRef
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -48,13 +49,11 @@ Task = Literal["align", "select"]
 MODULES = ("q_proj", "v_proj")
 """Modules that LoRA is added to (section 3.3): the query and value projections of every layer."""
 MANIFEST = "training.json"
-FORMAT = 1
-"""Version of the manifest's format; no other one is read."""
 Say = Callable[[str], None]
 
 
 def _said(text: str, default: str | None = None) -> Flag:
-    return Flag("training", text, default=default)
+    return Flag("Training", text, default=default)
 
 
 _Count = Annotated[int, Ge(1)]
@@ -106,16 +105,6 @@ def presets() -> dict[str, dict[str, Any]]:
     return tomllib.loads(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Base:
-    """The model whose weights stay frozen."""
-
-    path: str
-    """A local folder, or a hub id in the cache."""
-    revision: str | None
-    fingerprint: str
-
-
 @dataclass(frozen=True)
 class Manifest:
     """One finished training."""
@@ -129,12 +118,9 @@ class Manifest:
     data: Mapping[str, Any]
     """`sha256` of training/data.jsonl, its run, dataset and numbers, and which benchmarks it was compared with."""
     settings: Mapping[str, Any]
-    finished_at: float = field(default_factory=time.time)
-    """UTC, seconds since the epoch."""
     git_commit: str | None = field(default_factory=environment.git_commit)
     versions: Mapping[str, str] = field(default_factory=environment.versions)
     hardware: Mapping[str, Any] = field(default_factory=environment.hardware)
-    format: int = FORMAT
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -143,14 +129,11 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def find_manifest(folder: Path) -> Manifest | None:
-    """Return a folder's manifest; None if there is no readable one. Raises ValueError where it has another format."""
+    """Return a folder's manifest; None if there is no readable one."""
     try:
-        found = Manifest(**json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
+        return Manifest(**json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
-    if found.format != FORMAT:
-        raise ValueError(f"{folder / MANIFEST} has another format than this version's: train the weights anew")
-    return found
 
 
 def data_hash(folder: Path, weights: str) -> str | None:
@@ -159,17 +142,17 @@ def data_hash(folder: Path, weights: str) -> str | None:
     return None if manifest is None or manifest.weights != weights else str(manifest.data["sha256"])[:16]
 
 
-def identity(base: Base, data_sha256: str, settings: Settings) -> str:
+def identity(base: ModelRef, data_sha256: str, settings: Settings) -> str:
     """Return a hash over everything that the trained weights depend on, except versions and hardware."""
     decisive = {name: value for name, value in asdict(settings).items() if name != "save_every"}
-    inputs = {"base": base.fingerprint, "data": data_sha256, "settings": decisive}
+    inputs = {"base": base.identity, "data": data_sha256, "settings": decisive}
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
 def train(
     task: Task,
     output: Path,
-    base: Base,
+    base: ModelRef,
     settings: Settings,
     loss: Loss,
     examples: Examples,
@@ -203,7 +186,8 @@ def train(
             weights = models.folder_fingerprint(output) if task == "align" else adapters.fingerprint(output)
             numbers = {"num_examples": len(examples.kept), "num_tokens": sum(len(e.inputs) for e in examples.kept)}
             about = {"sha256": sha256, **numbers, "left_out": dict(examples.left_out), **source}
-            write_manifest(output, Manifest(task, own, weights, asdict(base), about, asdict(settings)))
+            told = {"path": base.path_or_hub_id, "revision": base.revision, "fingerprint": base.identity}
+            write_manifest(output, Manifest(task, own, weights, told, about, asdict(settings)))
     except Timeout as busy:
         raise ValueError(f"another process is training into {output}") from busy
 
@@ -222,7 +206,7 @@ def steps(num_examples: int, settings: Settings) -> list[tuple[int, tuple[int, .
 
 
 def tune(
-    base: Base, examples: Sequence[Example], loss: Loss, settings: Settings, work: Path, own: str, say: Say = print
+    base: ModelRef, examples: Sequence[Example], loss: Loss, settings: Settings, work: Path, own: str, say: Say = print
 ) -> Path:
     """Train LoRA weights, and return their folder in `work`, in peft's format. `own`: the training's identity.
 
@@ -284,10 +268,8 @@ def _claim(work: Path, own: str) -> None:
     """Note the identity of a training in its folder. Raises ValueError if that has another one's."""
     file = work / "identity"
     if file.exists() and file.read_text() != own:
-        raise ValueError(
-            f"{work.parent} has a training with another model, other data or other settings: give another --output, "
-            "or remove it"
-        )
+        other = "a training with another model, other data or other settings"
+        raise ValueError(f"{work.parent} has {other}: give another --output, or remove it")
     work.mkdir(parents=True, exist_ok=True)
     file.write_text(own)
 
@@ -311,7 +293,7 @@ def _seed(seed: int, what: str, number: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}/{what}/{number}".encode()).digest()[:4], "big")
 
 
-def load(base: Base, settings: Settings) -> PreTrainedModel:
+def load(base: ModelRef, settings: Settings) -> PreTrainedModel:
     """Load the frozen model directly onto this machine's device; with several GPUs, its layers are spread over them."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -320,18 +302,24 @@ def load(base: Base, settings: Settings) -> PreTrainedModel:
     dtype = settings.dtype if settings.dtype != "auto" else "bfloat16" if on_gpu else "float32"
     device_map: Any = "auto" if on_gpu and torch.cuda.device_count() > 1 else {"": "cuda:0" if on_gpu else "cpu"}
     return AutoModelForCausalLM.from_pretrained(
-        base.path, revision=base.revision, dtype=getattr(torch, dtype), device_map=device_map, trust_remote_code=False
+        base.path_or_hub_id,
+        revision=base.revision,
+        dtype=getattr(torch, dtype),
+        device_map=device_map,
+        trust_remote_code=False,
     )
 
 
-def _with_lora(base: Base, settings: Settings) -> PeftModel:
+def _with_lora(base: ModelRef, settings: Settings) -> PeftModel:
     import torch
     from peft import LoraConfig, get_peft_model
 
     model = load(base, settings)
     names = {name.rpartition(".")[2] for name, _ in model.named_modules()}
     if lacking := [name for name in MODULES if name not in names]:
-        raise ValueError(f"{base.path} has no {' and no '.join(lacking)}: SCoT trains LoRA on {' and '.join(MODULES)}")
+        raise ValueError(
+            f"{base.path_or_hub_id} has no {' and no '.join(lacking)}: SCoT trains LoRA on {' and '.join(MODULES)}"
+        )
     torch.manual_seed(_seed(settings.seed, "weights", 0))
     config = LoraConfig(
         r=settings.rank,
@@ -353,7 +341,7 @@ TOKENIZER_FILES = (
 """Files that are copied unchanged, so that the draft keeps its base's token ids and chat template."""
 
 
-def merge(base: Base, adapter: Path, output: Path) -> None:
+def merge(base: ModelRef, adapter: Path, output: Path) -> None:
     """Write the merged model into `output`, config.json last, so that the folder is a model only once it is complete.
 
     Weights are added in float32 and stored in the base's own dtype.
@@ -364,12 +352,14 @@ def merge(base: Base, adapter: Path, output: Path) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     asked: Any = {"revision": base.revision, "trust_remote_code": False}
-    stored = AutoConfig.from_pretrained(base.path, **asked).dtype or torch.float32
-    model: Any = AutoModelForCausalLM.from_pretrained(base.path, dtype=torch.float32, **asked)
+    stored = AutoConfig.from_pretrained(base.path_or_hub_id, **asked).dtype or torch.float32
+    model: Any = AutoModelForCausalLM.from_pretrained(base.path_or_hub_id, dtype=torch.float32, **asked)
     merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload(safe_merge=True)
-    source = Path(base.path)
+    source = Path(base.path_or_hub_id)
     if not source.is_dir():
-        source = Path(snapshot_download(base.path, revision=base.revision, allow_patterns=list(TOKENIZER_FILES)))
+        source = Path(
+            snapshot_download(base.path_or_hub_id, revision=base.revision, allow_patterns=list(TOKENIZER_FILES))
+        )
     with tempfile.TemporaryDirectory(prefix=".merging-", dir=output) as work:
         merged.to(stored).save_pretrained(work)
         for name in TOKENIZER_FILES:

@@ -30,11 +30,6 @@ class Adapter:
     """Absolute folder."""
     rank: int
 
-    @property
-    def served_rank(self) -> int:
-        """The smallest `max_lora_rank` of vLLM that is large enough."""
-        return served_rank(self.rank)
-
 
 def served_rank(rank: int) -> int:
     """Return the smallest `max_lora_rank` of vLLM that is large enough for a rank."""

@@ -106,10 +106,6 @@ _WINDOWS, _WINDOW_BYTES = 256, 16 << 10
 reading gigabytes at every launch is too slow."""
 
 
-_CONFIG_LIMIT = 4 << 20
-"""Bytes of the largest config.json that is read."""
-
-
 GIT_LFS_POINTER = b"version https://git-lfs"
 """How the file begins that git leaves in place of a large one that it has not fetched."""
 
@@ -117,12 +113,9 @@ GIT_LFS_POINTER = b"version https://git-lfs"
 def read_config(path: Path) -> dict[str, Json]:
     """Read a model's config.json. Raises ValueError, with one line, where it is no configuration."""
     try:
-        if path.stat().st_size > _CONFIG_LIMIT:
-            raise ValueError("it is too large")
-        content = path.read_bytes()
-        if content.startswith(GIT_LFS_POINTER):
-            raise ValueError("it is a Git LFS pointer: git lfs pull")
-        config = json.loads(content)
+        if reason := defect(path):
+            raise ValueError(f"it {reason}")
+        config = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as problem:
         raise ValueError(f"{path} is not a valid configuration ({problem})") from problem
     if not isinstance(config, dict):
@@ -162,14 +155,6 @@ def default_pair(method_name: str, device: Literal["gpu", "cpu"]) -> dict[Role, 
     return {"draft": "r1-distill-qwen-1.5b", "target": "r1-distill-qwen-32b" if method_name == "scot" else "qwq-32b"}
 
 
-@dataclass(frozen=True, slots=True)
-class ModelNames:
-    """The models of a run by role, and a warning where they are a stand-in."""
-
-    names: Mapping[Role, str]
-    notice: str | None
-
-
 def by_role(
     method: str,
     roles: Collection[Role],
@@ -177,8 +162,8 @@ def by_role(
     device: Literal["gpu", "cpu"],
     *,
     compares: bool = False,
-) -> ModelNames:
-    """Return the model of each of the roles: the one that is named, otherwise the default of the method.
+) -> tuple[Mapping[Role, str], str | None]:
+    """Return the model of each of the roles, the one that is named or the method's own, and a warning of stand-ins.
 
     `compares`: the third model is asked whether steps mean the same, which the bundled reward model cannot say.
     Raises ValueError where a third model is needed that is neither named nor bundled for the pair.
@@ -195,12 +180,12 @@ def by_role(
             )
         names["reward"] = REWARD
     if not assumed or device == "gpu":
-        return ModelNames(names, None)
+        return names, None
     notice = (
         f"NO GPU: {' and '.join(assumed.values())} of the package stand in; they know stories like those of the "
         f"dataset demo and nothing else. For real models give {' and '.join(f'--{role}' for role in assumed)}."
     )
-    return ModelNames(names, notice)
+    return names, notice
 
 
 def bundled_folder() -> Path:
@@ -264,8 +249,6 @@ def architectures(config: Mapping[str, Json]) -> Iterator[str]:
 
 _SAFETENSORS, _BIN = "model.safetensors.index.json", "pytorch_model.bin.index.json"
 _OF_A_TRAINER = {"training_args.bin", "optimizer.bin", "scheduler.bin"}
-_HEADER_LIMIT = 100 << 20
-"""Bytes of the longest header that the safetensors library reads, and of an index."""
 _VOCABULARIES = (
     ("tokenizer.json",), ("tokenizer.model",), ("spiece.model",), ("tiktoken.model",), ("vocab.json", "merges.txt"),
 )  # fmt: skip
@@ -294,7 +277,37 @@ class WeightFiles:
         return sum(path.stat().st_size for path in self.files if path.is_file())
 
 
-def folder_problems(folder: Path, *, to_download: bool = False) -> Iterator[str]:
+_ANOTHER_LOADER = frozenset({"load_format", "config_format", "hf_overrides"})
+"""Arguments of vLLM's engine that have it read other files than these, or read them otherwise."""
+_LONGEST_PROBLEM = 500
+"""Characters of a line about a model's files."""
+
+
+def faults_of(
+    folder: Path, *, to_download: bool = False, proposes: bool = False, arguments: Collection[str] = ()
+) -> list[str]:
+    """Return what keeps engines from loading the model in a folder and writing with it, as far as its files tell.
+
+    One line each, which names the file and what helps. `to_download`: engines fetch what is missing. `proposes`: its
+    weights are loaded beside the target's, which needs no tokenizer. `arguments`: the engine's own.
+    """
+
+    def of(problem: str) -> str:
+        join = " " if problem.startswith("has ") else ": " if problem[0].isdigit() else "/"
+        # It quotes what the files say, which may be anything.
+        shown = problem if problem.isprintable() else problem.encode("unicode_escape").decode()
+        return f"{folder}{join}{shown[:_LONGEST_PROBLEM]}"
+
+    if proposes:
+        weights = weight_files(folder)
+        return [of(problem) for problem in (weights.damaged if to_download else weights.problems)]
+    faults = [of(problem) for problem in _folder_problems(folder, to_download=to_download)]
+    if faults or not (folder / "config.json").is_file() or not _ANOTHER_LOADER.isdisjoint(arguments):
+        return faults
+    return [of(nothing)] if (nothing := writes_nothing(folder)) is not None else []
+
+
+def _folder_problems(folder: Path, *, to_download: bool = False) -> Iterator[str]:
     """Yield a line for everything that keeps engines from loading the model in a folder; it goes on after its name.
 
     `to_download`: engines fetch the files that are missing, as of a hub id, so that only damaged ones count.
@@ -342,11 +355,8 @@ def tokenizer_problem(folder: Path) -> str | None:
     names = next((found for found in _VOCABULARIES if all((folder / name).is_file() for name in found)), None)
     if names is None:
         return "has no tokenizer.json: download the model again, including its tokenizer"
-    for name in names:
-        with (folder / name).open("rb") as file:
-            if file.read(len(GIT_LFS_POINTER)) == GIT_LFS_POINTER:
-                return f"{name} is a Git LFS pointer (git lfs pull): download it again"
-    return None
+    damaged = (f"{name} {reason}: download it again" for name in names if (reason := defect(folder / name)))
+    return next(damaged, None)
 
 
 def weight_files(folder: Path) -> WeightFiles:
@@ -371,19 +381,14 @@ def weight_files(folder: Path) -> WeightFiles:
         return WeightFiles(missing="has GGUF weights alone: download *.safetensors, or give a llama-server's address")
     if not files:
         return WeightFiles(missing="has no weights (*.safetensors): download the model again")
-    missing = [path.name for path in files if not path.is_file()]
-    return WeightFiles(
-        files,
-        f"{len(missing)} of {len(files)} weight files are missing ({missing[0]} …): download them again"
-        if missing
-        else None,
-        [f"{path.name} {reason}: download it again" for path in files if path.is_file() and (reason := defect(path))],
-    )
+    damaged = [f"{path.name} {why}: download it again" for path in files if path.is_file() and (why := defect(path))]
+    if absent := [path.name for path in files if not path.is_file()]:
+        line = f"{len(absent)} of {len(files)} weight files are missing ({absent[0]} …): download them again"
+        return WeightFiles(files, line, damaged)
+    return WeightFiles(files, None, damaged)
 
 
 def _indexed(index: Path) -> set[str]:
-    if index.stat().st_size > _HEADER_LIMIT:
-        raise ValueError("it is too large")
     names = set(json.loads(index.read_bytes())["weight_map"].values())
     if not names or any(Path(name).name != name for name in names):
         raise ValueError("it names no files beside it")
@@ -398,25 +403,17 @@ def _siblings(path: Path) -> Iterator[Path]:
 
 
 def defect(path: Path) -> str | None:
-    """Return what is wrong with a file of weights, as far as its header and size show; None if it is whole."""
-    size = path.stat().st_size
-    if size == 0:
-        return "is empty"
-    try:
-        with path.open("rb") as file:
-            head = file.read(8)
-            if GIT_LFS_POINTER.startswith(head):
-                return "is a Git LFS pointer (git lfs pull)"
-            if path.suffix != ".safetensors":
+    """Return what is wrong with a file of a model, as far as its beginning and size show; None if it is whole."""
+    with path.open("rb") as file:
+        head = file.read(len(GIT_LFS_POINTER))
+    if head in (b"", GIT_LFS_POINTER):
+        return "is a Git LFS pointer (git lfs pull)" if head else "is empty"
+    if path.suffix == ".safetensors":
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(path, "numpy"):
                 return None
-            length = int.from_bytes(head, "little")
-            if len(head) < 8 or length > min(size, _HEADER_LIMIT):
-                return "is not a safetensors file" if len(head) == 8 else "is truncated"
-            header = json.loads(file.read(length))
-        ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
-        expected = 8 + length + max(ends, default=0)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as problem:
-        return f"cannot be read ({type(problem).__name__})"
-    if size == expected:
-        return None
-    return f"is truncated at {size} of {expected} bytes" if size < expected else f"has {size} bytes, not {expected}"
+        except (SafetensorError, OSError) as problem:
+            return f"is damaged ({problem})"
+    return None

@@ -220,6 +220,7 @@ class ChatTemplate:
             raise ValueError(f"its chat template does not read {', '.join(unread)}; {valid}")
         self._requested = None if asked.thinking_tags is None else parsed_tags(asked.thinking_tags)
         self._is_plain_by_request = asked.thinking_tags == NO_TAGS
+        self._families = [*filter(None, [self._requested]), *KNOWN_TAGS]
 
     @cached_property
     def reply(self) -> Reply:
@@ -258,20 +259,19 @@ class ChatTemplate:
         frame = self._opening
         if system:
             try:
-                frame = self._framed([_message("system", system)])
+                frame = self._framed(_said("system", system))
             except BadTemplate as error:
                 raise BadTemplate(NO_SYSTEM) from error
             if system.strip() not in frame.before:
                 raise BadTemplate(NO_SYSTEM)
             if frame.generation != self._opening.generation:
-                raise BadTemplate(
-                    f"its generation prompt is another one behind this system prompt: {_end(frame.generation)}"
-                )
+                other = f"another one behind this system prompt: {_end(frame.generation)}"
+                raise BadTemplate(f"its generation prompt is {other}")
         return frame.before + (question.strip() if self._trims else question) + frame.after
 
     def following(self, question: str) -> str:
         """Return what ends a reply and asks the next question, up to the generation prompt. Raises BadTemplate."""
-        frame = self._framed([_message("user", "Hello."), _message("assistant", _REPLY)])
+        frame = self._framed(_said("user", "Hello.") + _said("assistant", _REPLY))
         if frame.before.count(_REPLY) != 1:
             raise BadTemplate("its chat template drops the assistant's earlier reply, so no question can follow it")
         if frame.generation != self._opening.generation:
@@ -280,12 +280,12 @@ class ChatTemplate:
 
     def depends_on(self, one: Mapping[str, object], other: Mapping[str, object]) -> bool:
         """Return whether a prompt is another one under other variables. Raises BadTemplate."""
-        return self._render(_dialogue(_QUESTIONS[0]), one) != self._render(_dialogue(_QUESTIONS[0]), other)
+        return self._render(_said("user", _QUESTIONS[0]), one) != self._render(_said("user", _QUESTIONS[0]), other)
 
     @cached_property
     def _trims(self) -> bool:
         """Whether white space around a question is left out, as the templates of Llama and Gemma do."""
-        return self._render(_dialogue(f" \n{_QUESTIONS[0]}\n ")) == self._render(_dialogue(_QUESTIONS[0]))
+        return self._render(_said("user", f" \n{_QUESTIONS[0]}\n ")) == self._render(_said("user", _QUESTIONS[0]))
 
     @cached_property
     def _opening(self) -> Frame:
@@ -294,8 +294,8 @@ class ChatTemplate:
     def _framed(self, before: Messages) -> Frame:
         """Return what stands around a question. Raises BadTemplate where that is not all that the template does."""
         first, second = _QUESTIONS
-        bare = self._render([*before, *_dialogue(first)], is_open=False)
-        whole, other = (self._render([*before, *_dialogue(q)]) for q in _QUESTIONS)
+        bare = self._render(before + _said("user", first), is_open=False)
+        whole, other = (self._render(before + _said("user", question)) for question in _QUESTIONS)
         if not whole.startswith(bare):
             raise BadTemplate(
                 "its generation prompt does not stand behind the dialogue: with it the prompt ends in "
@@ -312,10 +312,6 @@ class ChatTemplate:
             )
         until, _, after = bare.partition(first)
         return Frame(until, after, whole[len(bare) :])
-
-    @property
-    def _families(self) -> Sequence[ThinkingTags]:
-        return [*([self._requested] if self._requested else []), *KNOWN_TAGS]
 
     def _rest_of_header(self, frame: Frame, mark: _Mark) -> str:
         """Return what the template writes between its role header and a reply that the generation prompt leaves out.
@@ -337,7 +333,7 @@ class ChatTemplate:
 
     def _before_reply(self, frame: Frame) -> _Mark | None:
         """Return what stands between a question and a reply without a thought; None where that cannot be told."""
-        messages = [*_dialogue(_QUESTIONS[0]), _message("assistant", _REPLY)]
+        messages = _said("user", _QUESTIONS[0]) + _said("assistant", _REPLY)
         try:
             text = self._render(messages, is_open=False)
         except BadTemplate:
@@ -353,8 +349,8 @@ class ChatTemplate:
             return None
         for name in (name for name in _SWITCHES if name in self.readable):
             try:
-                off = self._render(_dialogue(_QUESTIONS[0]), {name: _SWITCHES[name]})
-                bare = self._render(_dialogue(_QUESTIONS[0]), {name: _SWITCHES[name]}, is_open=False)
+                off = self._render(_said("user", _QUESTIONS[0]), {name: _SWITCHES[name]})
+                bare = self._render(_said("user", _QUESTIONS[0]), {name: _SWITCHES[name]}, is_open=False)
             except BadTemplate:
                 continue
             found = _marks(off.removeprefix(bare), self._families)
@@ -414,12 +410,8 @@ def _behind(header: str, mark: _Mark) -> _Mark:
     return replace(mark, header=header, text=mark.header[len(header) :] + mark.text)
 
 
-def _dialogue(question: str) -> Messages:
-    return [_message("user", question)]
-
-
-def _message(role: str, content: str) -> dict[str, str]:
-    return {"role": role, "content": content}
+def _said(role: str, content: str) -> Messages:
+    return [{"role": role, "content": content}]
 
 
 def _end(text: str) -> str:

@@ -7,6 +7,7 @@ model with other tags (harness.weights.templates) reads and writes its own, whic
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import re
@@ -257,3 +258,10 @@ def _alternatives(literals: list[str]) -> re.Pattern[str] | None:
     if not literals:
         return None
     return re.compile("(" + "|".join(re.escape(x) for x in sorted(literals, key=len, reverse=True)) + ")")
+
+
+def loaded_tokenizer(path: str, revision: str | None, asked: Conventions) -> HFTokenizer | None:
+    """Return a model's tokenizer; None where it cannot be loaded, which the doctor and the engines explain."""
+    with contextlib.suppress(Exception):  # the library raises bare Exceptions
+        return HFTokenizer(path, revision, asked)
+    return None

@@ -36,6 +36,7 @@ EXAMPLES = {
 _BUNDLED = Path(str(resources.files("harness"))) / "data"
 SUITES = {
     "demo": _BUNDLED / "demo.toml",
+    "demo-full": _BUNDLED / "demo_full.toml",
     "demo-methods": _BUNDLED / "demo_methods.toml",
     "specreason-probe": _BUNDLED / "specreason_probe.toml",
 }
@@ -62,8 +63,8 @@ def launch_suite(
     """Launch the runs of a file one after the other; if they run on this machine, compare them and write a report.
 
     FILE is a TOML file of launches (python -m jobs example suite), or a bundled one: demo
-    has four methods with the bundled toy models, demo-methods has five others, and specreason-probe has SpecReason's
-    pair on a GPU and what its judge truly lets through.
+    has four methods with the bundled toy models, demo-full the same on more problems and under load, demo-methods has
+    five others, and specreason-probe has SpecReason's pair on a GPU and what its judge truly lets through.
     """
     from jobs import suite as suites
     from jobs.outcome import Outcome, printed

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from harness import environment, gpus, prompts
-from harness.checks import models as model_checks
-from harness.checks.models import faults_of, loaded_tokenizer
 from harness.engine import Role
 from harness.engines import placement, registry, speculation
 from harness.engines.scripted import ByteTokenizer
@@ -32,6 +30,7 @@ from harness.engines.speculation import (
 )
 from harness.methods import build
 from harness.methods.method import flag, needs, required_context_tokens
+from harness.methods.questions import check_prompts as check_questions
 from harness.methods.references import source_of
 from harness.problems import benchmarks, hub, sources
 from harness.problems.problem import Problem, dataset_hash
@@ -41,9 +40,9 @@ from harness.settings.launch_settings import Cluster, Launch, PartialLaunch
 from harness.settings.roles import SAMPLING, flat_role_name
 from harness.sizing.memory import shape_of
 from harness.weights import adapter, models
-from harness.weights.models import BUNDLED, MODELS, PAIR, files_at_hand, hub_cache, pair_folder
+from harness.weights.models import BUNDLED, MODELS, PAIR, faults_of, files_at_hand, hub_cache, pair_folder
 from harness.weights.templates import BadTemplate
-from harness.weights.tokenizer import HFTokenizer
+from harness.weights.tokenizer import HFTokenizer, loaded_tokenizer
 from jobs.run import sizing
 from jobs.run.sizing import ServedRole
 from jobs.run.spec import AdapterSpec, EngineSpec, ModelSpec, RunSpec
@@ -187,9 +186,9 @@ def _models(
         return dict.fromkeys(roles, ModelSpec(model=name, path=name, fingerprint=name)), [notice]
     device = "gpu" if cluster == "slurm" else environment.accelerator()
     compares = build(launch.method, dict(launch.parameters)).asks_equivalence
-    chosen = models.by_role(launch.method, roles, launch.models, device, compares=compares)
-    specs = {role: served[role].spec if role in served else _model(name) for role, name in chosen.names.items()}
-    return specs, [*filter(None, [chosen.notice]), *(notice for one in served.values() for notice in one.notices)]
+    names, stand_ins = models.by_role(launch.method, roles, launch.models, device, compares=compares)
+    specs = {role: served[role].spec if role in served else _model(name) for role, name in names.items()}
+    return specs, [*filter(None, [stand_ins]), *(notice for one in served.values() for notice in one.notices)]
 
 
 def _model(name: str) -> ModelSpec:
@@ -392,7 +391,7 @@ def check_prompts(launch: PartialLaunch, spec: RunSpec) -> Iterator[str]:
             tokenizer = HFTokenizer(str(folder), None, asked) if is_asked else _tokenizer_here(spec, model, role)
             if tokenizer is None:  # a copy without all of its files: the doctor and the workers name them
                 continue
-            model_checks.check_prompts(tokenizer, role, spec.method, spec.params, spec.wording)
+            check_questions(tokenizer, role, spec.method, spec.params, spec.wording)
         except ValueError as error:
             if is_asked or isinstance(error, BadTemplate):
                 raise ValueError(f"{own}: {error}") from error

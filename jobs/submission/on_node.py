@@ -22,9 +22,10 @@ import orjson
 from filelock import FileLock
 
 from harness import environment
-from harness.checks import every, machine
+from harness.checks import machine
 from harness.checks.finding import Check, Question, failure, ok, warning
 from harness.sizing.memory import Option
+from jobs.checks import checks
 from jobs.run import codes
 from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder, until_seen
@@ -98,10 +99,10 @@ def check_here(folder: str) -> None:
     question = Question.read(path / "question.json")
     if question.launch.method:
         codes.load_submitted(question.launch.method)
-    checks = every.checks(question, {"slurm": lambda: check_slurm(question), "held lock": lambda: [_check_lock(path)]})
+    found = checks(question, {"slurm": lambda: check_slurm(question), "held lock": lambda: [_check_lock(path)]})
     answer = {
         "hostname": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
-        "checks": [asdict(check) for check in checks],
+        "checks": [asdict(check) for check in found],
     }
     write_atomically(path / "answer.json", orjson.dumps(answer))
 
@@ -126,7 +127,8 @@ def _parameters(question: Question) -> dict[str, Any]:
 def _folders(question: Question) -> list[str]:
     """Return names among which are folders that a container shows."""
     launch = question.launch
-    named = [*question.named.values(), launch.target.adapter, launch.spec_model, question.data_dir]
+    files = str(launch.prompts.parent) if launch.prompts else None
+    named = [*launch.models.values(), launch.target.adapter, launch.spec_model, files, question.data_dir]
     return [name for name in named if name]
 
 

@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import cast
 
 from harness import environment
-from harness.checks.models import check_prompts, loaded_tokenizer
 from harness.engine import Role
 from harness.engines.pool import EngineNeed, EnginePool, LeasedEngine
 from harness.engines.served.address import ServedModel
 from harness.engines.settings import EngineSettings, check_arguments, pair_settings
 from harness.engines.speculation import DraftSampling, Proposer, Speculation, unsupported_reason
 from harness.methods import Method
+from harness.methods.questions import check_prompts
 from harness.problems.problem import Problem
 from harness.settings.roles import ModelSettings
 from harness.sizing.card_plan import DoesNotFit, RunSizing, asked_for, chosen_here, small_models
 from harness.weights import adapter
+from harness.weights.tokenizer import loaded_tokenizer
 from jobs.run import trust
 from jobs.run.folder import RunFolder
 from jobs.run.sizing import (

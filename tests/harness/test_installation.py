@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from harness import gpus, installation
+from harness import installation
 from tests.harness.cards import card, put_nvidia_smi
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,8 +109,6 @@ def project(tmp_path: Path, environment_with_pip: Path) -> Path:
     (checkout / "harness").mkdir(parents=True)
     for name in ("__init__.py", "environment.py", "gpus.py"):
         shutil.copy(ROOT / "harness" / name, checkout / "harness")
-    (checkout / "harness" / "data").mkdir()
-    shutil.copy(ROOT / "harness" / "data" / "vllm_builds.toml", checkout / "harness" / "data")
     (checkout / "pyproject.toml").write_text(_PYPROJECT)
     (checkout / "backend.py").write_text(_BACKEND)
     shutil.copytree(environment_with_pip, checkout / ".venv", symlinks=True)
@@ -147,43 +146,39 @@ def install(
     )
 
 
-def test_the_newest_build_for_a_driver_is_installed_and_named(project: Path, indexes: str, tmp_path: Path) -> None:
-    for version in ("0.31.0", "0.32.0", "0.33.0"):
-        wheel(tmp_path / "indexes" / "pypi", "vllm", version, ("torch==2.13.0",))
+def test_a_driver_is_named_or_refused_before_anything_is_installed(project: Path, indexes: str, tmp_path: Path) -> None:
+    wheel(tmp_path / "indexes" / "pypi", "vllm", "0.32.0", ("torch==2.13.0",))
     refused = install(project, indexes, engine="gpu", flags=("--driver", "570.86"))
     assert refused.returncode == 1
     assert "needs driver 580 or later" in refused.stderr
-    assert "cuda-compat-13-0" in refused.stderr
     assert "vllm" not in installed(project)
     done = install(project, indexes, engine="gpu", flags=("--driver", "580.95"))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "vLLM 0.32.0 for CUDA 13.0, for driver 580.95 (--driver)" in done.stdout
+    assert "vLLM for CUDA 13.0, for driver 580.95 (--driver)" in done.stdout
     assert installed(project)["vllm"] == "0.32.0"
     wrong = install(project, indexes, engine="gpu", flags=("--driver", "new"))
     assert wrong.returncode == 2
     assert "starts with a number" in wrong.stderr
 
 
-@pytest.mark.parametrize(
-    ("driver", "version"), [("535.183", None), ("550.90", None), ("570.86", None), ("580.65", "0.32.0")]
-)
-def test_a_driver_decides_about_the_build(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: str, version: str | None
+@pytest.mark.parametrize(("driver", "is_old"), [("535.183", True), ("570.86", True), ("580.65", False)])
+def test_this_machines_driver_decides_where_none_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: str, is_old: bool
 ) -> None:
     put_nvidia_smi(tmp_path, monkeypatch, [card(driver=driver)])
-    if version is not None:
-        assert installation._for_driver(None) == [f"vllm=={version}"]
-        return
-    with pytest.raises(installation.InstallationFailed, match=f"driver 580 or later, not {driver}.*cuda-compat-13-0"):
-        installation._for_driver(None)
+    refusal = f"driver 580 or later, not {driver}.*cuda-compat-13-0"
+    with pytest.raises(installation.InstallationFailed, match=refusal) if is_old else contextlib.nullcontext():
+        installation._check_driver(None)
 
 
-def test_the_table_of_builds_covers_what_the_project_admits() -> None:
+def test_the_versions_of_vllm_whose_driver_is_known_are_those_that_the_project_admits() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     [requirement] = project["optional-dependencies"]["engine"]
     admitted = Requirement(requirement).specifier
-    assert all(admitted.contains(build.vllm) for build in gpus.vllm_builds())
-    assert not admitted.contains("0.33.0"), "its driver is not in the table"
+    assert [version for version in ("0.30.0", "0.31.0", "0.32.0", "0.33.0") if version in admitted] == [
+        "0.31.0",
+        "0.32.0",
+    ], "see harness.gpus.MIN_DRIVER"
 
 
 def installed(project: Path) -> dict[str, str]:

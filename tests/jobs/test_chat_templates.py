@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from harness.checks.models import check_tokenizers
 from harness.cli import exit_codes
 from harness.launch import main
 from harness.methods import build
 from harness.settings.launch_settings import Launch
 from harness.weights.models import pair_folder
+from jobs.checks import check_run
 from jobs.preparation import prepare
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
@@ -79,8 +79,8 @@ def test_a_template_that_means_something_else_is_refused_everywhere_in_the_same_
     with pytest.raises(ValueError, match=r"^target own: ") as refused:
         engine_needs(begun, spec, build(spec.method, dict(spec.params)), begun.problems())
     assert str(refused.value) == f"target own: {words}"
-    question = asked({"target": "own"}, method="vanilla", parameters=dict(spec.params))
-    assert words in problem_texts(list(check_tokenizers({"target": folder}, question)))
+    question = asked({"target": str(folder)}, method="vanilla", parameters=dict(spec.params), engine="transformers")
+    assert words in problem_texts(list(check_run(question)))
 
 
 @pytest.mark.parametrize(

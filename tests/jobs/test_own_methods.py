@@ -135,7 +135,7 @@ def test_an_edited_method_goes_on_only_where_that_is_accepted(tmp_path: Path, mo
 def _source(run: RunFolder) -> str:
     plugin = codes.method_of(run)
     assert plugin is not None
-    return plugin.contents["confident.py"].decode()
+    return plugin.source.files["confident.py"].decode()
 
 
 def test_somebody_elses_run_is_not_resumed_with_the_code_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

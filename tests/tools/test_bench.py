@@ -29,13 +29,13 @@ PROBLEMS = [Problem(f"demo/{i}", "demo", f"What is {i} + 3?", str(i + 3)) for i 
 class BareScripted(ScriptedEngine):
     """A scripted engine that can be reached without the harness."""
 
-    requests: list[tuple[list[int], Sampling]] = field(default_factory=list)
+    bare_requests: list[tuple[list[int], Sampling]] = field(default_factory=list)
     most_bare: int = 0
     forgotten: int = 0
     _now: int = 0
 
     async def generate_bare(self, prompt: list[int], sampling: Sampling) -> int:
-        self.requests.append((prompt, sampling))
+        self.bare_requests.append((prompt, sampling))
         self._now += 1
         self.most_bare = max(self.most_bare, self._now)
         await asyncio.sleep(self.seconds_per_token * sampling.max_tokens)
@@ -88,9 +88,9 @@ async def test_a_replay_asks_for_the_same_prompts_seeds_and_lengths() -> None:
             if call.role == role
             for i, length in enumerate(call.lengths)
         )
-        assert Counter((tuple(p), s.seed, s.max_tokens) for p, s in engine.requests) == expected_requests
-        assert all(s.n == 1 and not s.stop for _, s in engine.requests)
-        num_requested_tokens += sum(s.max_tokens for _, s in engine.requests)
+        assert Counter((tuple(p), s.seed, s.max_tokens) for p, s in engine.bare_requests) == expected_requests
+        assert all(s.n == 1 and not s.stop for _, s in engine.bare_requests)
+        num_requested_tokens += sum(s.max_tokens for _, s in engine.bare_requests)
     assert num_requested_tokens == run.spent_tokens
 
 

@@ -22,11 +22,9 @@ from harness.engines.served.interfaces import (
     INTERFACES,
     Asked,
     BadReply,
-    Body,
     Interface,
     Judged,
     NotFinite,
-    Places,
     ServerKind,
     count,
     field,
@@ -88,9 +86,11 @@ async def find(connection: Connection, wanted: str | None = None) -> Found:
     entries = field(listed, "data")
     cards = [card for card in entries if isinstance(card, dict)] if isinstance(entries, list) else []
     model, card = _chosen(connection, cards, wanted)
-    interface = INTERFACES[await _kind(connection, card)]
-    context = _context(interface.context_of(card)) or _context(await _told(connection, interface.context_places))
-    told, root = await _told(connection, interface.version_places), _model_id(card.get("root"))
+    interface = await _interface(connection)
+    context = _context(interface.context_of(card))
+    if context is None and interface.context_place is not None:
+        context = _context(await _told(connection, *interface.context_place))
+    told, root = await _told(connection, *interface.version_place), _model_id(card.get("root"))
     version = shown(told)[:50] if isinstance(told, str) else None
     return Found(interface.kind, model, root if root != model else None, context, version)
 
@@ -144,27 +144,19 @@ def _chosen(
     return whole[0], named[whole[0]]
 
 
-async def _kind(connection: Connection, card: Mapping[str, Json]) -> ServerKind:
-    owner = card.get("owned_by")
+async def _interface(connection: Connection) -> Interface:
     for interface in INTERFACES.values():
-        if interface.owner == owner:
-            return interface.kind
-    for interface in INTERFACES.values():
-        if await _told(connection, [(interface.own_path, ())]) is not None:
-            return interface.kind
-    raise ServerUnfit(f"{connection.name} is of an unknown kind ({shown(owner)!r}); {_KNOWN_KINDS}")
+        if await _told(connection, interface.own_path) is not None:
+            return interface
+    raise ServerUnfit(f"{connection.name} is of an unknown kind; {_KNOWN_KINDS}")
 
 
-async def _told(connection: Connection, places: Places) -> Json:
-    """Return the first value that lies at one of these places; None where the server tells it at none."""
-    for path, place in places:
-        try:
-            value = field(await connection.get(path), *place)
-        except EngineError:  # not offered, or not to this key
-            continue
-        if value is not None:
-            return value
-    return None
+async def _told(connection: Connection, path: str, *place: str) -> Json:
+    """Return the value at a place in a reply; None where the server does not tell it."""
+    try:
+        return field(await connection.get(path), *place)
+    except EngineError:  # not offered, or not to this key
+        return None
 
 
 def _context(value: Json) -> int | None:
@@ -177,30 +169,20 @@ def _model_id(value: Json) -> str | None:
 
 
 async def _check_tokenizer(connection: Connection, found: Found, tokenizer: Tokenizer) -> list[str]:
-    """Compare ids with the server's: its own of a text, or its text of our ids. Raises ServerUnfit."""
+    """Compare the server's texts of ids with ours. Raises ServerUnfit."""
     for text in _TEXTS:
         ids = tokenizer.encode(text)
-        own = await _asked_or_none(connection, "/tokenize", found.interface.tokenizing(found.model, text), "tokens")
-        if own == ids:
-            continue
-        request = found.interface.detokenizing(found.model, ids)
-        read = await _asked_or_none(connection, "/detokenize", request, "prompt", "content", "text")
-        if own is None and read is None:
-            return [f"{connection.name} does not tokenize: its token ids are not compared with the tokenizer's"]
-        if read != text:
-            there = shown(own if own is not None else read)[:60]
-            differs = f"has another tokenizer: {text[:24]!r} is {ids[:8]} here and {there} there"
+        try:
+            reply = await connection.post("/detokenize", found.interface.detokenizing(found.model, ids))
+        except (NotOffered, RequestRefused):
+            return [f"{connection.name} does not detokenize: its tokens are not compared with the tokenizer's"]
+        there = next(
+            (value for name in ("prompt", "content", "text") if (value := field(reply, name)) is not None), None
+        )
+        if there != text:
+            differs = f"has another tokenizer: {ids[:8]} is {text[:24]!r} here and {shown(there)[:60]!r} there"
             raise ServerUnfit(f"{connection.name} {differs}; name the right one with --{connection.role}.tokenizer")
     return []
-
-
-async def _asked_or_none(connection: Connection, path: str, request: Body, *names: str) -> Json:
-    """Return the first of these fields of a reply; None where there is none, or the server has no such request."""
-    try:
-        reply = await connection.post(path, request)
-    except (NotOffered, RequestRefused):
-        return None
-    return next((value for name in names if (value := field(reply, name)) is not None), None)
 
 
 async def _check_verdict(

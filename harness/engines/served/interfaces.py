@@ -138,8 +138,8 @@ def finish_of(reason: Json, matched: Json, told: Json) -> Finish:
 Ids = Sequence[int]
 ServerKind = Literal["vllm", "sglang", "llama.cpp"]
 Body = dict[str, Json]
-Places = Sequence[tuple[str, Sequence[str | int]]]
-"""Paths of a GET, and the place in the reply."""
+Place = tuple[str, str, *tuple[str, ...]]
+"""The path of a GET, and the place in the reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +167,11 @@ class Interface(Protocol):
     """The requests and replies of one kind of server. A request is the body of a POST to `path`."""
 
     kind: ServerKind
-    owner: str
-    """Who owns a model in the list of models."""
     own_path: str
-    """A path that only this kind has, for servers behind a program that changes the list of models."""
+    """A path that only this kind has."""
     path: str
-    version_places: Places
-    context_places: Places = ()
+    version_place: Place
+    context_place: Place | None = None
     """Where it tells the longest prompt plus completion, beside the list of models."""
     salts_caches: bool = True
     """Whether `Asked.cache_salt` separates the prefix caches of runs."""
@@ -210,10 +208,6 @@ class Interface(Protocol):
     def given(self, reply: Json, ids: Ids, start: int) -> Sequence[Json]:
         """Return the log-probabilities of the ids of a prompt from `start` on; fewer where the server sent none."""
         return ()
-
-    def tokenizing(self, model: str, text: str) -> Body:
-        """Return the request to `/tokenize` for the ids of a text, without any that are added around it."""
-        return {"model": model, "prompt": text, "add_special_tokens": False}
 
     def detokenizing(self, model: str, ids: Ids) -> Body:
         """Return the request to `/detokenize` for the text of ids."""
@@ -267,10 +261,9 @@ class VllmServer(Interface):
     """vLLM's server. It reports cached tokens with `--enable-prompt-tokens-details`."""
 
     kind = "vllm"
-    owner = "vllm"
     own_path = "/version"
     path = "/v1/completions"
-    version_places = (("/version", ("version",)),)
+    version_place = ("/version", "version")
 
     def writing(self, asked: Asked, prompt: Ids, sampling: Sampling, *, logprobs: int | None) -> Body:
         body = self._body(
@@ -352,11 +345,10 @@ class SglangServer(Interface):
     """SGLang's server."""
 
     kind = "sglang"
-    owner = "sglang"
     own_path = "/get_model_info"
     path = "/generate"
-    version_places = (("/server_info", ("version",)), ("/get_server_info", ("version",)))
-    context_places = (("/server_info", ("context_length",)), ("/get_server_info", ("context_length",)))
+    version_place = ("/server_info", "version")
+    context_place = ("/server_info", "context_length")
 
     def writing(self, asked: Asked, prompt: Ids, sampling: Sampling, *, logprobs: int | None) -> Body:
         settings: Body = {
@@ -422,12 +414,11 @@ class LlamaServer(Interface):
     """llama.cpp's server."""
 
     kind = "llama.cpp"
-    owner = "llamacpp"
     own_path = "/props"
     path = "/completion"
     salts_caches = False
-    version_places = (("/props", ("build_info",)),)
-    context_places = (("/props", ("default_generation_settings", "n_ctx")),)
+    version_place = ("/props", "build_info")
+    context_place = ("/props", "default_generation_settings", "n_ctx")
     overrun = 16  # to complete a character
 
     def context_of(self, card: Mapping[str, Json]) -> Json:
@@ -465,9 +456,6 @@ class LlamaServer(Interface):
 
     def cached(self, reply: Json) -> Json:
         return field(reply, "timings", "cache_n")
-
-    def tokenizing(self, model: str, text: str) -> Body:
-        return {"content": text, "add_special": False, "parse_special": True}
 
     def _body(self, prompt: Ids, max_tokens: int, temperature: float, **more: Json) -> Body:
         """Return what every request says; the samplers are in vLLM's order, the temperature before the nucleus."""

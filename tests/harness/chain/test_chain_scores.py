@@ -128,7 +128,7 @@ def test_one_pass_gives_every_step_its_sum_and_its_least_probable_token() -> Non
         StepLikelihood(2, -4.0, -3.0),
         StepLikelihood(0, 0.0, None),
     ]
-    assert scripted.counters.calls == 1
+    assert len(scripted.requests) == 1
 
 
 def test_a_step_with_a_number_that_is_not_finite_has_none() -> None:

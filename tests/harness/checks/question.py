@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -13,16 +13,15 @@ from harness.settings.launch_settings import PartialLaunch
 
 ROOT = Path(__file__).resolve().parents[3]
 DEMO = ROOT / "harness" / "data" / "demo.jsonl"
-_OWN = {known.name for known in fields(Question)} - {"launch", "models", "cluster", "prompts"}
+_OWN = {known.name for known in fields(Question)} - {"launch", "cluster"}
 
 
 def asked(models: Mapping[str, str] = MappingProxyType({}), cluster: str = "local", **changes: Any) -> Question:
     """Return a question about models by their names, with other fields of it and flags of a launch."""
     own = {name: value for name, value in changes.items() if name in _OWN}
     flags = {name: value for name, value in changes.items() if name not in _OWN}
-    launch = PartialLaunch.from_flags({"engine": "vllm", "output": "/nowhere", **flags})
-    settings = {role: replace(own, model=models[role]) for role, own in launch.roles.items() if role in models}
-    return Question(launch, settings, cluster=cluster, **own)
+    launch = PartialLaunch.from_flags({"engine": "vllm", "output": "/nowhere", **models, **flags})
+    return Question(launch, cluster=cluster, **own)
 
 
 QUESTION = asked()

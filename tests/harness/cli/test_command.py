@@ -1,18 +1,36 @@
-"""Wrong inputs and too little memory are one line each, in plain words; other trouble is raised."""
+"""Wrong inputs are one line each, in plain words; on a terminal it is wrapped."""
 
 from __future__ import annotations
 
-from typing import Any
+import io
+import sys
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from harness.cli.command import OneLineErrors
 
+COMMAND = "python -m jobs resume runs/demo-speccot-draft_target-0123abcd --profile mycluster"
 
-@pytest.mark.parametrize("kind", [click.FLOAT, click.FloatRange(0, 1)])
-def test_what_is_not_a_number_is_refused_within_every_range(kind: click.ParamType[Any]) -> None:
-    command = OneLineErrors("take", params=[click.Option(["--number"], type=kind)], callback=lambda number: None)
-    result = CliRunner().invoke(command, ["--number", "nan"])
-    assert (result.exit_code, result.stderr) == (2, "error: Invalid value for '--number': 'nan' is not a number\n")
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_an_error_is_wrapped_on_a_terminal_except_inside_a_command(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise click.UsageError(f"the run has three shards that nobody works on any more; {COMMAND}, or cancel it")
+
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys, "stderr", stream := Terminal() if is_terminal else io.StringIO())
+    with pytest.raises(SystemExit) as stopped:
+        OneLineErrors("take", callback=refuse).main([])
+    assert stopped.value.code == 2
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == (4 if is_terminal else 1)
+    assert [line for line in lines if COMMAND in line]
+    assert all(len(line) <= 40 or COMMAND in line for line in lines)

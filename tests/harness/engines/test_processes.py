@@ -187,7 +187,6 @@ def test_two_workers_have_a_folder_each_and_a_later_one_finds_the_first(disk: Pa
             assert Path(processes.node_variables()["VLLM_CACHE_ROOT"]) != folders[0]
         worker.communicate("\n")
     assert folders[0] == folders[1]
-    assert (folders[0] / "modelinfos").resolve() == disk / f"speculative-harness-{os.getuid()}" / "modelinfos"
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o720, None])
@@ -199,9 +198,8 @@ def test_a_folder_that_others_may_write_to_is_not_used(disk: Path, mode: int | N
     else:
         root.mkdir()
         root.chmod(mode)
-    folder = Path(processes.node_variables()["VLLM_CACHE_ROOT"])
-    assert not folder.is_relative_to(root)
-    assert folder.parent.stat().st_mode & 0o777 == 0o700
+    with pytest.warns(UserWarning, match=f"home directory, because others may write to {root}"):
+        assert not processes.node_variables().keys() & processes.FOLDERS.keys()
 
 
 def test_a_disk_without_room_leaves_the_usual_folders(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:

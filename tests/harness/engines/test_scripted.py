@@ -62,7 +62,7 @@ async def test_a_given_text_is_weighed_token_by_token_behind_its_prompt() -> Non
     engine = _engine(weigh=lambda before, token: (-float(len(before)), 0.0))
     reply = await engine.log_probabilities(list(b"xyz"), list(b"ab"))
     assert (reply.token_logprobs, reply.prompt_tokens) == ((-3.0, -4.0), 5)
-    assert engine.counters.calls == engine.counters.likelihood_calls == 1
+    assert engine.requests == ["log_probabilities"]
     for prompt, text in (([], [1]), ([1], [])):
         with pytest.raises(RequestRefused):
             await engine.log_probabilities(prompt, text)
@@ -82,7 +82,7 @@ async def test_scripted_failures_happen_at_their_call() -> None:
         await engine.choose([1], [48, 49])
     with pytest.raises(EngineDied, match="gone"):
         await engine.generate([1], Sampling(4))
-    assert engine.counters.calls == 3
+    assert engine.requests == ["generate", "choose", "generate"]
 
 
 async def test_a_prompt_beyond_the_context_is_refused() -> None:
@@ -93,9 +93,8 @@ async def test_a_prompt_beyond_the_context_is_refused() -> None:
 async def test_concurrent_requests_overlap_and_are_counted() -> None:
     engine = _engine(seconds_per_call=0.01)
     replies = await asyncio.gather(*(engine.generate([1], Sampling(4)) for _ in range(50)))
-    assert engine.counters.most_in_flight == 50
     assert max(reply.timing.in_flight for reply in replies) == 50
-    assert engine.counters.in_flight == 0
+    assert engine.calls.in_flight == 0
 
 
 def _engines(thinks: bool) -> dict[Role, ScriptedEngine]:

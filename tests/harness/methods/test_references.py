@@ -135,7 +135,7 @@ def test_a_file_stands_alone_and_a_package_comes_as_a_whole(tmp_path: Path, monk
     assert resolve("own_rules.rule:Confident") == "confident"
     plugin = plugins.registered.get("confident")
     assert plugin is not None
-    assert sorted(plugin.contents) == ["own_rules/__init__.py", "own_rules/limits.py", "own_rules/rule.py"]
+    assert sorted(plugin.source.files) == ["own_rules/__init__.py", "own_rules/limits.py", "own_rules/rule.py"]
     assert defaults("confident")["step_tokens"] == 100
 
 
@@ -145,8 +145,8 @@ def test_what_is_installed_is_recorded_and_not_copied(tmp_path: Path, monkeypatc
     monkeypatch.setattr("harness.methods.plugins._installation_folders", lambda: (tmp_path,))
     resolve("made_up:Confident")
     [plugin] = plugins.registered.values()
-    assert (plugin.reference, plugin.distribution) == ("made_up:Confident", "made-up-rules 1.2")
-    assert not plugin.contents
+    assert (plugin.reference, plugin.source.distribution) == ("made_up:Confident", "made-up-rules 1.2")
+    assert plugin.source.is_installed
     assert sorted(plugin.recorded_digests) == ["method/made_up/__init__.py"]
     monkeypatch.setattr(plugins, "registered", {})
     assert load_packed(packed(plugin), plugin.code_hash).code_hash == plugin.code_hash

@@ -109,7 +109,7 @@ async def test_a_killed_sample_goes_on_as_if_undisturbed(method: str, params: di
         engines = await run(whole, setting, budget, 10**6)
         assert whole.emitted_tokens <= budget
         for role, engine in engines.items():
-            assert whole.spent_tokens(role) == engine.counters.output_tokens
+            assert whole.spent_tokens(role) == engine.output_tokens
         while parts.stop_reason is None:
             try:
                 await run(parts, setting, budget, dice.randint(1, 3))

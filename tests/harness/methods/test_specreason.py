@@ -131,7 +131,7 @@ async def test_nothing_is_begun_behind_what_ends_the_chain(
     engines = {"draft": draft.engine(thinks=thinks), "target": target.engine(thinks=thinks, seconds_per_call=0.01)}
     trace = await solve("specreason", engines, budget=budget, lookahead=True)
     assert trace.stop_reason == stop_reason
-    assert engines["draft"].counters.generate_calls == len(trace.steps) == len(writes)
+    assert engines["draft"].requests.count("generate") == len(trace.steps) == len(writes)
     assert len(begun_ahead(trace)) == len(writes) - 1, "each but the first was begun ahead"
 
 
@@ -140,7 +140,7 @@ async def test_nothing_is_begun_where_the_context_is_full() -> None:
     draft, target = Script(["a\n\n"]), Script(decides=["9"])
     engines = {"draft": draft.engine(context_tokens=room), "target": target.engine()}
     trace = await solve("specreason", engines, lookahead=True)
-    assert (trace.stop_reason, engines["draft"].counters.generate_calls) == ("context", 1)
+    assert (trace.stop_reason, engines["draft"].requests.count("generate")) == ("context", 1)
 
 
 @dataclass
@@ -151,12 +151,12 @@ class Held(ScriptedEngine):
 
     async def _served(self, tokens: int) -> Timing:
         timing = await super()._served(tokens)
-        if self.counters.generate_calls == 2:
-            self.counters.in_flight += 1
+        if self.requests.count("generate") == 2:
+            self.calls.in_flight += 1
             try:
                 await self.let_go.wait()
             finally:
-                self.counters.in_flight -= 1
+                self.calls.in_flight -= 1
         return timing
 
 
@@ -189,9 +189,9 @@ async def test_a_discarded_draft_holds_up_no_fallback() -> None:
     draft, target = held(["wrong\n\n", "late\n\n", "\\boxed{5}"]), Script(["right\n\n"], decides=["0", "9"]).engine()
     sample = asyncio.create_task(solve("specreason", {"draft": draft, "target": target}, lookahead=True))
     async with asyncio.timeout(30):
-        while target.counters.choose_calls < 2:
+        while target.requests.count("choose") < 2:
             await asyncio.sleep(0)
-    assert draft.counters.in_flight == 1
+    assert draft.calls.in_flight == 1
     draft.let_go.set()
     trace = await sample
     assert trace.output_text == "right\n\n\\boxed{5}"
@@ -211,7 +211,7 @@ async def test_a_sample_that_fails_leaves_no_task_behind(how: str) -> None:
     sample.cancel()
     with pytest.raises(EngineDied if dies else asyncio.CancelledError):
         await sample
-    assert draft.counters.in_flight == 0
+    assert draft.calls.in_flight == 0
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 

@@ -221,9 +221,7 @@ def test_the_hub_gets_the_pinned_revision_and_the_commit_is_recorded(
     commit = revision_of("amc23")
 
     class Table(list[dict[str, Any]]):
-        info = types.SimpleNamespace(download_checksums={f"hf://datasets/math-ai/amc23@{commit}/test.parquet": None})
-        _fingerprint = "f00d"
-        cache_files = ()
+        cache_files = ({"filename": f"/cache/math-ai___amc23/default/0.0.0/{commit}/amc23-test.arrow"},)
 
     def load_dataset(*place: Any, **options: Any) -> Table:
         requests.append((place, options))
@@ -234,7 +232,7 @@ def test_the_hub_gets_the_pinned_revision_and_the_commit_is_recorded(
     monkeypatch.setitem(sys.modules, "datasets", hub)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     loaded = load_recorded("amc23")
-    assert loaded.source == f"hub math-ai/amc23@{commit} f00d"
+    assert loaded.source == f"hub math-ai/amc23@{commit}"
     assert (loaded.problems[7].id, loaded.problems[7].answer) == ("amc23/7", "7")
     assert requests == [(("math-ai/amc23", None), {"split": "test", "revision": commit})]
     assert "HF_HUB_ETAG_TIMEOUT" not in os.environ
@@ -246,8 +244,6 @@ def test_another_commit_in_the_cache_is_refused_and_not_recorded_as_the_pinned_o
     other = "0123456789" * 4
 
     class Table(list[dict[str, Any]]):
-        info = types.SimpleNamespace(download_checksums=None)  # as the library leaves it offline
-        _fingerprint = "f00d"
         cache_files = ({"filename": f"/cache/math-ai___amc23/default/0.0.0/{other}/amc23-test.arrow"},)
 
     hub = types.ModuleType("datasets")
@@ -298,7 +294,6 @@ def test_select_takes_rows_ranges_and_ids(limit: int | None, ids: str | None, ro
 @pytest.mark.parametrize(
     ("limit", "ids", "complaint"),
     [
-        (0, None, "limit must be at least 1"),
         (None, "40", "unknown problem '40'"),
         (None, "38-41", "unknown problem '40'"),
         (None, "gsm8k/1", "unknown problem 'gsm8k/1'"),
@@ -320,14 +315,14 @@ def test_a_hub_that_does_not_answer_turns_the_libraries_own_switch_on_and_back(m
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     for module in (constants, config):
         monkeypatch.setattr(module, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(hub, "is_reachable", lambda seconds: False)
+    monkeypatch.setattr(hub, "is_reachable", lambda: False)
     assert not hub.is_offline()
     with hub.quick_failure():
         assert hub.is_offline()
         assert config.HF_HUB_OFFLINE
     assert not hub.is_offline()
     assert not config.HF_HUB_OFFLINE
-    monkeypatch.setattr(hub, "is_reachable", lambda seconds: True)
+    monkeypatch.setattr(hub, "is_reachable", lambda: True)
     with hub.quick_failure():
         assert not hub.is_offline()
 

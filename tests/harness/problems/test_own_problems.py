@@ -379,7 +379,8 @@ def test_a_revision_is_the_commit_that_it_names_also_from_the_cache(hub: LocalHu
         ("hf:org/sums", None),
         (f"hf:org/sums@{'c' * 40}", None),
     )
-    assert "its cache does not know which commit that is" in named["line"]
+    assert "the newest commit in its cache is" in named["line"]
+    assert named["line"].endswith("not v9")
     assert newest["source"] in (f"hub org/sums@{OLD}, test", f"hub org/sums@{NEW}, test")
     assert len(newest["answers"]) == (3 if OLD in newest["source"] else 2)
     assert f"not {'c' * 40}" in other["line"]

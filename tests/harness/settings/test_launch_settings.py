@@ -86,11 +86,6 @@ def test_a_tag_or_a_time_may_be_a_date_or_a_time_of_toml(tmp_path: Path) -> None
     assert (launch.tag, launch.sbatch) == ("2026-11-22", {"time": "04:00:00"})
 
 
-def test_a_switch_may_be_set_by_either_of_its_flags() -> None:
-    assert launch_from({**SPECCOT, "no-skip-agreed": True}) == launch_from({**SPECCOT, "skip-agreed": False})
-    assert launch_from({**SPECCOT, "no_skip_agreed": False}).parameters["skip_agreed"] is True
-
-
 def test_a_flag_wins_over_the_file_and_the_file_over_the_preset_that_it_names(tmp_path: Path) -> None:
     config = tmp_path / "my.toml"
     config.write_text('preset = "specreason-qwq"\ndataset = "demo"\ntoken-budget = 100\nsamples = 3\n')

@@ -12,7 +12,7 @@ import pytest
 from harness.training import tuning
 from harness.training.training_examples import Example, chain_loss
 from harness.training.tuning import Settings
-from harness.weights.models import folder_fingerprint
+from harness.weights.models import ModelRef, folder_fingerprint, resolve
 
 SETTINGS = Settings(learning_rate=1e-2, epochs=2, accumulation=2, save_every=1)
 
@@ -21,8 +21,8 @@ def _examples(number: int = 5) -> list[Example]:
     return [Example(f"s{i}", tuple(range(40, 60 + i)), tuple(range(61 - 4, 61 + i)), 4 + i) for i in range(number)]
 
 
-def _base(folder: Path) -> tuning.Base:
-    return tuning.Base(str(folder), None, folder_fingerprint(folder))
+def _base(folder: Path) -> ModelRef:
+    return resolve(str(folder))
 
 
 def _weights(adapter: Path) -> dict[str, Any]:
@@ -132,12 +132,12 @@ def test_the_folder_of_another_training_is_refused(tiny_models: dict[str, Path],
 
 
 def test_an_identity_depends_on_base_data_and_settings_but_not_on_checkpoints(tmp_path: Path) -> None:
-    base = tuning.Base("x", None, "fingerprint")
+    base = ModelRef("x", "x", None, "fingerprint")
     identity = tuning.identity(base, "data", SETTINGS)
-    assert identity == tuning.identity(tuning.Base("elsewhere", None, "fingerprint"), "data", SETTINGS)
+    assert identity == tuning.identity(ModelRef("y", "elsewhere", None, "fingerprint"), "data", SETTINGS)
     assert identity == tuning.identity(base, "data", Settings(1e-2, epochs=2, accumulation=2, save_every=50))
     others = [
-        tuning.identity(tuning.Base("x", None, "other"), "data", SETTINGS),
+        tuning.identity(ModelRef("x", "x", None, "other"), "data", SETTINGS),
         tuning.identity(base, "other", SETTINGS),
         tuning.identity(base, "data", Settings(1e-3, epochs=2, accumulation=2)),
     ]
@@ -154,7 +154,7 @@ def test_a_merged_draft_has_the_logits_of_base_and_adapter(tiny_models: dict[str
     adapter = tuning.tune(base, _examples(), chain_loss, SETTINGS, tmp_path / "work", "known", lambda line: None)
     tuning.merge(base, adapter, output)
     ids = torch.tensor([list(range(40, 70))])
-    plain: Any = AutoModelForCausalLM.from_pretrained(base.path, dtype=torch.float32)
+    plain: Any = AutoModelForCausalLM.from_pretrained(base.path_or_hub_id, dtype=torch.float32)
     merged: Any = AutoModelForCausalLM.from_pretrained(output)
     with torch.no_grad():
         before = plain(ids).logits
@@ -164,6 +164,9 @@ def test_a_merged_draft_has_the_logits_of_base_and_adapter(tiny_models: dict[str
     assert not torch.allclose(merged_logits, before, atol=1e-2)
     assert merged.dtype == plain.dtype
     assert (output / "tokenizer.json").read_bytes() == (tiny_models["draft"] / "tokenizer.json").read_bytes()
-    assert AutoTokenizer.from_pretrained(output).chat_template == AutoTokenizer.from_pretrained(base.path).chat_template
+    assert (
+        AutoTokenizer.from_pretrained(output).chat_template
+        == AutoTokenizer.from_pretrained(base.path_or_hub_id).chat_template
+    )
     assert folder_fingerprint(output) != base.fingerprint
     assert {path.name for path in output.iterdir()}.isdisjoint({"training", "adapter_config.json"})

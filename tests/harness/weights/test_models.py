@@ -108,11 +108,11 @@ def test_the_default_pair_is_the_papers_and_on_a_cpu_a_toy_pair_with_a_notice(
 ) -> None:
     assert default_pair(method, "gpu") == {"draft": draft, "target": target}
     assert tuple(default_pair(method, "cpu").values()) == tuple(models.PAIR)
-    given = models.by_role("specreason", ("draft", "target"), {"draft": "org/own", "target": None}, "cpu")
-    assert given.names == {"draft": "org/own", "target": "demo-target"}
-    assert given.notice is not None
-    assert given.notice.startswith("NO GPU: demo-target of the package stand in")
-    assert given.notice.endswith("For real models give --target.")
+    names, notice = models.by_role("specreason", ("draft", "target"), {"draft": "org/own", "target": None}, "cpu")
+    assert names == {"draft": "org/own", "target": "demo-target"}
+    assert notice is not None
+    assert notice.startswith("NO GPU: demo-target of the package stand in")
+    assert notice.endswith("For real models give --target.")
 
 
 def test_the_bundled_pair_has_its_folders_and_a_lost_one_is_one_line(

@@ -43,8 +43,8 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
         assert isinstance(engine, ScriptedEngine)
         refused = engine._admit
 
-        def admit(prompt: list[int], tokens: int) -> None:
-            refused(prompt, 0 if switch["on"] and FIRST in engine.tokenizer.decode(prompt) else tokens)
+        def admit(request: str, prompt: list[int], tokens: int) -> None:
+            refused(request, prompt, 0 if switch["on"] and FIRST in engine.tokenizer.decode(prompt) else tokens)
 
         monkeypatch.setattr(engine, "_admit", admit)
         return engine

@@ -189,7 +189,7 @@ def halve(file: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "message"),
     [
-        (lambda folder: halve(folder / "model.safetensors"), "model.safetensors is truncated at"),
+        (lambda folder: halve(folder / "model.safetensors"), "model.safetensors is damaged"),
         (lambda folder: with_config(folder, is_encoder_decoder=True), "config.json: .* is an encoder with a decoder"),
     ],
 )
@@ -210,7 +210,7 @@ def test_torn_weights_that_propose_tokens_are_refused(tmp_path: Path) -> None:
     flags: dict[str, Any] = {"method": "specdecode", "draft": None, "spec_decode": "draft", "temperature": 0}
     prepared(**flags, spec_model=str(folder))
     halve(folder / "model.safetensors")
-    with pytest.raises(ValueError, match=f"--spec-model own: {folder}/model.safetensors is truncated at"):
+    with pytest.raises(ValueError, match=f"--spec-model own: {folder}/model.safetensors is damaged"):
         prepared(**flags, spec_model=str(folder))
 
 
@@ -270,7 +270,7 @@ def test_damaged_files_in_the_cache_are_refused_though_the_hub_may_be_asked(
 ) -> None:
     monkeypatch.setattr(hub, "offline_by", lambda: None)
     halve(cached / "model.safetensors")
-    with pytest.raises(ValueError, match=r"--draft org/some: .*/model.safetensors is truncated .*: download it again$"):
+    with pytest.raises(ValueError, match=r"--draft org/some: .*/model.safetensors is damaged .*: download it again$"):
         prepared(draft="org/some")
 
 

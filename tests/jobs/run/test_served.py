@@ -214,7 +214,6 @@ def test_what_does_not_fit_a_server_is_one_line_before_anything_starts(
 
 def test_another_tokenizer_is_refused(pair: tuple[FakeServer, FakeServer], folder: Path) -> None:
     _, target = pair
-    target.edits.append(lambda path, reply: {"tokens": [1]} if path == "/tokenize" else {"content": "x"} | reply)
     target.edits.append(lambda path, reply: {"content": "other"} if path == "/detokenize" else reply)
     said = refusal("--method", "vanilla", *COMMON, "--target", target.url, "--target.tokenizer", str(folder))
     assert "has another tokenizer" in said

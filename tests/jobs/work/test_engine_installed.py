@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from harness import launch, reproduce
-from harness.checks import every
 from harness.engines import registry, speculation
 from harness.settings.launch_settings import Launch
 from harness.weights import adapter
 from jobs import preparation
+from jobs.checks import checks
 from jobs.run import plan as planning
 from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec
@@ -71,13 +71,13 @@ def test_packages_that_jobs_need_are_not_looked_for_on_the_login_node(monkeypatc
 
 def test_the_doctor_leaves_the_packages_of_jobs_to_the_node() -> None:
     question = replace(QUESTION, cluster="slurm", sbatch={"python": "apptainer exec /a.sif python3"})
-    found = {check.subject: check for check in every.checks(question)}
+    found = {check.subject: check for check in checks(question, {})}
     assert not {"packages", "installation", "torch companions", "vllm"} & set(found)
     assert found["engine"].status == "ok"
     assert "--on-node" in found["engine"].text
     scripted = replace(question, launch=question.launch.changed(engine="scripted"))
     node = replace(scripted, on_node=True, login_versions={"python": "3.13.1", "vllm": "0.32.0"})
-    found = {check.subject: check for check in every.checks(node)}
+    found = {check.subject: check for check in checks(node, {})}
     assert found["packages"].status == "ok"
     assert (found["same environment"].status, sys.executable in found["same environment"].text) == ("ok", True)
 

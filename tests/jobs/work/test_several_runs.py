@@ -61,7 +61,7 @@ def breaking(engine: ScriptedEngine, after: int, act: Callable[[], None]) -> Non
     write = engine.write
 
     def written(*arguments: Any) -> Any:
-        if engine.counters.calls >= after:
+        if len(engine.requests) >= after:
             act()
         return write(*arguments)
 
@@ -122,7 +122,7 @@ def test_a_run_that_fails_does_not_take_the_others_with_it(
             def die() -> None:
                 raise EngineDied("out of memory")
 
-            breaking(started[0], started[0].counters.calls + 30, die)
+            breaking(started[0], len(started[0].requests) + 30, die)
         return engines
 
     monkeypatch.setattr(EnginePool, "lease", dying)

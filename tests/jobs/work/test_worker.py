@@ -116,7 +116,7 @@ def test_a_sample_that_lived_through_an_engine_restart_is_marked(
         write = engine.write
 
         def restart_at_the_third_call(prompt: str, sampling: Sampling) -> Sequence[str]:
-            engine.restarts = int(engine.counters.calls >= 3)
+            engine.restarts = int(len(engine.requests) >= 3)
             return write(prompt, sampling)
 
         engine.write = restart_at_the_third_call

@@ -21,7 +21,6 @@ from harness.engines.served.connection import Connection
 from harness.weights.tokenizer import HFTokenizer
 
 MODEL = "org/story"
-_OWNERS = {"vllm": "vllm", "sglang": "sglang", "llama.cpp": "llamacpp"}
 _RARE = 1e-9
 
 
@@ -60,7 +59,6 @@ class FakeServer:
             "/v1/completions": self._completion,
             "/completion": self._llama,
             "/generate": self._sglang,
-            "/tokenize": lambda b: {"tokens": self.tokenizer.encode(b.get("prompt", b.get("content", "")))},
             "/detokenize": lambda b: {"content": self.tokenizer.decode(b["tokens"])},
         }
         return replies[path](body)
@@ -241,7 +239,7 @@ def serving(
     model = SimulatedModel(skill=0.9)
     engine = ScriptedEngine(write or model.write, judge, cast(ByteTokenizer, tokenizer))
     fake = FakeServer(kind, engine, tokenizer)
-    card: dict[str, Any] = {"id": MODEL, "owned_by": _OWNERS[kind]}
+    card: dict[str, Any] = {"id": MODEL}
     fake.models = [{**card, "max_model_len": 4096, "meta": {"n_ctx": 4096}}]
     handler = type("Handler", (_Handler,), {"fake": fake})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

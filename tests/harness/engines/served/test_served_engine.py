@@ -278,8 +278,7 @@ async def test_a_list_of_all_tokens_may_have_rows_that_are_no_tokens() -> None:
     assert INTERFACES["vllm"].judged(reply, Asked("m", 1000, "salt")).logprobs == {5: -1.0}
 
 
-async def test_a_server_behind_another_program_is_told_by_its_own_path(fake: FakeServer) -> None:
-    fake.models[0]["owned_by"] = "proxy"
+async def test_a_server_is_told_by_its_own_path(fake: FakeServer) -> None:
     link = fake.connection()
     assert (await discovery.find(link)).kind == fake.kind
     await link.close()
