@@ -42,7 +42,7 @@ def test_every_damaged_model_is_named(tmp_path: Path) -> None:
         ("draft", "failure"),
         ("target", "failure"),
     ]
-    assert "truncated" in problem_texts(checks)
+    assert "incomplete metadata" in problem_texts(checks)
 
 
 def test_a_model_that_is_not_here_is_a_warning_with_the_command_that_fetches_it(
