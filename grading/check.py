@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 
@@ -24,12 +24,7 @@ from grading.extract import extract, find_boxes
 from grading.grader_pool import GraderFailed, Item, grade_many, graded
 from grading.reading.notation import depth_at_each
 from grading.records import Gold, Grade, Submission
-from grading.regrade import print_rows
 from harness.cli.command import OneLineErrors
-
-if TYPE_CHECKING:
-    pass
-
 
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
 _ENVIRONMENT = re.compile(r"\\begin\{(\w{1,20}\*?)\}.*?\\end\{\1\}", re.DOTALL)
@@ -239,26 +234,15 @@ def main(
     The exit code is 0 if every gold accepts itself, 1 if some do not or the machine failed, and 2 if an option is wrong
     or no dataset can be read.
     """
-    from harness.problems import benchmarks, sources
-    from jobs.finished.grading import gold_of
+    from jobs.finished.grading import golds_of
 
     if not names and (split or columns):
         raise click.UsageError("--split and --columns are for --dataset with a file or a dataset of the hub")
-    golds: dict[str, list[tuple[str, Gold]]] = {}
-    for name in dict.fromkeys(names or benchmarks.DATASETS):
-        try:
-            sources.check(name, split, columns)
-            problems = sources.load(name, data_dir, split=split, columns=columns).problems
-        except (benchmarks.DatasetNotFound, ValueError) as error:
-            if names:
-                raise click.UsageError(str(error)) from error
-            click.echo(f"skipped: {error}", err=True)
-            continue
-        golds[name] = [(problem_id, gold_of(p)) for problem_id, p in {p.id: p for p in problems}.items()]
+    golds = golds_of(names, data_dir, split, columns)
     if not golds:
         raise click.UsageError("no dataset can be read; set --data-dir")
     try:
-        report = [(name, check(problem_golds, workers)) for name, problem_golds in golds.items()]
+        report = [(name, check([*of_problems.items()], workers)) for name, of_problems in golds.items()]
     except GraderFailed as error:
         raise click.ClickException(str(error)) from error
     _print(report)
@@ -266,6 +250,8 @@ def main(
 
 
 def _print(report: Sequence[tuple[str, list[Checked]]]) -> None:
+    from jobs.finished.regrading import print_rows
+
     listed, totals = [], []
     for name, checked in report:
         for item in sorted(checked, key=lambda item: item.kind != "rejected"):

@@ -24,9 +24,9 @@ from harness.cli import permissions
 from harness.cli.screen import terminal
 from harness.methods import METHODS, Method
 from harness.methods.method import problem_of
-from harness.settings.declaration import Flags
 from harness.settings.layers import launch_from
 from harness.settings.roles import flattened
+from jobs import after, drive, outcome
 
 if TYPE_CHECKING:
     import pandas
@@ -67,22 +67,14 @@ class Run:
     @property
     def num_unfinished(self) -> int:
         """Samples that are not finished, for a run on Slurm. 0: graded and loaded, or soon to be."""
-        from jobs.run import endings
-        from jobs.run.folder import RunFolder
-
         with _errors_in_one_line():
-            return endings.num_unfinished(RunFolder(self.folder))
+            return after.num_unfinished(self.folder)
 
     @property
     def summary(self) -> RunSummary:
         """The numbers that the launch prints, from the warehouse. Raises HarnessError where it lacks the run."""
-        from warehouse.report.summary import UnknownRun, summary
-
         with _errors_in_one_line():
-            try:
-                return summary(self.database, [self.run_id])[0]
-            except UnknownRun as error:
-                raise HarnessError(f"{error}; harness.load({str(self.folder)!r}) loads it") from error
+            return after.summary_of(self.database, self.folder)
 
     def results(self, level: str = "run") -> pandas.DataFrame:
         """Return the rows of this run; see `harness.results`."""
@@ -111,7 +103,11 @@ def run(*, quiet: bool = False, wait: bool = False, dry_run: bool = False, **fla
     is_notebook = Console().is_jupyter  # its kernel asks for colors, and what is redrawn there stays
     console = terminal(quiet=quiet, force_jupyter=False, force_terminal=False if is_notebook else None)
     with _errors_in_one_line(), _children_without_the_script():
-        return _start(given, console, is_dry=dry_run, is_waiting=wait)
+        launch = launch_from(given)
+        prepared = drive.launch(outcome.Outcome(), launch, flattened(given), console, is_dry=dry_run, waits=wait)
+        if quiet and prepared.code_notice:
+            warnings.warn(prepared.code_notice, stacklevel=2)
+        return Run(prepared.run.path, after.database_of(prepared.run))
 
 
 def load(run: str | os.PathLike[str] | Run, database: str | os.PathLike[str] | None = None) -> Run:
@@ -120,15 +116,8 @@ def load(run: str | os.PathLike[str] | Run, database: str | os.PathLike[str] | N
     run: a run folder, a run id or a unique beginning of one. database: default: the one beside the run folder. Raises
     HarnessError.
     """
-    from jobs.run.folder import RunFolder, run_path
-    from warehouse.loading.runs import load_run
-    from warehouse.options import database_beside
-
     with _errors_in_one_line():
-        folder = run_path(_text(run))
-        target = Path(database) if database is not None else database_beside(folder)
-        load_run(RunFolder(folder), target)
-        return Run(folder, target)
+        return Run(*after.load(_text(run), None if database is None else Path(database)))
 
 
 def results(
@@ -141,32 +130,10 @@ def results(
     from 0 to 1, times in seconds; `python -m warehouse.query --describe VIEW` explains the columns. Raises
     HarnessError.
     """
-    from warehouse.export import data_frame
-    from warehouse.options import default_database
-
+    if database is None and runs and isinstance(runs[0], Run):
+        database = runs[0].database
     with _errors_in_one_line():
-        if database is None:
-            first = runs[0] if runs else None
-            if isinstance(first, Run):
-                database = first.database
-            else:
-                database = default_database(None if first is None else _text(first))
-        return data_frame(Path(database), [_text(one) for one in runs], level)
-
-
-def _start(given: Flags, console: Console, *, is_dry: bool, is_waiting: bool) -> Run:
-    from jobs import after
-    from jobs.drive import drive, preview
-    from jobs.preparation import prepare
-
-    prepared = prepare(launch_from(given), flattened(given))
-    if console.quiet and prepared.code_notice:
-        warnings.warn(prepared.code_notice, stacklevel=4)
-    if is_dry:
-        preview(prepared, console)
-    else:
-        drive([[prepared]], console, waits=is_waiting)
-    return Run(prepared.run.path, after.database_of(prepared.run))
+        return after.data_frame(None if database is None else Path(database), [_text(one) for one in runs], level)
 
 
 def _text(run: str | os.PathLike[str] | Run) -> str:
@@ -198,16 +165,12 @@ def _reference_of(method: str | type) -> str:
 @contextmanager
 def _errors_in_one_line() -> Iterator[None]:
     """Raise HarnessError in place of what a command would print as one line."""
-    from jobs.drive import LaunchFailed
-    from jobs.outcome import launch_errors_in_one_line
-    from warehouse.options import usage_errors
-
     try:
-        with launch_errors_in_one_line(), usage_errors():
+        with outcome.launch_errors_in_one_line():
             yield
     except click.ClickException as error:
         line, cause = " ".join(error.format_message().split()), error.__cause__
-        if isinstance(cause, LaunchFailed) and cause.__cause__ is None:
+        if isinstance(cause, outcome.LaunchFailed) and cause.__cause__ is None:
             raise RunFailed(line, cause.worker_traceback) from None
         raise HarnessError(line) from (None if isinstance(error, click.UsageError) else cause)
     except OSError as error:

@@ -8,7 +8,6 @@ dataset, output folder, Slurm. `--on-node` asks a node the same in a one-minute 
 from __future__ import annotations
 
 import json
-import socket
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
@@ -55,8 +54,7 @@ def main(
 
     With --engines, of which --draft, --target and --engine say the models, real engines start and answer.
     """
-    from jobs.checks import checks, question_of
-    from jobs.submission.on_node import ask_node, check_slurm
+    from jobs.submission.on_node import examine
 
     assert isinstance(context.command, LaunchCommand)
     flags = context.command.flags_of(context)
@@ -66,23 +64,16 @@ def main(
             sys.exit(not _check_engines(launch, flags, only, time_limit, as_json=as_json))
         if only:
             raise ValueError("--only chooses checks of --engines, which is not given")
-        question = question_of(launch, flags, on_node=on_node)
+        say = (lambda _: None) if as_json else partial(click.echo, err=True)
+        found = examine(launch, flags, wait if on_node else None, say)
     except (ValueError, models.ModelUnavailable) as error:
         raise click.UsageError(str(error)) from error
-    found = {"here": (socket.gethostname(), checks(question, {"slurm": lambda: check_slurm(question)}))}
-    if on_node:
-        node = ask_node(question, wait, (lambda _: None) if as_json else partial(click.echo, err=True))
-        found["node"] = (node.hostname, node.checks)
     if as_json:
-        told = {
-            side: {"hostname": host, "checks": [asdict(check) for check in made]}
-            for side, (host, made) in found.items()
-        }
-        print(json.dumps(told, indent=2))
+        print(json.dumps({side: asdict(answer) for side, answer in found.items()}, indent=2))
     else:
-        for host, made in found.values():
-            _print(host, made)
-    sys.exit(any(check.status == "failure" for _, made in found.values() for check in made))
+        for answer in found.values():
+            _print(answer.hostname, answer.checks)
+    sys.exit(any(check.status == "failure" for answer in found.values() for check in answer.checks))
 
 
 def _check_engines(

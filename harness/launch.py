@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,8 @@ import click
 from harness.settings import layers
 from harness.settings.declaration import flag
 from harness.settings.launch_command import LaunchCommand, LaunchOption
-from harness.settings.launch_settings import Launch
 
 if TYPE_CHECKING:
-    from jobs.outcome import Outcome
     from jobs.run.folder import RunFolder
 
 _LISTS = ("methods", "datasets", "models", "presets", "prompts")
@@ -71,51 +69,14 @@ def main(context: click.Context, /, **values: Any) -> RunFolder | None:
         else:
             _print_list(values["listing"])
         return None
-    from jobs import outcome
-
-    with outcome.printed(outcome.Outcome(is_one_run=True), as_json=values["as_json"]) as known:
-        assert isinstance(context.command, LaunchCommand)
-        typed = context.command.flags_of(context)
-        try:
-            launch = layers.launch_from(typed)
-        except ValueError as error:
-            raise click.UsageError(str(error)) from error
-        how = {name: values[name] for name in ("dry_run", "wait", "as_json", "tracker")}
-        return _launch(known, launch, typed, **how)
-
-
-def _launch(
-    known: Outcome,
-    launch: Launch,
-    typed: Collection[str],
-    *,
-    dry_run: bool,
-    wait: bool,
-    as_json: bool,
-    tracker: str | None,
-) -> RunFolder:
     from harness.cli.screen import terminal
-    from jobs.drive import drive, preview
-    from jobs.preparation import prepare
+    from jobs import drive, outcome
 
-    console = terminal(stderr=as_json)
-    if tracker:
-        from jobs.finished import tracking
-
-        tracking.check(tracker)
-    prepared = prepare(launch, typed)
-    known.runs = [prepared.run]
-    known.notices = [prepared.code_notice] if prepared.code_notice else []
-    if tracker and prepared.cluster == "slurm" and not wait:
-        raise click.UsageError(f"--tracker {tracker}: on Slurm it needs --wait, which waits for the result")
-    if dry_run:
-        preview(prepared, console)
-        return prepared.run
-    drive([[prepared]], console, waits=wait)
-    if tracker:
-        tracking.send(prepared.run, tracker)
-        console.print(f"Sent to {tracker}.")
-    return prepared.run
+    assert isinstance(context.command, LaunchCommand)
+    typed, console = context.command.flags_of(context), terminal(stderr=values["as_json"])
+    how = {"is_dry": values["dry_run"], "waits": values["wait"], "tracker": values["tracker"]}
+    with outcome.printed(outcome.Outcome(is_one_run=True), as_json=values["as_json"]) as known:
+        return drive.launch(known, layers.launch_from(typed), typed, console, **how).run
 
 
 def _print_list(what: str) -> None:

@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import functools
 import re
-import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 
 from harness.cli.command import FurtherOption
-from harness.settings.declaration import Flags, flag
 from harness.settings.launch_command import LaunchCommand
 
 _SUITE_DECIDES = {
@@ -36,11 +33,6 @@ Examples:
   python -m harness.reproduce my-suite.toml --dry-run
   python -m harness.reproduce my-suite.toml --table -o table.tex
 """
-_FORMATS: Mapping[str, Literal["table", "csv", "markdown", "latex"]] = {
-    ".md": "markdown", ".tex": "latex", ".csv": "csv", ".txt": "table"
-}  # fmt: skip
-
-
 _further = functools.partial(click.option, cls=FurtherOption)
 
 
@@ -68,7 +60,7 @@ _further = functools.partial(click.option, cls=FurtherOption)
 @_further(
     "--format",
     "output_format",
-    type=click.Choice(sorted(_FORMATS.values())),
+    type=click.Choice(("csv", "latex", "markdown", "table")),
     help="The table's format.  [default: by FILE's ending, else table]",
 )
 @_further(
@@ -88,78 +80,12 @@ def main(context: click.Context, /, **values: Any) -> None:
     SUITE is a published table (--list), or a TOML file of launches of your own: its table has a row for each
     method and a column for each dataset. Flags of harness.launch override the suite's.
     """
-    from harness.cli.screen import Column, Line, Screen, Table, terminal
-    from harness.settings.layers import flags_of_profile
-    from jobs.cli.launches import SUITES
-    from jobs.outcome import launch_errors_in_one_line
-    from warehouse.options import check_output_folder, choose_format
-    from warehouse.suites import published, reproduction
+    from warehouse.suites import reproduction
 
-    if values["listing"]:
-        suites = {known: published.load(known) for known in published.names()}
-        numbers = {known: len(list(published.planned(suite))) for known, suite in suites.items()}
-        rows = [(known, f"{numbers[known]} runs", f"{one.title} ({one.place})") for known, one in suites.items()]
-        rest = Line(f"or a TOML file of launches, also a bundled one: {', '.join(SUITES)}")
-        Screen(sys.stdout).show([Table([Column("")] * 3, rows), rest])
-        return
     assert isinstance(context.command, LaunchCommand)
-    typed, name = context.command.flags_of(context), values["name"]
+    typed = context.command.flags_of(context)
     overrides = {**typed, **_scale(values["scale"])}
-    profile = flags_of_profile(None if typed.get("profile") is None else str(typed["profile"]))
-    output = {"output": "runs", **profile, **typed}["output"]
-    database = values["database"] or Path(str(output)) / "warehouse.duckdb"
-    path = Path(name or "")
-    is_file = path.suffix or path.is_file() or len(path.parts) > 1
-    file = None if name in published.names() else path if is_file else SUITES.get(name)
-    _refuse(values, typed, is_own=file is not None)
-    with launch_errors_in_one_line():
-        if values["costs"]:
-            reproduction.print_costs(overrides, values["aligned"], database, terminal())
-            return
-        check_output_folder("-o", values["output_file"])
-        printed = reproduction.Printed(
-            metrics=tuple(dict.fromkeys(values["metrics"])),
-            shape=choose_format(values["output_format"], values["output_file"], _FORMATS, "table"),
-            output=values["output_file"],
-            has_intervals=not values["no_intervals"],
-        )
-        how = {"dry_run": values["dry_run"], "only_table": values["only_table"]}
-        if file is not None:
-            reproduction.reproduce_own(file, overrides, values["columns"], values["database"], printed, **how)
-            return
-        asked = published.Reproduction(
-            suite=published.load(name),
-            overrides={key: value for key, value in overrides.items() if key != "max_gpu_hours"},
-            max_gpu_hours=context.params.get("max_gpu_hours"),
-            every_sample_alone=values["every_sample_alone"],
-            exact_scale=values["scale"] not in (None, "paper"),
-            columns=values["columns"],
-            aligned=values["aligned"],
-            database=database,
-        )
-        reproduction.reproduce_published(asked, printed, **how)
-
-
-def _refuse(values: Mapping[str, Any], typed: Flags, *, is_own: bool) -> None:
-    """Raise UsageError for options that do not go together."""
-    name, alone = values["name"], values["every_sample_alone"]
-    refused = {
-        f"--costs is of all published suites: leave out {name}, or use --dry-run": values["costs"] and name is not None,
-        "SUITE is missing; python -m harness.reproduce --list names them, or name a TOML file": name is None
-        and not values["costs"],
-        "--dry-run prints the plan and --table the table, and neither runs anything: choose one": values["dry_run"]
-        and values["only_table"],
-        f"--every-sample-alone is for published tables; {name} has latency-sample or not": is_own and alone,
-        f"--aligned is for published tables; {name} names its drafts itself": is_own and values["aligned"],
-        **{
-            f"--every-sample-alone has one sample in flight: leave out {flag(other)}": alone
-            and typed.get(other, 1) != 1
-            for other in ("latency_sample", "concurrency")
-        },
-    }
-    for message, is_wrong in refused.items():
-        if is_wrong:
-            raise click.UsageError(message)
+    reproduction.reproduce(values["name"], values, typed, overrides, context.params.get("max_gpu_hours"))
 
 
 def _scale(text: str | None) -> dict[str, int]:

@@ -11,30 +11,23 @@ Each launches the run that generates its data (everything after `--` is passed t
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from pydantic import ValidationError
 
 from harness import environment
 from harness.cli.command import FurtherOption, OneLineErrors, OneLineGroup
-from harness.engine import Json
 from harness.problems import benchmarks
 from harness.settings.declaration import in_one_line, settings_of, validated
 from harness.settings.launch_command import parsed_flags, setting_option
-from harness.settings.layers import launch_from
 from harness.settings.roles import flattened
 from harness.training.tuning import DEFAULTS, Settings, Task, presets
 from harness.weights import models
-
-if TYPE_CHECKING:
-    from jobs.run.folder import RunFolder
-    from jobs.run.spec import ModelSpec, RunSpec
 
 DATASET = "gsm8k-train"
 _PROBLEMS: Mapping[Task, tuple[int, int]] = {"align": (1500, 0), "select": (500, 1500)}
@@ -173,33 +166,32 @@ select = _command(
 
 
 def _train(request: TrainingRequest) -> None:
+    from harness.training import training_examples, tuning
+    from harness.weights.tokenizer import HFTokenizer
+    from jobs.finished import training_data
+
     is_select, draft = request.task == "select", None
     if not is_select:
         draft = models.resolve(request.draft or models.default_pair("scot", environment.accelerator())["draft"])
-    run = _data_run(request)
+    run = training_data.run_of(request)
     if run is None:
         return
-    spec, target, source = _checked_data(request, run)
+    spec, target, source = training_data.checked(request, run)
     reference = draft or models.resolve(target.path, target.revision)
     if is_select and reference.identity != target.fingerprint:
         raise ValueError(f"{target.path} is no longer the target that {run.path.name} ran with")
-    from grading import grader_version
-    from harness.training import training_examples, tuning
-    from harness.weights.tokenizer import HFTokenizer
-    from jobs.finished.training_data import graded_drafts, target_chains
-    from warehouse.candidates import grade_candidates
-
     settings, problems = request.settings, {problem.id: problem for problem in run.problems()}
     path, rest = reference.path_or_hub_id, (settings.max_tokens, spec.wording)
     tokenizer = HFTokenizer(path, reference.revision)
     if is_select:
-        grade_candidates(run)
-        offers = graded_drafts(run, grader_version())
+        offers = training_data.graded_drafts(run)
         examples = training_examples.selection_examples(offers, problems, tokenizer, *rest)
-        loss, source["grader_version"] = training_examples.best_label_loss, grader_version()
+        loss = training_examples.best_label_loss
     else:
         of_target = HFTokenizer(target.path, target.revision)
-        examples = training_examples.alignment_examples(target_chains(run), problems, tokenizer, of_target, *rest)
+        examples = training_examples.alignment_examples(
+            training_data.target_chains(run), problems, tokenizer, of_target, *rest
+        )
         loss = training_examples.chain_loss
     tuning.train(request.task, request.output, reference, settings, loss, examples, source, click.echo)
     if is_select:
@@ -210,73 +202,6 @@ def _train(request: TrainingRequest) -> None:
     else:
         following = f"train select --draft {request.output} --target {target.path} --dataset {spec.dataset}"
         click.echo(f"Aligned draft: {request.output}. Next:\n  python -m harness.{following} --output FOLDER")
-
-
-def _data_run(request: TrainingRequest) -> RunFolder | None:
-    """Return the run that holds the data; None where it is not finished yet, or in a dry run.
-
-    Raises ValueError, before any model loads, where it would not be training data.
-    """
-    from harness.cli.screen import terminal
-    from harness.training.training_examples import check_dataset, compare_with_benchmarks
-    from jobs.drive import drive, preview
-    from jobs.preparation import prepare
-    from jobs.run import endings
-    from jobs.run.folder import RunFolder, run_path
-
-    settings = "  " + ", ".join(f"{name} {value}" for name, value in dataclasses.asdict(request.settings).items())
-    if request.run is not None:
-        run = RunFolder(run_path(str(request.run)))
-        if not run.exists():
-            raise ValueError(f"--run {request.run} is not a run folder: it has no events.jsonl")
-        click.echo(f"{request.task}: the data of {request.run}\n{settings}")
-        return None if request.dry_run else run
-    launch, accepts = launch_from(request.data_flags), request.accept_test_questions
-    check_dataset(launch.dataset, accepts_test_questions=accepts)
-    dataset = benchmarks.load(launch.dataset, launch.data_dir, launch.seed)
-    chosen = benchmarks.select(dataset, launch.limit, launch.problems)
-    compare_with_benchmarks(chosen, launch.data_dir, accepts_test_questions=accepts)
-    click.echo(f"{request.task}: problems {launch.problems} of {launch.dataset}\n{settings}")
-    console, prepared = terminal(), prepare(launch)
-    if request.dry_run:
-        preview(prepared, console)
-        return None
-    [run] = drive([[prepared]], console)
-    if unfinished := endings.num_unfinished(run):
-        click.echo(f"{unfinished} samples are not finished yet. When they are, run the same command again to train.")
-        return None
-    return run
-
-
-def _checked_data(request: TrainingRequest, run: RunFolder) -> tuple[RunSpec, ModelSpec, dict[str, Json]]:
-    """Return the run's specification, its target, and what the manifest of the training says of it.
-
-    Raises ValueError where it is no training data.
-    """
-    from harness.training.training_examples import check_dataset, compare_with_benchmarks
-    from jobs.finished.training_data import check
-    from jobs.run.endings import compact
-
-    check(run, request.task)
-    spec, accepts = run.spec(), request.accept_test_questions
-    check_dataset(spec.dataset, accepts_test_questions=accepts)
-    comparison = compare_with_benchmarks(run.problems(), request.data_dir, accepts_test_questions=accepts)
-    compact(run)
-    assert spec.target is not None
-    for name, number in comparison.accepted.items():
-        click.echo(f"WARNING: {number} training problems are test questions of {name}; no result on these is one.")
-    others = [name for name in comparison.compared if name not in comparison.accepted]
-    click.echo(f"No training problem occurs in: {', '.join(others)}.")
-    if comparison.missing_benchmarks:
-        click.echo(f"WARNING: not compared with {', '.join(comparison.missing_benchmarks)}, which were not found here.")
-    source: dict[str, Json] = {
-        "run_id": run.path.name,
-        "run_spec": json.loads(spec.to_json()),
-        "compared_with": comparison.compared,
-        "not_compared_with": comparison.missing_benchmarks,
-        "test_questions": dict(comparison.accepted),
-    }
-    return spec, spec.target, source
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from warehouse.for_jobs import *  # noqa: F403
+    from warehouse.results import *  # noqa: F403
 
 
 def __getattr__(name: str) -> object:
-    from warehouse import for_jobs
+    from warehouse import results
 
-    return getattr(for_jobs, name)
+    return getattr(results, name)

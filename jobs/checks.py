@@ -24,7 +24,7 @@ from harness.weights import adapter, models
 from jobs.preparation import sbatch_options
 from jobs.run import plan, sizing
 from jobs.run.spec import ModelSpec
-from jobs.slurm.client import ControllerSilent, resolve
+from jobs.slurm.client import resolve
 
 Group = Callable[[], Iterable[Check]]
 
@@ -33,7 +33,7 @@ def question_of(launch: PartialLaunch, typed: Collection[str] = (), *, on_node: 
     """Return what is to be checked for a launch of which these flags were typed. Raises ValueError with one line."""
     try:
         cluster = "slurm" if on_node else resolve(launch.cluster)
-    except ControllerSilent:  # what is wrong is among the answers
+    except ValueError:  # what is wrong is among the answers
         cluster = "slurm"
     plan.check_used(launch, typed)
     for role in launch.roles:

@@ -13,8 +13,9 @@ and raises; only a command exits.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from time import sleep
@@ -26,8 +27,10 @@ from grading import GraderFailed
 from harness.cli.messages import counted
 from harness.cli.program import typed
 from harness.cli.screen import terminal
+from harness.settings.launch_settings import Cluster, Launch
 from jobs import after, preparation
 from jobs.finished import grading
+from jobs.outcome import LaunchFailed, Outcome
 from jobs.preparation import PreparedLaunch, check_engines, distinct, print_plan
 from jobs.run import codes, derived, endings, forecast, sizing, trust
 from jobs.run import timing as timings
@@ -53,16 +56,38 @@ _IDLE_LOOKS = 3
 """Looks in a row without a job at work before what is waited for has ended: NFS may show its last files late."""
 
 
-class LaunchFailed(RuntimeError):
-    """Workers failed, or the result could not be loaded. What is finished is safe, and the same launch resumes.
+def launch(
+    known: Outcome,
+    launch: Launch,
+    typed: Collection[str],
+    console: Console,
+    *,
+    is_dry: bool = False,
+    waits: bool = False,
+    tracker: str | None = None,
+) -> PreparedLaunch:
+    """Carry out one launch, or print what it would do; `known` is filled as it goes.
 
-    The message says what failed and what to do.
+    `typed`: the names of the flags that stood on the command line; `tracker`: where the result is sent once the run has
+    ended. Raises what `jobs.preparation.prepare` and `drive` raise.
     """
+    if tracker:
+        from jobs.finished import tracking
 
-    def __init__(self, message: str, worker_traceback: str = "") -> None:
-        super().__init__(message)
-        self.worker_traceback = worker_traceback
-        """That of the first worker that failed, of its first exception; empty where it left none."""
+        tracking.check(tracker)
+    prepared = preparation.prepare(launch, typed)
+    known.runs = [prepared.run]
+    known.notices = [prepared.code_notice] if prepared.code_notice else []
+    if tracker and prepared.cluster == "slurm" and not waits:
+        raise ValueError(f"--tracker {tracker}: on Slurm it needs --wait, which waits for the result")
+    if is_dry:
+        preview(prepared, console)
+        return prepared
+    drive([[prepared]], console, waits=waits)
+    if tracker:
+        tracking.send(prepared.run, tracker)
+        console.print(f"Sent to {tracker}.")
+    return prepared
 
 
 def drive(schedule: Schedule, console: Console, *, waits: bool = False) -> list[RunFolder]:
@@ -74,7 +99,8 @@ def drive(schedule: Schedule, console: Console, *, waits: bool = False) -> list[
     """
     runs: list[RunFolder] = []
     for launches in schedule:
-        check(launches)
+        check_engines(launches)
+        preparation.check_budget(launches)
         if len(launches) > 1 and any(map(preparation.is_cost_said, launches)):
             console.print(preparation.total(launches), soft_wrap=True)
         carry_out(launches, console)
@@ -83,12 +109,6 @@ def drive(schedule: Schedule, console: Console, *, waits: bool = False) -> list[
         if waits:
             wait(started, console)
     return runs
-
-
-def check(launches: Sequence[PreparedLaunch]) -> None:
-    """Raise ValueError where workers would lack an engine, or above the budget; call it before anything is written."""
-    check_engines(launches)
-    preparation.check_budget(launches)
 
 
 def preview(prepared: PreparedLaunch, console: Console) -> None:
@@ -107,15 +127,6 @@ def preview(prepared: PreparedLaunch, console: Console) -> None:
 
 def create(prepared: PreparedLaunch) -> None:
     """Write the plan of a new run, or assign the samples of an existing one to another number of shards."""
-    _assign(prepared)
-    trust.remember(prepared.run, [*trust.options(prepared.sbatch), *trust.arguments(prepared.plan.spec.settings)])
-    if prepared.launch.target_logprobs:
-        derived.ask_for_logprobs(prepared.run)  # of workers that have a target, and is what is told of
-    if prepared.write_points is not None:
-        prepared.write_points()
-
-
-def _assign(prepared: PreparedLaunch) -> None:
     run, spec, problems = prepared.run, prepared.plan.spec, prepared.plan.problems
     is_new = not run.exists()
     if is_new or run.num_shards() != prepared.num_shards:
@@ -128,6 +139,11 @@ def _assign(prepared: PreparedLaunch) -> None:
     sizing.record_servers(run, prepared.plan.served)
     if prepared.launch.latency_sample is not None:
         timings.request(run, prepared.launch.latency_sample)
+    trust.remember(run, [*trust.options(prepared.sbatch), *trust.arguments(spec.settings)])
+    if prepared.launch.target_logprobs:
+        derived.ask_for_logprobs(run)  # of workers that have a target, and is what is told of
+    if prepared.write_points is not None:
+        prepared.write_points()
 
 
 def carry_out(launches: Sequence[PreparedLaunch], console: Console) -> None:
@@ -138,19 +154,23 @@ def carry_out(launches: Sequence[PreparedLaunch], console: Console) -> None:
     launches = distinct(launches)
     listed = {prepared.run.path: prepared.plan.spec for prepared in launches if prepared.write_points is None}
     carried = _Round(console, listed, is_several=len(launches) > 1)
-    carried.print_notices(launches)
-    unfinished: list[PreparedLaunch] = []
+    if len(listed) > 1:
+        carried.print_notices(launches)
+    unfinished: dict[Cluster, list[PreparedLaunch]] = {}
     finished: list[PreparedLaunch] = []
     for prepared in launches:
-        (unfinished if carried.begin(prepared) else finished).append(prepared)
+        is_left = carried.begin(prepared)
+        (unfinished.setdefault(prepared.cluster, []) if is_left else finished).append(prepared)
     for prepared in finished:
         carried.conclude(prepared.run)
-    carried.submit([prepared for prepared in unfinished if prepared.cluster == "slurm"])
-    here = [prepared for prepared in unfinished if prepared.cluster != "slurm"]
-    for prepared in here:
+    if on_slurm := unfinished.pop("slurm", []):
+        carried.submit(on_slurm)
+    for prepared in itertools.chain(*unfinished.values()):
         codes.claim(prepared.run, accept=prepared.launch.accept_code_change)
-    carried.run_in_processes([prepared for prepared in here if prepared.cluster == "local"])
-    carried.run_in_this_process([prepared for prepared in here if prepared.cluster == "debug"])
+    if "local" in unfinished:
+        carried.run_in_processes(unfinished["local"])
+    if "debug" in unfinished:
+        carried.run_in_this_process(unfinished["debug"])
     carried.raise_failures()
 
 
@@ -181,9 +201,7 @@ class _Round:
     def print_notices(self, launches: Sequence[PreparedLaunch]) -> None:
         """Print the warnings of the plans of runs that have a line each, each once."""
         own = [prepared for prepared in launches if prepared.run.path in self._names]
-        notices: Counter[str] = Counter()
-        for prepared in own:
-            notices.update(dict.fromkeys(filter(None, (*prepared.plan.notices, prepared.code_notice)), 1))
+        notices = Counter(notice for prepared in own for notice in prepared.plan.notices)
         for notice, number in notices.items():
             where = "" if number == len(own) else f"{number} of {counted(len(own), 'run')}: "
             soft_wrap = not self.console.is_terminal
@@ -191,23 +209,34 @@ class _Round:
 
     def begin(self, prepared: PreparedLaunch) -> bool:
         """Print the plan, create the run and say what earlier attempts have left; returns whether work is left."""
-        details = terminal(quiet=True) if prepared.run.path in self._names else self.console
+        run, details = prepared.run, terminal(quiet=True) if prepared.run.path in self._names else self.console
         print_plan(prepared, details)
         create(prepared)
-        is_left = _print_what_is_left(prepared.run, details)
-        if prepared.cluster == "slurm" and not is_left:
+        state, num_planned = read_state(run), run.num_planned()
+        ended = by_shard(run, state.endings)
+        if not ended.num_unfinished:
+            to_time = counted(ended.timing.left, "sample is", "samples are")
+            timing = f"; {to_time} still to be timed" if ended.timing.left else ""
+            details.print(f"All {num_planned} samples are already finished{timing}.", soft_wrap=True)
+        elif state.finished or state.unfinished:
+            details.print(
+                f"Resuming: {len(state.finished)} of {num_planned} samples are finished; of the others, "
+                f"{len(state.unfinished)} continue from their last accepted step.",
+                soft_wrap=True,
+            )
+        if prepared.cluster == "slurm" and not ended.num_left:
             from jobs.slurm.client import SlurmError
             from jobs.submission import dispatch
 
             with contextlib.suppress(SlurmError):  # the run is complete, whatever the queue holds
-                dispatch.clear(prepared.run)
-        return is_left
+                dispatch.clear(run)
+        return bool(ended.num_left)
 
     def conclude(self, run: RunFolder, among: str | None = None) -> None:
         """Grade, load and print a finished run; a failure keeps no other run from it."""
         try:
             after.report(run, self.console, among=among or self.next(run))
-        except (GraderFailed, after.WarehouseFailed) as error:
+        except (GraderFailed, after.WarehouseError) as error:
             again = f". Traces and grades are safe. Try again later:  {typed('jobs finalize')} {quote(str(run.path))}"
             failure = LaunchFailed(f"{error}{'' if isinstance(error, GraderFailed) else again}")
             failure.__cause__ = error
@@ -220,8 +249,6 @@ class _Round:
 
     def submit(self, launches: Sequence[PreparedLaunch]) -> None:
         """Submit runs: those of one pair of models share jobs."""
-        if not launches:
-            return
         from harness.checks.machine import ONE_NODE, locks_of_one_node
         from jobs.submission.dispatch import dispatch_together
 
@@ -236,8 +263,6 @@ class _Round:
 
     def run_in_processes(self, launches: Sequence[PreparedLaunch]) -> None:
         """Run launches in worker processes that go from run to run, each with one shard of every run."""
-        if not launches:
-            return
         runs = [prepared.run for prepared in launches]
         parts = [(run, by_shard(run, read_endings(run)).unfinished_shards) for run in runs]
         most = max(len(left) for _, left in parts)
@@ -252,8 +277,6 @@ class _Round:
         """Run launches in this process over engines that stay open."""
         by_path = {prepared.run.path: prepared for prepared in launches}
         parts = [RunPart(p.run.path, by_shard(p.run, read_endings(p.run)).unfinished_shards) for p in launches]
-        if not parts:
-            return
         with InProcessWorker(parts) as worker:
             in_order = worker.in_order()
             for part in in_order:
@@ -297,30 +320,14 @@ def _reasons(logged_in: RunFolder, jobs: Sequence[Job]) -> dict[str, str]:
     return {explained(logged_in, error, job.log): traceback_in(str(error)) for job, error in failed}
 
 
-def _print_what_is_left(run: RunFolder, console: Console) -> bool:
-    """Say what earlier attempts have left; returns whether a sample is not finished or not yet timed."""
-    state, num_planned = read_state(run), run.num_planned()
-    ended = by_shard(run, state.endings)
-    if not ended.num_unfinished:
-        to_time = counted(ended.timing.left, "sample is", "samples are")
-        timing = f"; {to_time} still to be timed" if ended.timing.left else ""
-        console.print(f"All {num_planned} samples are already finished{timing}.", soft_wrap=True)
-    elif state.finished or state.unfinished:
-        console.print(
-            f"Resuming: {len(state.finished)} of {num_planned} samples are finished; of the others, "
-            f"{len(state.unfinished)} continue from their last accepted step.",
-            soft_wrap=True,
-        )
-    return bool(ended.num_left)
-
-
 def print_dispatched(dispatched: Dispatched, console: Console) -> None:
     """Say what was submitted, and what was not."""
     if dispatched.submitted:
-        jobs = ", ".join(dispatched.submitted)
-        console.print(
-            f"Submitted {counted(dispatched.tasks, 'task')} as job {jobs}{dispatched.finalizer_notice}.", soft_wrap=True
-        )
+        jobs, others = ", ".join(dispatched.submitted), ", ".join(dispatched.shared_with)
+        shared = f", shared with {others}" if others else ""
+        after_them = "" if dispatched.warning else "; a job after them grades, loads and reports"
+        tasks = counted(dispatched.tasks, "task")
+        console.print(f"Submitted {tasks} as job {jobs}{shared}{after_them}.", soft_wrap=True)
     for warning in (dispatched.refusal, dispatched.warning):
         if warning:
             _warn(warning, console)

@@ -243,7 +243,7 @@ async def preempt(machine: Machine) -> list[Measured]:
     again = Launched(machine)
     if code := again.process.wait():
         raise RuntimeError(f"the same command again ended with {code}: {again.printed.strip().splitlines()[-1:]}")
-    texts = {sample["sample_id"]: sample["text"] for sample in finished_samples(run)}
+    texts = {sample["sample_id"]: text for sample, text in finished_samples(run)}
     lost = [i for i, text in accepted.items() if i not in texts or not texts[i].startswith(text)]
     ended = by_shard(run, read_state(run).endings)
     return [

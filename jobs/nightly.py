@@ -27,9 +27,9 @@ from harness.cli import exit_codes
 from harness.cli.messages import counted
 from harness.cli.screen import terminal
 from jobs import after, drive, recovery, suite
-from jobs.drive import LaunchFailed, Look
-from jobs.outcome import Outcome
-from jobs.preparation import PreparedLaunch, check_engines
+from jobs.drive import Look
+from jobs.outcome import LaunchFailed, Outcome
+from jobs.preparation import PreparedLaunch, check_budget, check_engines
 from jobs.recovery import Gap, NightRecord
 from jobs.run import submissions, trust
 from jobs.run.files import write_atomically
@@ -142,7 +142,6 @@ class Night:
             others = self._others()
             waits_for = [*jobs, *(task.job_id for task in others if task.state != "PENDING")]
             job = self._submit({"dependency": f"afterany:{':'.join(waits_for)}"} if waits_for else {})
-            self.record.append("verdict job", job=job)
             # A colleague's, which only they can cancel, judges again.
             client.cancel_tasks([task for task in others if task.state == "PENDING" and not task.colleague])
             self._stand_by(job)
@@ -180,7 +179,9 @@ class Night:
         parameters |= {"additional_parameters": {**passed, **further}, **dependency}
         parameters["time"] = max(_LEAST_MINUTES, int(parameters["time"]))
         task = "judge", str(self.file.resolve()), f"{self.day}", *["confirming"] * self.is_confirming
-        return submit.submit_alone(self.folder, self._job_name, parameters, *task)
+        job = submit.submit_alone(self.folder, self._job_name, parameters, *task)
+        self.record.append("verdict job", job=job)
+        return job
 
     @property
     def tag(self) -> str:
@@ -231,10 +232,9 @@ def launch(night: Night, only: Sequence[int] | None = None, *, accept_code_chang
     profiles.submitit_parameters(night.suite.nightly.slurm)  # refuses what is wrong before anything is submitted
     numbers = range(len(night.suite.launches)) if only is None else only
     prepared = suite.prepare(night.suite, night.tag, numbers, accept_code_change=accept_code_change)
-    if night.is_confirming:  # not part of the budget: a refusal would leave the suspicion open, and it is one round
-        check_engines(prepared)
-    else:
-        drive.check(prepared)
+    check_engines(prepared)
+    if not night.is_confirming:  # which a refusal would leave open, and it is one round
+        check_budget(prepared)
     requests = {
         one.run.path.name: {
             "options": dict(one.sbatch),
@@ -324,7 +324,7 @@ def conclude(night: Night) -> int:
         verdict = after.judged(night.database, night.day, night.suite.nightly.since)
     except after.WarehouseBusy:
         raise  # a later try finds it free
-    except after.WarehouseFailed as error:
+    except after.WarehouseError as error:
         return _no_verdict(night, str(error), gaps)
     notes: list[str] = []
     suspicious = [number for number, name in record.names("launched").items() if name in verdict.to_confirm]

@@ -18,14 +18,25 @@ from harness.engine import EngineDied
 from harness.problems import benchmarks
 from harness.weights import models
 from jobs import after
-from jobs.drive import LaunchFailed
 from jobs.finished import grading
 from jobs.run.files import FULL, FileDamaged, LocksRefused
 from jobs.run.folder import RunFolder, RunForbidden
 from jobs.slurm.client import SlurmError, SlurmRejected
 
-_WRONG_INPUTS = (benchmarks.DatasetNotFound, models.ModelUnavailable, after.WarehouseFailed, RunForbidden, LocksRefused)
+_WRONG_INPUTS = (benchmarks.DatasetNotFound, models.ModelUnavailable, after.WarehouseError, RunForbidden, LocksRefused)
 _PACKAGES = ("harness.", "jobs.", "grading.", "warehouse.")
+
+
+class LaunchFailed(RuntimeError):
+    """Workers failed, or the result could not be loaded. What is finished is safe, and the same launch resumes.
+
+    The message says what failed and what to do.
+    """
+
+    def __init__(self, message: str, worker_traceback: str = "") -> None:
+        super().__init__(message)
+        self.worker_traceback = worker_traceback
+        """That of the first worker that failed, of its first exception; empty where it left none."""
 
 
 @dataclass

@@ -67,7 +67,7 @@ class PreparedLaunch:
     sizes: Sequence[str] = ()
     """Widths, memory shares and caches of the engines, one line each, as far as they are known here."""
     code_notice: str | None = None
-    """What is to be said of the code that worked on the run before; None where it is this code."""
+    """That of the plan's notices which is of other code that worked on the run before; None where it is this code."""
     write_points: Callable[[], None] | None = None
     """Writes the points of a probe into its run folder; None: it is no probe."""
 
@@ -79,7 +79,7 @@ class PreparedLaunch:
     @cached_property
     def num_left(self) -> int:
         """The number of samples that are not finished; read once."""
-        return self.plan.spec.num_samples - self._num_finished
+        return num_unfinished(self.run, whole=False) if self.run.exists() else self.plan.spec.num_samples
 
     @cached_property
     def num_to_time(self) -> int:
@@ -94,12 +94,9 @@ class PreparedLaunch:
     @cached_property
     def forecast(self) -> Forecast | None:
         """What the rest is likely to take; None: nothing tells."""
-        own = so_far(self.run, self._num_finished, self.num_left) if self._num_finished and self.num_left else None
+        num_finished = self.plan.spec.num_samples - self.num_left
+        own = so_far(self.run, num_finished, self.num_left) if num_finished and self.num_left else None
         return after.forecast(self.run, self.launch, self.plan.spec, self.num_left, own, self.num_to_time)
-
-    @cached_property
-    def _num_finished(self) -> int:
-        return self.run.num_planned() - num_unfinished(self.run, whole=False) if self.run.exists() else 0
 
 
 def distinct(launches: Iterable[PreparedLaunch]) -> list[PreparedLaunch]:
@@ -110,7 +107,7 @@ def distinct(launches: Iterable[PreparedLaunch]) -> list[PreparedLaunch]:
 def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
     """Resolve a launch without writing anything. `typed`: the names of the flags that stood on the command line.
 
-    Raises ValueError (CodeChanged is one), ModelUnavailable, DatasetNotFound, BadDataset and WarehouseFailed, each with
+    Raises ValueError (CodeChanged is one), ModelUnavailable, DatasetNotFound, BadDataset and WarehouseError, each with
     one line.
     """
     _check_output(launch.output)
@@ -128,19 +125,13 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
         if planned.spec.dataset_origin is not None:
             planned.notices.extend(check_golds(launch, planned.problems))
     sizes = lines_for_launch(planned.spec, planned.problems, cluster, sbatch, launch.workers_per_task, launch.shards)
-    if launch.target_logprobs and planned.spec.target is None:
-        planned.notices.append(
-            "--target-logprobs: this run has no target; once it is finished: python -m jobs target-logprobs RUN "
-            "--target-of OTHER-RUN"
-        )
     timings.check_request(launch.latency_sample, planned.spec, run)
     is_to_time = run.exists() and (launch.latency_sample or 0) != timings.progress(run).done
     notice = codes.check(run, accept=launch.accept_code_change, goes_on=bool(launch.latency_sample and is_to_time))
-    prepared = PreparedLaunch(launch, cluster, planned, run, sbatch, sizes, notice)
-    database = after.database_of(prepared.run)
-    if database.exists():  # hours of work end in it
+    planned.notices.extend([notice] if notice else [])
+    if (database := after.database_of(run)).exists():  # hours of work end in it
         after.check(database)
-    return prepared
+    return PreparedLaunch(launch, cluster, planned, run, sbatch, sizes, notice)
 
 
 def check_engines(launches: Sequence[PreparedLaunch]) -> None:
@@ -209,7 +200,7 @@ def print_plan(prepared: PreparedLaunch, console: Console, *, is_preview: bool =
     """Print what a launch comes to; a preview says also that its cost is not known."""
     spec = prepared.plan.spec
     say = partial(console.print, markup=False, soft_wrap=not console.is_terminal)
-    for notice in filter(None, (*prepared.plan.notices, prepared.code_notice)):
+    for notice in prepared.plan.notices:
         say(notice, style="bold yellow")
     parameters = escape(", ".join(f"{name} {value}" for name, value in spec.params.items()))
     names_of_both = f"[bold]{escape(spec.method)}[/bold] on [bold]{escape(spec.dataset)}[/bold]"

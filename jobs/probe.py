@@ -60,10 +60,6 @@ Stratum = tuple[bool, int]
 _Count = Annotated[int, Field(ge=1, strict=True)]
 
 
-class CannotProbe(ValueError):
-    """The run cannot be probed; the message is one line."""
-
-
 class NothingToProbe(ValueError):
     """The run has no decision that a probe could look at; the message is one line."""
 
@@ -263,12 +259,11 @@ def plan(source: RunFolder, settings: ProbeSettings, flags: Flags, *, is_preview
 
     Journals of the probed run are compacted, unless `is_preview`: then nothing is written at all.
 
-    `flags`: where it runs, as flags of a launch. Raises ValueError, one line each: CannotProbe, NothingToProbe and what
-    a launch raises.
+    `flags`: where it runs, as flags of a launch. Raises ValueError (NothingToProbe is one) and what a launch raises.
     """
     spec = source.spec()
     if spec.target is None:
-        raise CannotProbe(f"{source.path.name} has no target, which a probe continues its chains with")
+        raise ValueError(f"{source.path.name} has no target, which a probe continues its chains with")
     check_model(source.path.name, spec.target)
     trust.require(source, trust.arguments(spec.settings))
     points, population = draw(source, settings.points, settings.seed, writes=not is_preview)
@@ -282,11 +277,12 @@ def plan(source: RunFolder, settings: ProbeSettings, flags: Flags, *, is_preview
     if spec.target is not None and (address := sizing.recorded_servers(source).get("target")):
         trust.require(source, trust.servers({"target": address}))
         served["target"] = ServedRole(spec.target, address, [])
-    planned = RunPlan(own, problems, [*_notices(source, points, population)], served)
     sbatch, cluster = sbatch_options(launch), resolve_cluster(launch.cluster)
     sizes = lines_for_launch(own, problems, cluster, sbatch, launch.workers_per_task)
     run = run_folder(launch.output, own)
     notice = codes.check(run, accept=launch.accept_code_change)
+    notices = [*_notices(source, points, population), *([notice] if notice else [])]
+    planned = RunPlan(own, problems, notices, served)
     return PreparedLaunch(
         launch, cluster, planned, run, sbatch, sizes, notice,
         write_points=lambda: _write_points(run, source, planned, points, population.num_ending),

@@ -201,9 +201,8 @@ def unfinished(run: RunFolder) -> Gap | None:
         return Gap(run.path.name, why=_one_line(error))
     if not ended.num_left:
         return None
-    planned, kind = sum(ended.planned), "sample"
-    if not ended.num_unfinished:
-        planned, kind = timings.progress(run).asked, "timing sample"
+    is_timing = not ended.num_unfinished
+    planned, kind = (timings.progress(run).asked, "timing sample") if is_timing else (sum(ended.planned), "sample")
     shards = ended.unfinished_shards
     shown = ", ".join(map(str, shards[:_SHOWN_SHARDS])) + ", …" * (len(shards) > _SHOWN_SHARDS)
     missing = f"{ended.num_left} of {counted(planned, kind)} missing (shard{'s' * (len(shards) > 1)} {shown})"

@@ -243,18 +243,12 @@ def preview(launches: Sequence[PreparedLaunch], console: Console) -> None:
     launches = distinct(launches)
     for prepared in launches:
         print_plan(prepared, console, is_preview=True)
-        planned = counted(prepared.plan.spec.num_samples, "sample")
-        console.print(f"  {prepared.num_left} of {planned} left{_to_time(prepared.num_to_time)}", highlight=False)
-    num_left = sum(prepared.num_left for prepared in launches)
+    num_left, to_time = (sum(prepared.num_left for prepared in launches), sum(one.num_to_time for one in launches))
     num_samples = counted(sum(prepared.plan.spec.num_samples for prepared in launches), "sample")
-    to_time = _to_time(sum(prepared.num_to_time for prepared in launches))
+    timed = f", {counted(to_time, 'sample')} to be timed alone" if to_time else ""
     console.print(preparation.total(launches), soft_wrap=True)
-    console.print(f"{counted(len(launches), 'run')}: {num_left} of {num_samples} left{to_time}")
+    console.print(f"{counted(len(launches), 'run')}: {num_left} of {num_samples} left{timed}")
     preparation.check_budget(launches)
-
-
-def _to_time(number: int) -> str:
-    return f", {counted(number, 'sample')} to be timed alone" if number else ""
 
 
 def rounds(launches: Sequence[PreparedLaunch], settings: ProbeSettings | None, console: Console) -> Schedule:

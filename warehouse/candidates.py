@@ -7,76 +7,12 @@ load the run afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.cli.command import OneLineErrors
 from jobs.arguments import RunPath
-
-if TYPE_CHECKING:
-    from grading import Gold, Submission
-    from jobs.run.folder import RunFolder
-
-WHOLE_CHAINS = frozenset({"scot"})
-"""Methods whose candidates hold an answer of their own."""
-
-
-def grade_candidates(run: RunFolder, workers: int | None = None) -> int:
-    """Grade the drafts of a run that this grader version has not graded yet, and return how many it graded now.
-
-    Raises GraderFailed where the machine left drafts ungraded, once those of all other samples are written.
-    """
-    from grading import Submission, Ungraded, grade_many, graded, grader_version
-    from harness.prompts import THINK_END
-    from jobs.finished.grading import gold_of
-    from jobs.run import derived
-
-    spec = run.spec()
-    if spec.method not in WHOLE_CHAINS:
-        return 0
-    version = grader_version()
-    rows = derived.rows_to_extend(run, "candidate_grades", version)
-    graded_samples = {row["sample_id"] for row in rows}
-    golds = {problem.id: gold_of(problem) for problem in run.problems()}
-    keys: list[dict[str, Any]] = []
-
-    def items() -> Iterator[tuple[Submission, Gold]]:
-        for key, text, problem_id in _drafts(run, graded_samples):
-            keys.append(key)
-            # The chain of thought itself is graded: nothing follows its closing tag yet.
-            yield Submission(text.replace(THINK_END, ""), "answered", thinks=False), golds[problem_id]
-
-    ungraded: dict[str, Ungraded] = {}
-    for number, grade in enumerate(grade_many(items(), workers=workers)):
-        if isinstance(grade, Ungraded):
-            ungraded[keys[number]["sample_id"]] = grade
-            continue
-        columns = {"verdict": grade.verdict, "extracted": grade.extracted, "detail": grade.detail}
-        rows.append({**keys[number], "grader_version": version, **columns})
-    rows = [row for row in rows if row["sample_id"] not in ungraded]  # a sample's drafts are graded all or none
-    if keys:
-        derived.write(run, "candidate_grades", version, rows)
-    graded(ungraded.values())
-    return len(keys)
-
-
-def _drafts(run: RunFolder, graded_samples: set[str]) -> Iterator[tuple[dict[str, Any], str, str]]:
-    """Yield the key, the text and the problem id of each draft of samples that are not yet graded.
-
-    Drafts of failed samples are left out: such a sample may be run again, with other drafts under the same keys.
-    """
-    from jobs.run.trace_files import counting_records
-
-    for sample in counting_records(run, ["problem_id", "steps"], failed=False):
-        if sample["sample_id"] in graded_samples:
-            continue
-        for step_index, step in enumerate(sample["steps"]):
-            for index, candidate in enumerate(step["candidates"]):
-                key = {"sample_id": sample["sample_id"], "step_index": step_index, "candidate_index": index}
-                yield key, candidate["text"], sample["problem_id"]
 
 
 @click.command(cls=OneLineErrors)
@@ -89,6 +25,7 @@ def main(paths: tuple[Path, ...], workers: int | None) -> None:
     """
     from grading import GraderFailed
     from harness.cli.screen import printable
+    from jobs.finished.grading import WHOLE_CHAINS, grade_candidates
     from jobs.run import trace_files
     from jobs.run.folder import run_folders
 

@@ -25,6 +25,9 @@ from filelock import Timeout
 from harness.cli import permissions
 from jobs.run.files import Lock, LocksRefused
 
+DATABASE_NAME = "warehouse.duckdb"
+RUNS_FOLDER = Path("runs")
+"""Folder into which launches write unless --output names another."""
 WAIT_SECONDS = 60.0
 """Default time to wait for a database that another process has locked."""
 SAY_SECONDS = 2.0
@@ -47,6 +50,11 @@ class WarehouseBusy(WarehouseError):
 
 class WarehouseOutdated(WarehouseError):
     """The file has another format than this version's."""
+
+
+def database_beside(run_folder: Path) -> Path:
+    """Return the database that a run folder is loaded into unless `--database` names another."""
+    return run_folder.parent / DATABASE_NAME
 
 
 def busy(database: Path, wait_seconds: float, holder: str = "another process") -> WarehouseBusy:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from warehouse.options import WarehouseCommand, database_beside, database_option, wait_option
+from warehouse.files import database_beside
+from warehouse.options import WarehouseCommand, database_option, wait_option
 
 if TYPE_CHECKING:
     from jobs.run.folder import RunFolder

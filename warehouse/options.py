@@ -19,11 +19,8 @@ import click
 from grading import GraderFailed
 from harness.cli.command import OneLineErrors
 from jobs.arguments import RunName
-from warehouse.files import WAIT_SECONDS, WarehouseError
+from warehouse.files import DATABASE_NAME, RUNS_FOLDER, WAIT_SECONDS, WarehouseError, database_beside
 
-DATABASE_NAME = "warehouse.duckdb"
-RUNS_FOLDER = Path("runs")
-"""Folder into which launches write unless --output names another."""
 NIGHTLY_FOLDER = RUNS_FOLDER / "nightly"
 """Folder into which `jobs nightly` writes unless the suite names another."""
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -75,11 +72,6 @@ def _foreseen() -> tuple[type[Exception], ...]:
     from warehouse.database import DatabaseError
 
     return (WarehouseError, DatabaseError, OSError, UnicodeError, OverflowError)
-
-
-def database_beside(run_folder: Path) -> Path:
-    """Return the database that a run folder is loaded into unless `--database` names another."""
-    return run_folder.parent / DATABASE_NAME
 
 
 def default_database(run: str | Path | None = None) -> Path:

@@ -182,7 +182,7 @@ def score(run: Path, model: str, kind: str, max_context: int | None, concurrency
     source = scoring.source(models.resolve(model))
     judged, missing = scoring.score_run(run_folder(run), source, kind, max_context, concurrency, click.echo)
     without = f"; {missing} without a score" if missing else ""
-    click.echo(f"{counted(judged, 'judgment')} by {source.scorer}{without}")
+    click.echo(f"{counted(judged, 'judgment')} by {source.name}{without}")
     click.echo(f"  {typed('warehouse.load')} {quote(str(run))}")
 
 

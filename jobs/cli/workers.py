@@ -46,10 +46,9 @@ def cancel(run: Path) -> None:
     from jobs.submission import canceling
 
     folder = run_folder(run)
-    try:
-        others = canceling.cancel(folder)
-    except canceling.Finished as finished:
-        click.echo(str(finished))
+    others = canceling.cancel(folder)
+    if others is None:
+        click.echo(f"{folder.path.name} is finished; there is nothing to cancel")
         return
     if others:
         click.echo(f"the jobs that it shared go on with {', '.join(others)}")

@@ -8,27 +8,31 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from shlex import quote
-from typing import TypedDict
+from typing import Any
 
+import click
 from filelock import Timeout
 
-from grading import Gold, GraderFailed, Submission, Ungraded, grade_many, grader_version
+from grading import Gold, GraderFailed, Submission, Ungraded, grade_many, graded, grader_version
 from grading.grader_pool import GradeOne
 from harness import environment
 from harness.cli.messages import counted
 from harness.cli.program import typed
+from harness.problems import benchmarks, sources
 from harness.problems.problem import Problem
 from harness.prompts import THINK_END
-from harness.trace import StopReason
 from jobs.run import derived
 from jobs.run import timing as timings
 from jobs.run.endings import Endings, by_shard, compact
 from jobs.run.folder import RunFolder
-from jobs.run.trace_files import FAILED, counting_records
+from jobs.run.trace_files import FAILED, SampleRow, counting_records
 
+WHOLE_CHAINS = frozenset({"scot"})
+"""Methods whose candidates hold an answer of their own."""
 _TEXT_COLUMNS = ["problem_id", "steps.list.element.text", "draft_prompt", "target_prompt"]
 
 
@@ -88,12 +92,12 @@ def grade_by(run: RunFolder, version: str, grader: GradeOne | None, workers: int
     reasons: list[str] = []
 
     def items() -> Iterator[tuple[Submission, Gold]]:
-        for sample in finished_samples(run):
+        for sample, text in finished_samples(run):
             grade_row = rows.get(sample["sample_id"])
             # A sample that failed may have been retried since.
             if grade_row is None or (grade_row["verdict"] == "error" and sample["stop_reason"] != FAILED):
                 asked_ids.append(sample["sample_id"])
-                yield _submission(sample, answers_in_thought), gold_of(problems[sample["problem_id"]])
+                yield _submission(sample, text, answers_in_thought), gold_of(problems[sample["problem_id"]])
 
     for number, result in enumerate(grade_many(items(), workers=workers, grade_one=grader)):
         if isinstance(result, Ungraded):
@@ -116,31 +120,54 @@ def _ungraded(run: RunFolder, num_graded: int, reasons: list[str]) -> GraderFail
     )
 
 
-class FinishedSample(TypedDict):
-    """What a grader needs of a finished sample."""
+def grade_candidates(run: RunFolder, workers: int | None = None) -> int:
+    """Grade the drafts of a run that this grader version has not graded yet, and return how many it graded now.
 
-    sample_id: str
-    problem_id: str
-    text: str
-    draft_prompt: str
-    target_prompt: str
-    stop_reason: StopReason | None
+    Each is a whole chain, and is graded as if it were the answer. Raises GraderFailed where the machine left drafts
+    ungraded, once those of all other samples are written.
+    """
+    spec = run.spec()
+    if spec.method not in WHOLE_CHAINS:
+        return 0
+    version = grader_version()
+    rows = derived.rows_to_extend(run, "candidate_grades", version)
+    graded_samples = {row["sample_id"] for row in rows}
+    golds = {problem.id: gold_of(problem) for problem in run.problems()}
+    keys: list[dict[str, Any]] = []
+
+    def items() -> Iterator[tuple[Submission, Gold]]:
+        # Those of failed samples are left out: such a sample may be run again, with other drafts under the same keys.
+        for sample in counting_records(run, ["problem_id", "steps"], failed=False):
+            if sample["sample_id"] in graded_samples:
+                continue
+            for step_index, step in enumerate(sample["steps"]):
+                for index, candidate in enumerate(step["candidates"]):
+                    keys.append({"sample_id": sample["sample_id"], "step_index": step_index, "candidate_index": index})
+                    # The chain of thought itself is graded: nothing follows its closing tag yet.
+                    text = candidate["text"].replace(THINK_END, "")
+                    yield Submission(text, "answered", thinks=False), golds[sample["problem_id"]]
+
+    ungraded: dict[str, Ungraded] = {}
+    for number, grade in enumerate(grade_many(items(), workers=workers)):
+        if isinstance(grade, Ungraded):
+            ungraded[keys[number]["sample_id"]] = grade
+            continue
+        columns = {"verdict": grade.verdict, "extracted": grade.extracted, "detail": grade.detail}
+        rows.append({**keys[number], "grader_version": version, **columns})
+    rows = [row for row in rows if row["sample_id"] not in ungraded]  # a sample's drafts are graded all or none
+    if keys:
+        derived.write(run, "candidate_grades", version, rows)
+    graded(ungraded.values())
+    return len(keys)
 
 
-def finished_samples(run: RunFolder) -> Iterator[FinishedSample]:
-    """Yield each finished sample once, with what a grader needs."""
+def finished_samples(run: RunFolder) -> Iterator[tuple[SampleRow, str]]:
+    """Yield each finished sample once, with its text."""
     for row in counting_records(run, _TEXT_COLUMNS):
-        yield {
-            "sample_id": row["sample_id"],
-            "problem_id": row["problem_id"],
-            "text": "".join(step["text"] for step in row["steps"]),
-            "draft_prompt": row["draft_prompt"],
-            "target_prompt": row["target_prompt"],
-            "stop_reason": row["stop_reason"],
-        }
+        yield row, "".join(step["text"] for step in row["steps"])
 
 
-def _submission(sample: FinishedSample, answers_in_thought: bool) -> Submission:
+def _submission(sample: SampleRow, text: str, answers_in_thought: bool) -> Submission:
     """Return what is graded of a sample; `answers_in_thought`: a chain may end with an answer inside its thought.
 
     There the last step often closes the thought right behind its answer, which must not hide the answer.
@@ -148,10 +175,31 @@ def _submission(sample: FinishedSample, answers_in_thought: bool) -> Submission:
     prompts = (sample["draft_prompt"], sample["target_prompt"])
     starts_thinking = any(prompt.rstrip().endswith("<think>") for prompt in prompts)
     return Submission(
-        text=sample["text"].replace(THINK_END, "") if answers_in_thought else sample["text"],
+        text=text.replace(THINK_END, "") if answers_in_thought else text,
         stop_reason=sample["stop_reason"],
         thinks=starts_thinking and not answers_in_thought,
     )
+
+
+def golds_of(
+    names: Sequence[str], data_dir: Path | None, split: str | None, columns: Sequence[str]
+) -> dict[str, dict[str, Gold]]:
+    """Return the golds of datasets by problem; without names, of all known ones, but for those that are not here.
+
+    Raises click.UsageError where one that is named cannot be read.
+    """
+    golds = {}
+    for name in names or benchmarks.DATASETS:
+        try:
+            sources.check(name, split, columns)
+            dataset = sources.load(name, data_dir, split=split, columns=columns)
+        except (benchmarks.DatasetNotFound, ValueError) as error:
+            if names:
+                raise click.UsageError(str(error)) from error
+            click.echo(f"skipped: {error}", err=True)
+        else:
+            golds[name] = {problem.id: gold_of(problem) for problem in dataset.problems}
+    return golds
 
 
 def gold_of(problem: Problem) -> Gold:

@@ -85,10 +85,8 @@ def has_served_target(spec: RunSpec) -> bool:
 
 def first_divergence(first: Sequence[int], second: Sequence[int]) -> int | None:
     """Return the index of the first difference, the shorter length where one continues the other, None where equal."""
-    for index, (token, other_token) in enumerate(zip(first, second, strict=False)):
-        if token != other_token:
-            return index
-    return None if len(first) == len(second) else min(len(first), len(second))
+    differing = (index for index, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1])
+    return next(differing, None if len(first) == len(second) else min(len(first), len(second)))
 
 
 def _emitted_tokens(run: RunFolder) -> tuple[dict[Key, list[int]], dict[Key, str]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain, islice, takewhile
 from pathlib import Path
@@ -65,24 +64,14 @@ class _Judgment:
         return sum(map(len, self.steps))
 
 
-@dataclass(frozen=True)
-class Source:
-    """The location of a reward model, and the name under which its scores are stored."""
-
-    path: str
-    revision: str | None
-    scorer: str
-    """`<model>@<content>/<version of the prompt>`."""
-
-
-def source(ref: ModelRef) -> Source:
-    """Return the location and the scorer's name of a reward model."""
+def source(ref: ModelRef) -> ModelFiles:
+    """Return where a reward model is; its name is its scores': `<model>@<content>/<version of the prompt>`."""
     content = (ref.fingerprint or ref.revision or "unpinned")[:16]
-    return Source(ref.path_or_hub_id, ref.revision, f"{ref.name}@{content}/{chain_scores.REWARDS_VERSION}")
+    return ModelFiles(f"{ref.name}@{content}/{chain_scores.REWARDS_VERSION}", ref.path_or_hub_id, ref.revision)
 
 
 def score_run(
-    run: RunFolder, location: Source, kind: str, max_context: int | None, concurrency: int, say: Callable[[str], None]
+    run: RunFolder, model: ModelFiles, kind: str, max_context: int | None, concurrency: int, say: Callable[[str], None]
 ) -> tuple[int, int]:
     """Start an engine for the reward model and score the run with it; returns what `score` returns.
 
@@ -90,16 +79,16 @@ def score_run(
     where the model cannot be used as a reward model or does not fit.
     """
     if max_context is None:
-        max_context = longest_judgment(run, HFTokenizer(location.path, location.revision), location.scorer)
+        max_context = longest_judgment(run, HFTokenizer(model.path, model.revision), model.name)
         if max_context is None:
             return 0, 0
 
     async def work() -> tuple[int, int]:
-        model: dict[Role, ModelFiles] = {"target": ModelFiles(location.scorer, location.path, location.revision)}
-        chosen = chosen_here(kind, RunSizing(model, max_context, {"target": max_context}, concurrency))
+        models: dict[Role, ModelFiles] = {"target": model}
+        chosen = chosen_here(kind, RunSizing(models, max_context, {"target": max_context}, concurrency))
         settings = pair_settings(kind, ("target",), max_context=max_context, models=chosen, concurrency=concurrency)
-        async with open_engines(None, location, ("target",), settings, run.logs_dir / "score") as engines:
-            return await score(run, RewardModel(engines["target"]), location.scorer, concurrency, say)
+        async with open_engines(None, model, ("target",), settings, run.logs_dir / "score") as engines:
+            return await score(run, RewardModel(engines["target"]), model.name, concurrency, say)
 
     return asyncio.run(work())
 
@@ -195,36 +184,22 @@ def score_each(
     `target_of`: the run whose target reads the chains of those without one. Raises ValueError, before anything is read,
     where the chains of one cannot be.
     """
-    specs = [_spec_of(run, target_of) for run in runs]
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(_read_runs(runs, specs, say))
-    with ThreadPoolExecutor(1) as pool:  # a notebook's loop is running
-        return pool.submit(lambda: asyncio.run(_read_runs(runs, specs, say))).result()
-
-
-def num_unscored(run: RunFolder) -> int:
-    """Return how many finished samples are not scored: by the run's target, or where it has none, by any.
-
-    Raises OtherTarget.
-    """
-    spec = run.spec()
-    known = derived.scored_ids(run, scorer_of(spec.target, spec) if spec.target else None)
-    records = counting_records(run, ["steps.list.element.finish"], failed=False)
-    return sum(bool(row["steps"]) and row["sample_id"] not in known for row in records)
+    return asyncio.run(_read_runs(runs, [_spec_of(run, target_of) for run in runs], say))
 
 
 def notice(run: RunFolder) -> str:
-    """Return a line on finished samples that the target has not scored; empty where there are none."""
+    """Return a line on finished samples that the run's target, or any where it has none, has not scored; or nothing."""
+    spec = run.spec()
     try:
-        number = num_unscored(run)
+        known = derived.scored_ids(run, scorer_of(spec.target, spec) if spec.target else None)
     except derived.OtherTarget as error:
         return str(error)
+    records = counting_records(run, ["steps.list.element.finish"], failed=False)
+    number = sum(bool(row["steps"]) and row["sample_id"] not in known for row in records)
     if not number:
         return ""
     has, command = counted(number, "sample has", "samples have"), f"{typed('jobs target-logprobs')} "
-    by, ending = ("the target", "") if run.spec().target else ("a target", " --target-of RUN")
+    by, ending = ("the target", "") if spec.target else ("a target", " --target-of RUN")
     return f"{has} no log-probabilities by {by} yet: {command}{quote(str(run.path))}{ending}"
 
 

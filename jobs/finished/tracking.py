@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from harness.cli.program import typed
-from jobs.drive import LaunchFailed
+from jobs.outcome import LaunchFailed
 from jobs.run.folder import RunFolder
 
 PROJECT = "speculative-reasoning"

@@ -44,6 +44,13 @@ class Submission:
     """Archive of the code that runs, in the run folder."""
     workers_per_task: int = 1
     """Workers that a task starts on its node."""
+    runs: list[str] = field(default_factory=list)
+    """Names of the runs that share the job; the first one's folder has its logs and code. Empty: it is not shared."""
+
+    def __post_init__(self) -> None:
+        """Refuse names that lead out of the folder of the runs."""
+        if not all(map(is_name, self.runs)):
+            raise ValueError("runs are not names of run folders")
 
     @property
     def has_several_workers(self) -> bool:
@@ -125,27 +132,6 @@ def files_of_shards(run: RunFolder, shards: Sequence[int], paths: Iterable[Path]
     return [path for path in sorted(paths) if (first := first_shard(path, assignment)) is None or first in firsts]
 
 
-@dataclass(frozen=True)
-class SharedJob:
-    """A job that a run shares, as the run records it."""
-
-    name: str
-    """Its name in Slurm."""
-    runs: list[str]
-    """Names of the run folders; the first one has the job's logs and code."""
-
-
-def read_shared(run: RunFolder) -> dict[str, SharedJob]:
-    """Return the shared jobs of a run by name, those that it has left included; their runs stand beside this one."""
-    jobs = records_of(run.events_path, SharedJob, run.events("shared job"))
-    return {job.name: job for job in jobs if all(map(is_name, job.runs))}
-
-
-def record_shared(run: RunFolder, job: SharedJob) -> None:
-    """Record a shared job, durable when this returns."""
-    run.append("shared job", **asdict(job))
-
-
 def left(run: RunFolder) -> set[str]:
     """Return the names of the shared jobs that a run has left."""
     return {str(event["name"]) for event in run.events("left")}
@@ -162,15 +148,14 @@ def of_this_folder(run: RunFolder) -> list[Submission]:
     A copy of a folder has the records of the original, whose jobs it must neither wait for nor cancel, and what
     somebody appended may name any job. The name of a job holds the folder's path.
     """
-    shared = read_shared(run)
 
     def is_here(submission: Submission) -> bool:
-        job = shared.get(submission.name)
-        if job is None:
+        runs = submission.runs
+        if not runs:
             return submission.name == job_name(run, submission.number)
-        first = RunFolder(run.path.parent / job.runs[0])
-        names = {f"{job_name(first, one.number)}+{len(job.runs) - 1}" for one in read(first)}
-        return run.path.name in job.runs and submission.name in names
+        first = RunFolder(run.path.parent / runs[0])
+        names = {f"{job_name(first, one.number)}+{len(runs) - 1}" for one in read(first)}
+        return run.path.name in runs and submission.name in names
 
     return [submission for submission in read(run) if is_here(submission)]
 
@@ -183,19 +168,18 @@ def current(run: RunFolder) -> list[Submission]:
 
 def finalizer_of(run: RunFolder, submission: Submission) -> str:
     """Return the name of the job that grades and loads a run after a submission; each run of a shared job has one."""
-    is_shared = submission.name in read_shared(run)
-    return finalizer_name(job_name(run, submission.number) if is_shared else submission.name)
+    return finalizer_name(job_name(run, submission.number) if submission.runs else submission.name)
 
 
-def others(run: RunFolder, job: SharedJob) -> list[RunFolder]:
+def others(run: RunFolder, submission: Submission) -> list[RunFolder]:
     """Return the other runs of a shared job."""
-    return [RunFolder(run.path.parent / name) for name in job.runs if name != run.path.name]
+    return [RunFolder(run.path.parent / name) for name in submission.runs if name != run.path.name]
 
 
 def logs_dir(run: RunFolder, job_name: str) -> Path:
     """Return the folder with the logs of a job, which are those of the first run where the job is shared."""
-    shared = read_shared(run).get(job_name)
-    return (RunFolder(run.path.parent / shared.runs[0]) if shared else run).logs_dir
+    firsts = (one.runs[0] for one in read(run) if one.runs and one.name == job_name)
+    return RunFolder(run.path.parent / next(firsts, run.path.name)).logs_dir
 
 
 def record_canceled(run: RunFolder, names: Sequence[str]) -> None:

@@ -97,8 +97,11 @@ def check_controller() -> None:
     """
     if not shutil.which("sbatch"):
         raise NoCluster("sbatch: not installed")
+    # Where no cluster is configured, the command looks for one in the DNS, and after a lost packet waits for longer
+    # than this call does. It is told to ask again sooner, so that it says that there is none.
+    soon = {"RES_OPTIONS": _RESOLVER_OPTIONS}
     try:
-        answer = ping(_PING_SECONDS)
+        answer = ask("scontrol", "ping", seconds=_PING_SECONDS, environment=soon)
     except SlurmError as error:
         if _NO_CONFIGURATION in str(error):
             raise NoCluster(str(error)) from error
@@ -107,15 +110,6 @@ def check_controller() -> None:
         return
     if "UP" not in answer:
         raise SlurmError(f"scontrol ping: {' '.join(answer.split())}")
-
-
-def ping(seconds: float) -> str:
-    """Return what the controllers answer. Raises SlurmError.
-
-    Where no cluster is configured, the command looks for one in the DNS, and after a lost packet waits for longer than
-    this call does. It is told to ask again sooner, so that it says that there is none.
-    """
-    return ask("scontrol", "ping", seconds=seconds, environment={"RES_OPTIONS": _RESOLVER_OPTIONS})
 
 
 def queue(names: Sequence[str]) -> list[Task]:
@@ -270,14 +264,10 @@ def _last_line(command: str, output: str) -> str:
     return lines[-1].removeprefix(f"{command}: ").removeprefix("error: ") if lines else "failed without a message"
 
 
-class ControllerSilent(ValueError):
-    """There is a cluster, and its controller does not answer now; the message is one line."""
-
-
 def resolve(cluster: Cluster) -> Cluster:
     """Replace `auto` by `slurm` where there is a cluster, and by `local` where there is none.
 
-    Raises ControllerSilent where there is one that does not answer now: models do not belong on a login node.
+    Raises ValueError where there is one that does not answer now: models do not belong on a login node.
     """
     if cluster != "auto":
         return cluster
@@ -286,7 +276,7 @@ def resolve(cluster: Cluster) -> Cluster:
     except NoCluster:
         return "local"
     except SlurmError as error:
-        raise ControllerSilent(
+        raise ValueError(
             f"--cluster auto: Slurm is installed here, but its controller does not answer now ({error}), and nothing "
             "was started on this machine instead; try again later, or choose --cluster slurm or --cluster local"
         ) from error

@@ -50,7 +50,6 @@ What asks for nodes, cores, memory or GPUs is not among them, but for `exclude`,
 """
 _OWN_LISTS = frozenset({"setup", "srun", python_command.KEY})
 """Keys of a profile that are lists; a list for any other is what sbatch separates by commas."""
-_THROTTLE = re.compile(r"%(\d+)")
 _LOGS = "logs are in the run folder (python -m jobs logs RUN); --output chooses the folder of run folders"
 _ONLY_BY_HARNESS = {
     "array": "the harness numbers the tasks itself; array-parallelism=N limits those that run at a time",
@@ -73,11 +72,7 @@ _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(
 
 def load(name: str) -> dict[str, Any]:
     """Read the options of sbatch of a profile, by the name of its file or by path. Raises ValueError."""
-    content = layers.profile(name)
-    for key, value in content.items():
-        if key != layers.LAUNCH:
-            _check_type(key, value)
-    return {key: _joined(key, value) for key, value in content.items() if key != layers.LAUNCH}
+    return {key: _joined(key, value) for key, value in layers.profile(name).items() if key != layers.LAUNCH}
 
 
 def sbatch_options(profile: str | None, pairs: Sequence[str], flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,14 +88,11 @@ def sbatch_options(profile: str | None, pairs: Sequence[str], flags: Mapping[str
         typed[key.replace("_", "-")] = value
     typed |= flags
     options = {**without_replaced(load(profile), typed), **typed} if profile else typed
-    if throttle := _THROTTLE.fullmatch(str(options.get("array", ""))):
-        options["array-parallelism"] = throttle[1]
-        del options["array"]
+    submitit_parameters(options)  # raises on a wrong value before anything is planned
     of_finalizer = {key.replace("_", "-") for key in options.get(FINALIZE, {})}
     for key in sorted((options.keys() | of_finalizer) - _KEYS):
         if hint := did_you_mean(key, _KEYS):  # others are for sbatch to judge, which has more with every release
             raise ValueError(f"--slurm {key}: no option of sbatch{hint}")
-    submitit_parameters(options)  # raises on a wrong value before anything is planned
     finalizer_parameters(options)
     cards_of_job(options)
     return options
@@ -118,13 +110,9 @@ def minutes(time: Option) -> int:
         raise ValueError(
             f"--time {time}: expected minutes, hours:minutes:seconds, days-hours or UNLIMITED, as sbatch takes them"
         )
-    first, second, third = (int(fields[name] or 0) for name in ("first", "second", "third"))
-    if fields["days"]:
-        seconds = ((int(fields["days"]) * 24 + first) * 60 + second) * 60 + third
-    elif fields["third"]:
-        seconds = (first * 60 + second) * 60 + third
-    else:
-        seconds = first * 60 + second
+    days, *numbers = (int(fields[name] or 0) for name in ("days", "first", "second", "third"))
+    units = (3600, 60, 1) if fields["days"] or fields["third"] else (60, 1, 0)
+    seconds = 86_400 * days + sum(number * unit for number, unit in zip(numbers, units, strict=True))
     return -(-seconds // 60)
 
 
@@ -138,7 +126,8 @@ def submitit_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
         if reason := _ONLY_BY_HARNESS.get(key):
             raise ValueError(f"--slurm {key}={value}: {reason}")
     left, limit = dict(options), minutes(options.get("time", DEFAULT_TIME))
-    setup, srun = left.pop("setup", []), _arguments(left.pop("srun", []))
+    setup, srun = left.pop("setup", []), left.pop("srun", [])
+    srun = shlex.split(srun) if isinstance(srun, str) else list(srun)
     parameters: dict[str, Any] = {
         "time": limit,
         # Early enough to record the steps under way, and a small part of a short limit.
@@ -204,20 +193,13 @@ def _joined(key: str, value: Any) -> Any:
     return ",".join(map(str, value)) if isinstance(value, list) and key not in _OWN_LISTS else value
 
 
-def _arguments(srun: Any) -> list[str]:
-    """Return the arguments of srun; a string is split as a shell does. Raises ValueError."""
-    return shlex.split(srun) if isinstance(srun, str) else list(srun)
-
-
 def finalizer_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return submitit's parameters of the job that grades, loads and reports after workers with these options.
 
     The table [finalize] overrides what it has by default: no GPU, 4 GB, and no more than 4 cores nor more than the
     workers, which the nodes are known to have. Raises ValueError.
     """
-    table = options.get(FINALIZE, {})
-    _check_type(FINALIZE, table)
-    own = {key.replace("_", "-"): value for key, value in table.items()}
+    own = {key.replace("_", "-"): value for key, value in options.get(FINALIZE, {}).items()}
     inherited: dict[str, Any] = {key: value for key, value in options.items() if key in _OF_FINALIZER}
     if not {"mem-per-cpu", "mem-per-gpu"} & own.keys():
         inherited["mem"] = _FINALIZER_MEMORY

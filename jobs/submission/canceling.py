@@ -7,34 +7,25 @@ from jobs.run.folder import RunFolder
 from jobs.slurm import client
 
 
-class NotSubmitted(ValueError):
-    """The run has no jobs; the message is one line."""
+def cancel(run: RunFolder) -> list[str] | None:
+    """Cancel a run's jobs; returns the names of the runs that go on in jobs which it shared; None: it is finished.
 
-
-class Finished(Exception):
-    """Every sample of the run is finished, and no job of its own is left; the message is one line."""
-
-
-def cancel(run: RunFolder) -> list[str]:
-    """Cancel a run's jobs; returns the names of the runs that go on in jobs which it shared.
-
-    A task of a shared job ends with it where no other run has anything left to do there. Raises NotSubmitted,
-    Finished and SlurmError, such as where the tasks are another user's.
+    A task of a shared job ends with it where no other run has anything left to do there. Raises ValueError where
+    it has no jobs, and SlurmError, such as where the tasks are another user's.
     """
     with run.lock("submission"):
         submitted = submissions.of_this_folder(run)
         if not submitted:
-            raise NotSubmitted(
+            raise ValueError(
                 f"{run.path} was not submitted to Slurm from where it is; a local run ends with the command that "
                 "started it, and a copy's jobs are the original's"
             )
-        names = {submission.name for submission in submitted}
-        shared = {name: job for name, job in submissions.read_shared(run).items() if name in names}
-        own = [submission.name for submission in submitted if submission.name not in shared]
+        shared = {submission.name: submission for submission in submitted if submission.runs}
+        own = [submission.name for submission in submitted if not submission.runs]
         own += [submissions.finalizer_of(run, submission) for submission in submitted]
         own_tasks = client.queue(own)
         if not own_tasks and not endings.num_unfinished(run, whole=False):
-            raise Finished(f"{run.path.name} is finished; there is nothing to cancel")
+            return None
         client.cancel_tasks([task for task in own_tasks if task.colleague])  # first: Slurm may not let this user
         # Before anything ends: a night that finds ended jobs must know that they were not killed.
         submissions.record_canceled(run, [submission.name for submission in submitted])
@@ -42,15 +33,14 @@ def cancel(run: RunFolder) -> list[str]:
         for name in shared.keys() - submissions.left(run):
             submissions.leave(run, name)
         active = [task for task in client.queue(list(shared)) if task.is_active]
-        sizes = {submission.name: len(submission.tasks) for submission in submitted}
-        idle = {name: _tasks_without_others(run, job, sizes[name]) for name, job in shared.items()}
+        idle = {name: _tasks_without_others(run, submission) for name, submission in shared.items()}
         # A colleague's task passes over this run by itself.
         client.cancel_tasks([task for task in active if task.index in idle[task.name] and not task.colleague])
         going_on = {task.name for task in active if task.index not in idle[task.name]}
         return sorted({other.path.name for name in going_on for other in submissions.others(run, shared[name])})
 
 
-def _tasks_without_others(run: RunFolder, job: submissions.SharedJob, num_tasks: int) -> set[int]:
+def _tasks_without_others(run: RunFolder, job: submissions.Submission) -> set[int]:
     """Return the tasks of a shared job, by index, in which no other run has anything left to do."""
     busy: set[int] = set()
     for other in submissions.others(run, job):
@@ -60,4 +50,4 @@ def _tasks_without_others(run: RunFolder, job: submissions.SharedJob, num_tasks:
         for submission in submissions.read(other):
             if submission.name == job.name:
                 busy |= {index for index, shards in enumerate(submission.tasks) if not unfinished.isdisjoint(shards)}
-    return set(range(num_tasks)) - busy
+    return set(range(len(job.tasks))) - busy

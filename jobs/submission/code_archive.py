@@ -33,14 +33,6 @@ _FILE_TIME = (1980, 1, 1, 0, 0, 0)
 """Modification time of every file in the archive, so that equal code makes equal bytes."""
 
 
-class WrongCode(RuntimeError):
-    """A job would run code other than what was submitted; the message is one line."""
-
-
-class CodeEdited(ValueError):
-    """The code was edited while it was being submitted; nothing was submitted."""
-
-
 _DIGESTS: dict[str, str] = {}
 """Of the archives that this process has taken, by name: jobs check theirs, not that of what lies there later."""
 
@@ -48,11 +40,12 @@ _DIGESTS: dict[str, str] = {}
 def take(run: RunFolder) -> str:
     """Archive the packages that this process runs; returns the archive's name in the run folder.
 
-    One that is there already stays if it has this content, and is replaced otherwise. Raises CodeEdited.
+    One that is there already stays if it has this content, and is replaced otherwise. Raises ValueError where
+    the code was edited while it was being submitted.
     """
     content = _archive(ROOT)
     if read_code(zipfile.Path(io.BytesIO(content))) != running_code():
-        raise CodeEdited(f"the code in {ROOT} was edited since this command began: run it again")
+        raise ValueError(f"the code in {ROOT} was edited since this command began: run it again")
     digest = hashlib.sha256(content).hexdigest()
     path = run.path / f"code-{digest[:12]}.zip"
     if not path.exists() or sha256(path) != digest:
@@ -72,7 +65,7 @@ def sha256(archive: Path) -> str:
 
 
 def require() -> None:
-    """Raise WrongCode in a job whose process does not import from the archive that was submitted.
+    """Raise RuntimeError in a job whose process does not import from the archive that was submitted.
 
     Where an archive is missing, or its path holds a colon, Python takes an installed copy without a word.
     """
@@ -81,12 +74,12 @@ def require() -> None:
         return
     root = Path(str(ROOT)).resolve()
     if root != Path(code).resolve():
-        raise WrongCode(
+        raise RuntimeError(
             f"this job runs the code in {root} instead of what was submitted, {code}: set TMPDIR in the setup of the "
             "profile to a folder without a colon that its tasks and container see, and let PYTHONPATH reach them"
         )
     if sha256(Path(code)) != os.environ.get(SHA256):
-        raise WrongCode(f"{code} is not the archive that was submitted: it was changed")
+        raise RuntimeError(f"{code} is not the archive that was submitted: it was changed")
 
 
 def digest_here() -> str | None:

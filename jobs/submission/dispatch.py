@@ -28,7 +28,7 @@ from jobs.run import codes, submissions, trust
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
-from jobs.run.submissions import SharedJob, Submission
+from jobs.run.submissions import Submission
 from jobs.slurm import client, profiles
 from jobs.submission import batch_script, code_archive, submit
 
@@ -56,12 +56,6 @@ class Dispatched:
     """Why Slurm rejected further array jobs after the submitted ones, and what to run later; None where it did not."""
     shared_with: tuple[str, ...] = ()
     """Names of the other runs that the array jobs hold shards of."""
-
-    @property
-    def finalizer_notice(self) -> str:
-        """The end of a line about the submission: whom it is shared with, and that a job grades and loads after it."""
-        shared = f", shared with {', '.join(self.shared_with)}" if self.shared_with else ""
-        return shared + ("" if self.warning else "; a job after them grades, loads and reports")
 
 
 @dataclass(frozen=True)
@@ -101,20 +95,13 @@ def dispatch_together(requests: Sequence[Request]) -> list[Dispatched]:
 
 def _groups(requests: Sequence[Request]) -> list[list[int]]:
     """Return the numbers of the requests whose runs share jobs, in the order of the first of each group."""
-    if len(requests) == 1:
-        return [[0]]
-    groups: list[tuple[object, list[int]]] = []
+    groups: dict[str, list[int]] = {}
     for number, request in enumerate(requests):
-        key = _in_common(request)
-        same = next((group for other, group in groups if other == key), None)
-        if same is None:
-            groups.append((key, [number]))
-        else:
-            same.append(number)
-    return [group for _, group in groups]
+        groups.setdefault(_in_common(request) if len(requests) > 1 else "", []).append(number)
+    return list(groups.values())
 
 
-def _in_common(request: Request) -> object:
+def _in_common(request: Request) -> str:
     """Return what runs in one job must have in common: the resources, and what decides which engines are started.
 
     Only a node knows which engines can be shared (harness.engines.pool); here it is enough that they are likely to
@@ -128,8 +115,8 @@ def _in_common(request: Request) -> object:
     engine = replace(spec.engine, max_context=None)
     settings = [spec.settings[role] for role in sorted(roles)]
     starts = [(own.dtype, own.tensor_parallel, own.memory, own.gpus, own.engine) for own in settings]
-    resources = [request.run.path.resolve().parent, dict(request.options), request.workers_per_task]
-    return [resources, sorted(roles), used, adapter, proposing, engine, starts, spec.concurrency]
+    resources = request.run.path.resolve().parent, sorted(request.options.items()), request.workers_per_task
+    return repr((resources, sorted(roles), used, adapter, proposing, engine, starts, spec.concurrency))
 
 
 def _dispatch_group(requests: Sequence[Request]) -> list[Dispatched]:
@@ -191,18 +178,14 @@ def _submit(requests: Sequence[Request], shards: Sequence[Sequence[int]]) -> lis
 
 def _record(requests: Sequence[Request], archives: Sequence[str], array: Sequence[Sequence[list[int]]]) -> Submission:
     """Record an array in every run, before it is submitted; returns what is recorded in the first."""
-    first = requests[0].run
-    is_shared = len(requests) > 1
-    name = submissions.job_name(first, len(submissions.read(first))) + f"+{len(requests) - 1}" * is_shared
+    first, runs = requests[0].run, [request.run.path.name for request in requests] if len(requests) > 1 else []
+    name = submissions.job_name(first, len(submissions.read(first))) + (f"+{len(runs) - 1}" if runs else "")
     recorded = []
     for number, (request, code) in enumerate(zip(requests, archives, strict=True)):
-        run, of_run = request.run, [task[number] for task in array]
-        place = len(submissions.read(run))
-        if is_shared:
-            submissions.record_shared(run, SharedJob(name, [of.run.path.name for of in requests]))
+        place, of_run = len(submissions.read(request.run)), [task[number] for task in array]
         options, per_task = dict(request.options), (request.shards_per_task, code, request.workers_per_task)
-        recorded.append(Submission(place, name, of_run, time.time(), options, *per_task))
-        submissions.record(run, recorded[-1])
+        recorded.append(Submission(place, name, of_run, time.time(), options, *per_task, runs))
+        submissions.record(request.run, recorded[-1])
     return recorded[0]
 
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from harness import gpus
 from harness.engines import placement
@@ -25,27 +25,6 @@ from jobs.watch import failures
 from jobs.work.worker import LAUNCHER_PID
 
 
-class WorkerFailed(RuntimeError):
-    """A worker failed; the message is all that it wrote."""
-
-
-class Job(Protocol):
-    """A worker that was started here."""
-
-    @property
-    def log(self) -> Path:
-        """Where the traceback of a failure is."""
-
-    def done(self) -> bool:
-        """Return True if the worker has ended."""
-
-    def exception(self) -> WorkerFailed | None:
-        """Wait, and return why the worker failed; None where it did not."""
-
-    def cancel(self) -> None:
-        """End the worker."""
-
-
 @dataclass
 class InProcessJob:
     """A worker in the launcher's process, which runs when it is first asked whether it has ended."""
@@ -54,7 +33,7 @@ class InProcessJob:
     arguments: tuple[Any, ...]
     log: Path
     """That of an earlier start is removed."""
-    _failure: WorkerFailed | None = field(default=None, init=False)
+    _failure: RuntimeError | None = field(default=None, init=False)
     _has_ended: bool = field(default=False, init=False)
 
     def done(self) -> bool:
@@ -67,15 +46,15 @@ class InProcessJob:
             except asyncio.CancelledError as interrupt:  # a worker takes Ctrl-C as a request to end in good order
                 raise KeyboardInterrupt from interrupt
             except Exception as error:  # noqa: BLE001 reported like the failure of a worker in a process of its own
-                self._failure = WorkerFailed(failures.report(error))
+                self._failure = RuntimeError(failures.report(error))
                 self._failure.__cause__ = error
                 self.log.parent.mkdir(parents=True, exist_ok=True)
                 with os.fdopen(opened(self.log, os.O_EXCL), "w", encoding="utf-8") as file:
                     file.write(str(self._failure))
         return True
 
-    def exception(self) -> WorkerFailed | None:
-        """Return WorkerFailed where the function raised, else None."""
+    def exception(self) -> RuntimeError | None:
+        """Return an error with the traceback where the function raised, else None."""
         self.done()
         return self._failure
 
@@ -95,14 +74,18 @@ class ProcessJob:
         """Return True if the process has ended."""
         return self.process.poll() is not None
 
-    def exception(self) -> WorkerFailed | None:
-        """Wait, and return WorkerFailed with what the worker wrote where it failed, else None."""
-        return WorkerFailed(self.log.read_text(encoding="utf-8", errors="replace")) if self.process.wait() else None
+    def exception(self) -> RuntimeError | None:
+        """Wait, and return an error with all that the worker wrote where it failed, else None."""
+        return RuntimeError(self.log.read_text(encoding="utf-8", errors="replace")) if self.process.wait() else None
 
     def cancel(self) -> None:
         """Ask the worker to end, which it does in good order."""
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGTERM)
+
+
+Job = InProcessJob | ProcessJob
+"""A worker that was started here."""
 
 
 def start_workers(logged_in: RunFolder, workers: Sequence[Sequence[tuple[RunFolder, list[int]]]]) -> list[ProcessJob]:

@@ -10,10 +10,9 @@ import contextlib
 import os
 import shutil
 import socket
-import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,9 @@ from filelock import FileLock
 from harness import environment
 from harness.checks import machine
 from harness.checks.finding import Check, Question, failure, ok, warning
+from harness.settings.launch_settings import PartialLaunch
 from harness.sizing.memory import Option
-from jobs.checks import checks
+from jobs.checks import checks, question_of
 from jobs.run import codes
 from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder, until_seen
@@ -52,6 +52,20 @@ class NodeAnswer:
     checks: list[Check]
 
 
+def examine(
+    launch: PartialLaunch, typed: Collection[str], wait_seconds: float | None, tell: Callable[[str], None]
+) -> dict[str, NodeAnswer]:
+    """Check a launch `here`, and in a job on a `node` where that is to be waited for. Raises ValueError with one line.
+
+    `typed`: the flags that stood on the command line; `tell` is called with a line about progress.
+    """
+    question = question_of(launch, typed, on_node=wait_seconds is not None)
+    found = {"here": NodeAnswer(socket.gethostname(), checks(question, {"slurm": lambda: check_slurm(question)}))}
+    if wait_seconds is not None:
+        found["node"] = ask_node(question, wait_seconds, tell)
+    return found
+
+
 def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None]) -> NodeAnswer:
     """Submit the checks, wait for the answer, and clean up.
 
@@ -59,7 +73,6 @@ def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None
     line about progress.
     """
     output = question.launch.output
-    is_new_folder = not output.exists()
     try:
         output.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=".doctor-", dir=output))
@@ -77,9 +90,12 @@ def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None
         )
         write_atomically(folder / "question.json", node_question.to_json().encode())
         with FileLock(folder / "held.lock"):
-            task, folders = ("check", str(folder)), _folders(question)
+            launch = question.launch
+            files = str(launch.prompts.parent) if launch.prompts else None
+            shown = [*launch.models.values(), launch.target.adapter, launch.spec_model, files, question.data_dir]
+            folders = [name for name in shown if name]
             try:
-                job = submit.submit_alone(folder, name, _parameters(question), *task, folders=folders)
+                job = submit.submit_alone(folder, name, _parameters(question), "check", str(folder), folders=folders)
             except (RuntimeError, OSError) as rejection:
                 return _no_answer(f"sbatch rejected the job: {rejection}")
             tell(f"job {job} is checking a node …")
@@ -88,9 +104,6 @@ def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None
         with contextlib.suppress(client.SlurmError):
             client.cancel([name])
         shutil.rmtree(folder, ignore_errors=True)
-        if is_new_folder:
-            with contextlib.suppress(OSError):  # somebody may use it by now
-                output.rmdir()
 
 
 def check_here(folder: str) -> None:
@@ -122,14 +135,6 @@ def _parameters(question: Question) -> dict[str, Any]:
     parameters = profiles.submitit_parameters({**question.sbatch, "time": _MINUTES, "requeue": False})
     parameters.pop("array_parallelism", None)
     return {**parameters, "signal_delay_s": 5}
-
-
-def _folders(question: Question) -> list[str]:
-    """Return names among which are folders that a container shows."""
-    launch = question.launch
-    files = str(launch.prompts.parent) if launch.prompts else None
-    named = [*launch.models.values(), launch.target.adapter, launch.spec_model, files, question.data_dir]
-    return [name for name in named if name]
 
 
 def _wait(folder: Path, name: str, seconds: float) -> NodeAnswer:
@@ -174,35 +179,26 @@ def check_slurm(question: Question) -> Iterator[Check]:
         text = f"no {', '.join(missing)} in the container; the batch script requeues its job at the time limit"
         yield ok("slurm", f"{text}. A night's verdict submits jobs and needs them: [nightly.slurm] python = …")
         return
-    if missing:
-        if question.cluster == "slurm":
-            yield failure("slurm", f"{', '.join(missing)} not found: load the site's Slurm module or log in elsewhere")
-        else:
-            yield ok("slurm", f"none here; runs go to --cluster {question.cluster}")
-        return
-    try:
-        if "UP" not in client.ping(_REPLY_SECONDS):
-            raise client.SlurmError("scontrol ping: DOWN")
-    except client.SlurmError as error:
-        is_needed = question.cluster == "slurm"
-        configuration = os.environ.get("SLURM_CONF", "the site's client.conf")
-        text = f"no controller answers ({error}): see {configuration}, or sinfo"
-        yield failure("slurm", text) if is_needed else ok("slurm", f"{text}; runs go to --cluster {question.cluster}")
+    problem = f"{', '.join(missing)} not found: load the site's Slurm module or log in elsewhere" if missing else ""
+    if not missing:
+        try:
+            client.check_controller()
+        except client.SlurmError as error:
+            configuration = os.environ.get("SLURM_CONF", "the site's client.conf")
+            problem = f"no controller answers ({error}): see {configuration}, or sinfo"
+    if problem:
+        elsewhere = f"not needed: runs go to --cluster {question.cluster}"
+        yield failure("slurm", problem) if question.cluster == "slurm" else ok("slurm", elsewhere)
         return
     yield ok("slurm", "the controller answers")
-    yield _accounting()
-    if not question.on_node and question.cluster == "slurm":
-        yield _options(dict(question.sbatch))
-
-
-def _accounting() -> Check:
     try:
         client.ask("sacct", "-n", "-X", "-P", "-S", "now-1minutes", "-o", "JobID", seconds=_REPLY_SECONDS)
+        yield ok("slurm accounting", "sacct answers")
     except client.SlurmError as error:
-        return warning(
-            "slurm accounting", f"{error}; runs work without it, but status has no GPU-hours and not why tasks ended"
-        )
-    return ok("slurm accounting", "sacct answers")
+        text = f"{error}; runs work without it, but status has no GPU-hours and not why tasks ended"
+        yield warning("slurm accounting", text)
+    if not question.on_node and question.cluster == "slurm":
+        yield _options(dict(question.sbatch))
 
 
 def _options(options: Mapping[str, Option]) -> Check:
@@ -210,23 +206,9 @@ def _options(options: Mapping[str, Option]) -> Check:
     parameters = profiles.submitit_parameters(options)
     passed = {"time": parameters["time"], **parameters["additional_parameters"]}
     flags = [f"--{name}" if value is True else f"--{name}={value}" for name, value in passed.items()]
-    command = ["sbatch", "--test-only", *flags, "--wrap=true"]
-    environment = {**os.environ, "LC_ALL": "C"}
     try:
-        completed = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=_REPLY_SECONDS,
-            check=False,
-            env=environment,
-            cwd=Path("/"),
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return failure("sbatch", f"does not answer: {error}")
-    reply = " ".join((completed.stderr or completed.stdout).replace("sbatch: ", "").split())
-    if completed.returncode != 0:
-        return failure(
-            "sbatch", f"would reject the job: {reply}; see --partition, --account, --qos, --gpus-per-node, --time"
-        )
-    return ok("sbatch", f"would accept the job: {reply.removeprefix('Job ')}")
+        client.ask("sbatch", "--test-only", *flags, "--wrap=true", seconds=_REPLY_SECONDS)
+    except client.SlurmError as error:
+        remedy = "see --partition, --account, --qos, --gpus-per-node, --time"
+        return failure("sbatch", f"would reject the job: {error}; {remedy}")
+    return ok("sbatch", "would accept the job")

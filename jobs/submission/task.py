@@ -29,11 +29,11 @@ def _work(folder: str, number: str) -> None:
 
     run, index = RunFolder(Path(folder)), int(os.environ.get("SLURM_ARRAY_TASK_ID", "0"))
     submission = _recorded(run, lambda one: one.number == int(number))
-    shared = submissions.read_shared(run).get(submission.name)
-    runs = [RunFolder(run.path.parent / name) for name in shared.runs] if shared else [run]
+    runs = [RunFolder(run.path.parent / name) for name in submission.runs or [run.path.name]]
     of_runs = [_recorded(one, lambda other: other.name == submission.name) for one in runs]
     assigned = [(str(one.path), own.tasks[index]) for one, own in zip(runs, of_runs, strict=True)]
-    parts, job_name = [(path, shards) for path, shards in assigned if shards], shared.name if shared else None
+    parts = [(path, shards) for path, shards in assigned if shards]
+    job_name = submission.name if submission.runs else None
     if submission.workers_per_task == 1:
         worker.run_parts(parts, job_name)
     else:
@@ -91,7 +91,7 @@ def main(arguments: list[str]) -> None:
     print(f"{failures.BEGINS} on {socket.gethostname()} at {now}", flush=True)
     try:
         code_archive.require()
-    except code_archive.WrongCode as error:
+    except RuntimeError as error:
         _stop(str(error))
     if kind != "here" and client.this_job() is None:
         _stop(f"the variables of the job do not reach {sys.executable}: give the container the environment of the node")

@@ -314,8 +314,8 @@ def _add_slurm(run: RunFolder, earlier: Sequence[Submission], slurm: Watch, resu
         result.gpu_hours = sum(task.gpu_hours for task in history)
     if result.missing:
         _add_conclusion(run, earlier, slurm, result)
-    left_jobs, shared = submissions.left(run), submissions.read_shared(run)
-    result.shared_with = sorted({name for job in shared.values() for name in job.runs} - {run.path.name})
+    left_jobs = submissions.left(run)
+    result.shared_with = sorted({name for submission in earlier for name in submission.runs} - {run.path.name})
     last: dict[int, Task | None] = {}
     for submission in earlier:
         for index, numbers in enumerate(submission.tasks):
@@ -326,9 +326,9 @@ def _add_slurm(run: RunFolder, earlier: Sequence[Submission], slurm: Watch, resu
     for shard in result.shards:
         if shard.shard in last:
             _set_state(run, shard, last[shard.shard], has_queue=not slurm.queue_error)
-    several = {submission.name for submission in earlier if submission.has_several_workers}
     # The worker of such a task may be at work on another shard or run.
-    _note_silence_and_starts(run, result.shards, several | shared.keys())
+    several = {submission.name for submission in earlier if submission.has_several_workers or submission.runs}
+    _note_silence_and_starts(run, result.shards, several)
 
 
 def _set_state(run: RunFolder, shard: ShardStatus, task: Task | None, *, has_queue: bool) -> None:

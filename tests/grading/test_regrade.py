@@ -8,9 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from grading import GRADER_VERSION, grader_version
-from grading.regrade import _counts, _row, _short, main
+from grading.regrade import main
 from harness.problems.problem import Problem, dataset_hash
 from harness.trace import Step, Trace
+from jobs.finished.regrading import _short, counts, row_of
 from jobs.run import derived, trace_files
 from jobs.run.derived import Change, grade_files
 from jobs.run.folder import RunFolder
@@ -96,14 +97,14 @@ def test_an_unreadable_run_is_named_and_the_others_are_graded(run: RunFolder) ->
 
 def test_counts_sum_to_all_planned_samples() -> None:
     grades = {"a": {"verdict": "correct"}, "b": {"verdict": "wrong"}, "c": {"verdict": "correct"}}
-    assert _counts(grades, 5) == "correct 2, wrong 1, not_run 2, sum 5"
-    assert _counts({}, 0) == "sum 0"
+    assert counts(grades, 5) == "correct 2, wrong 1, not_run 2, sum 5"
+    assert counts({}, 0) == "sum 0"
 
 
 def test_a_row_shows_both_answers_and_both_reasons() -> None:
     old = {"verdict": "wrong", "extracted": "4", "rule": "last_number", "detail": "exact numbers"}
     new = {"verdict": "correct", "extracted": "5", "rule": "boxed", "detail": "same string"}
-    row = _row(Change("id", "toy/0", 3, "5", old, new))
+    row = row_of(Change("id", "toy/0", 3, "5", old, new))
     assert row == (
         "toy/0",
         "3",
@@ -112,7 +113,7 @@ def test_a_row_shows_both_answers_and_both_reasons() -> None:
         "4 → 5",
         "last_number: exact numbers → boxed: same string",
     )
-    assert _row(Change("id", "toy/0", 3, "5", None, new))[4:] == ("– → 5", "– → boxed: same string")
+    assert row_of(Change("id", "toy/0", 3, "5", None, new))[4:] == ("– → 5", "– → boxed: same string")
 
 
 def test_long_texts_are_cut() -> None:

@@ -73,11 +73,11 @@ def planned_ids(run: RunFolder) -> list[str]:
 
 
 def finished_ids(run: RunFolder) -> list[str]:
-    return sorted(sample["sample_id"] for sample in finished_samples(run))
+    return sorted(sample["sample_id"] for sample, _ in finished_samples(run))
 
 
 def texts(run: RunFolder) -> dict[str, str]:
-    return {sample["sample_id"]: sample["text"] for sample in finished_samples(run)}
+    return {sample["sample_id"]: text for sample, text in finished_samples(run)}
 
 
 SLOW_WORKER = """

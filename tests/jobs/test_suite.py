@@ -11,7 +11,8 @@ from rich.console import Console
 from harness.problems import benchmarks
 from jobs import suite
 from jobs.cli.launches import SUITES
-from jobs.drive import LaunchFailed, create
+from jobs.drive import create
+from jobs.outcome import LaunchFailed
 from jobs.preparation import prepare
 from jobs.run import timing as timings
 from jobs.run import trace_files
@@ -71,9 +72,7 @@ def test_the_runs_of_a_file_are_launched_compared_and_reported(
     assert "speccot" in page.read_text(encoding="utf-8")
 
 
-def test_a_dry_run_says_what_is_left_of_each_run_and_writes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_says_what_is_left_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from jobs.__main__ import main
 
     file = written(tmp_path)
@@ -86,10 +85,9 @@ def test_a_dry_run_says_what_is_left_of_each_run_and_writes_nothing(
     capsys.readouterr()
     main.main(["suite", str(file), "--dry-run"], standalone_mode=False)
     assert sorted((tmp_path / "runs").rglob("*")) == before
-    left = [line for line in capsys.readouterr().out.splitlines() if line.endswith("left")]
-    assert left[0].startswith("  0 of ")
-    assert left[-1].startswith("2 runs: ")
-    assert left[1].split()[0] == left[-1].split()[2] != "0"
+    [left] = [line for line in capsys.readouterr().out.splitlines() if line.endswith("left")]
+    assert left.startswith("2 runs: ")
+    assert left.split()[2] != "0"
 
 
 def test_a_latency_sample_of_a_suite_is_planned_timed_and_resumed(
@@ -105,7 +103,6 @@ def test_a_latency_sample_of_a_suite_is_planned_timed_and_resumed(
         suite.preview(suite.prepare(chosen, None), Console(width=200, highlight=False))
         return [line.strip() for line in capsys.readouterr().out.splitlines()]
 
-    assert preview().count("0 of 2 samples left, 2 samples to be timed alone") == 2
     assert preview()[-1] == "2 runs: 0 of 4 samples left, 4 samples to be timed alone"
     runs = launch_suite(chosen, None)
     assert [timings.progress(run) for run in runs] == [timings.Progress(2, 2)] * 2

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from jobs import after, drive
-from jobs.drive import LaunchFailed
+from jobs.outcome import LaunchFailed
 from jobs.run import submissions
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission

@@ -210,7 +210,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     arguments += ["--concurrency", "4", "--cluster", "local", "--output", str(folder)]
     harness("harness.launch", *arguments, environment={**os.environ, "SLURM_CONF": "/nowhere"})
     [path] = folder.glob("demo-*")
-    return {sample["sample_id"]: sample["text"] for sample in finished_samples(RunFolder(path))}
+    return {sample["sample_id"]: text for sample, text in finished_samples(RunFolder(path))}
 
 
 _DEATHS: list[Death] = []
@@ -238,8 +238,8 @@ def assert_whole(run: RunFolder, undisturbed: dict[str, str]) -> None:
     """Assert that every planned sample exists exactly once and equals that of a run without anything killed."""
     planned = [unit.sample_id for shard in run.shards() for unit in shard]
     samples = list(finished_samples(run))
-    assert Counter(sample["sample_id"] for sample in samples) == Counter(planned)
-    assert {sample["sample_id"]: sample["text"] for sample in samples} == undisturbed
+    assert Counter(sample["sample_id"] for sample, _ in samples) == Counter(planned)
+    assert {sample["sample_id"]: text for sample, text in samples} == undisturbed
     counts = warehouse(
         run,
         "SELECT count(*), count(DISTINCT sample_id), count(*) FILTER (graded) FROM sample_grade "

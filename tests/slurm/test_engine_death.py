@@ -63,7 +63,7 @@ def test_an_engine_process_is_killed(tmp_path: Path, ledger: Callable[[str, Witn
     wait_for(launched.has_ended, "the end", 400)
     now = launched.status()
     assert (now.finished, now.failed, now.states["finished"]) == (6, 0, 1), "one task, started once, was enough"
-    texts = {sample["sample_id"]: sample["text"] for sample in finished_samples(launched.run)}
+    texts = {sample["sample_id"]: text for sample, text in finished_samples(launched.run)}
     for sample_id, text in before.items():
         assert texts[sample_id].startswith(text), "accepted steps stay"
     counts = "SELECT count(*), count(DISTINCT sample_id), max(num_attempts) FROM sample"

@@ -83,7 +83,7 @@ def is_complete(run: RunFolder) -> bool:
 
 def assert_whole(run: RunFolder) -> None:
     planned = [unit.sample_id for shard in run.shards() for unit in shard]
-    assert Counter(sample["sample_id"] for sample in finished_samples(run)) == Counter(planned)
+    assert Counter(sample["sample_id"] for sample, _ in finished_samples(run)) == Counter(planned)
     assert run.derived("grades"), "graded by its own job"
 
 

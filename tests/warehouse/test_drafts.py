@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from harness.trace import Candidate, Trace
+from jobs.finished.grading import grade_candidates
 from jobs.run import derived, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec, Unit
 from tests.warehouse import runs
 from tests.warehouse.conftest import Ask
-from warehouse.candidates import grade_candidates
 from warehouse.database import reader
 from warehouse.loading.runs import load_run
 from warehouse.suites.measured import measure, runs_like

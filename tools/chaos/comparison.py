@@ -40,7 +40,7 @@ def content(run: RunFolder, database: Path) -> Content:
 
     planned = [unit.sample_id for shard in run.shards() for unit in shard]
     samples = list(finished_samples(run))
-    counts = Counter(sample["sample_id"] for sample in samples)
+    counts = Counter(sample["sample_id"] for sample, _ in samples)
     with duckdb.connect(str(database), read_only=True) as connection:
 
         def ask(sql: str) -> list[tuple[Any, ...]]:
@@ -54,7 +54,7 @@ def content(run: RunFolder, database: Path) -> Content:
         pass_at_1 = ask("SELECT pass_at_1 FROM pass_at_1 WHERE run_id = ?")
     lost = {sample for sample in planned if not counts[sample] or not in_warehouse[sample]}
     doubled = {sample for sample in counts | in_warehouse if counts[sample] > 1 or in_warehouse[sample] > 1}
-    texts = {sample["sample_id"]: sample["text"] for sample in samples}
+    texts = {sample["sample_id"]: text for sample, text in samples}
     return Content(texts, tuple(pass_at_1), rows, len(lost), len(doubled))
 
 

@@ -92,9 +92,9 @@ def decoded(run: RunFolder, kind: str, path: Path) -> Any:
         return [read_grades(file) for file in grade_files(run)]
     if kind == "events":
         run.spec(), run.num_shards()  # whose digests are among them
-        for read in (submissions.read, submissions.read_shared, submissions.left, retries.granted):
+        for read in (submissions.read, submissions.left, retries.granted):
             read(run)
-        kinds = ("submission", "shared job", "left", "retries")
+        kinds = ("submission", "left", "retries")
         return sorted((event for kind in kinds for event in run.events(kind)), key=lambda event: float(event["at"]))
     return trace_files.read_rows(path)
 

@@ -25,6 +25,7 @@ from harness.engines.speculation import greedy_drafts_notice
 from harness.trace import VERDICT_KINDS
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, Record, Row, reader, rows
+from warehouse.files import WarehouseError
 from warehouse.loading.convert import SkippedFile
 from warehouse.measures import MEASURES, SAMPLES_PER_SLOT
 from warehouse.sql.model_columns import column_of, model_in
@@ -347,7 +348,7 @@ class RunSummary(_Part):
         return self.pass_at_1 + self.missing_share
 
 
-class UnknownRun(LookupError):
+class UnknownRun(WarehouseError):
     """The warehouse holds no run of this name."""
 
 

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
+import click
 from rich.console import Console
 
 from harness.cli.messages import counted
 from harness.cli.program import typed
-from harness.cli.screen import Column, Screen, Table, printable, terminal
+from harness.cli.screen import Column, Line, Screen, Table, printable, terminal
 from harness.settings import layers
+from harness.settings.declaration import Flags, flag
 from harness.settings.launch_settings import Launch
 from jobs import probe
 from jobs import suite as suites
+from jobs.cli.launches import SUITES
 from jobs.drive import drive
+from jobs.finished.grading import grade_candidates
+from jobs.outcome import launch_errors_in_one_line
 from jobs.preparation import PreparedLaunch, prepare
 from jobs.run.forecast import Forecast, in_words, total_of
-from warehouse.candidates import grade_candidates
 from warehouse.comparison.show import merged
 from warehouse.database import Connection, DatabaseError, WarehouseError, reader, rows
-from warehouse.files import one_line
+from warehouse.files import DATABASE_NAME, one_line
 from warehouse.loading.runs import load_run
 from warehouse.measures import SELECTED
-from warehouse.options import DATABASE_NAME, TableFormat, complete_output
+from warehouse.options import TableFormat, check_output_folder, choose_format, complete_output
 from warehouse.report.summary import labels, summaries
 from warehouse.suites import published
 from warehouse.suites.costs import check_budget, estimated, timing_hours
@@ -54,6 +60,8 @@ from warehouse.suites.table import (
     write,
 )
 
+_FORMATS: Mapping[str, TableFormat] = {".md": "markdown", ".tex": "latex", ".csv": "csv", ".txt": "table"}
+
 
 @dataclass(frozen=True)
 class Printed:
@@ -65,6 +73,78 @@ class Printed:
     output: Path | None
     """None: standard output."""
     has_intervals: bool
+
+
+def reproduce(
+    name: str | None, values: Mapping[str, Any], typed: Flags, overrides: Flags, max_gpu_hours: float | None
+) -> None:
+    """Do what `harness.reproduce` is asked for, with errors in one line.
+
+    `values`: those of the command's options; `typed`: the flags of a launch among what was typed; `overrides`: these
+    and the scale.
+    """
+    if values["listing"]:
+        every_suite = {known: published.load(known) for known in published.names()}
+        numbers = {known: len(list(published.planned(suite))) for known, suite in every_suite.items()}
+        listed = [(known, f"{numbers[known]} runs", f"{one.title} ({one.place})") for known, one in every_suite.items()]
+        rest = Line(f"or a TOML file of launches, also a bundled one: {', '.join(SUITES)}")
+        Screen(sys.stdout).show([Table([Column("")] * 3, listed), rest])
+        return
+    profile = layers.flags_of_profile(None if typed.get("profile") is None else str(typed["profile"]))
+    output = {"output": "runs", **profile, **typed}["output"]
+    database = values["database"] or Path(str(output)) / DATABASE_NAME
+    path = Path(name or "")
+    is_file = path.suffix or path.is_file() or len(path.parts) > 1
+    file = None if name in published.names() else path if is_file else SUITES.get(str(name))
+    _refuse(values, typed, is_own=file is not None)
+    with launch_errors_in_one_line():
+        if name is None:
+            print_costs(overrides, values["aligned"], database, terminal())
+            return
+        check_output_folder("-o", values["output_file"])
+        printed = Printed(
+            metrics=tuple(dict.fromkeys(values["metrics"])),
+            shape=choose_format(values["output_format"], values["output_file"], _FORMATS, "table"),
+            output=values["output_file"],
+            has_intervals=not values["no_intervals"],
+        )
+        how = {"dry_run": values["dry_run"], "only_table": values["only_table"]}
+        if file is not None:
+            reproduce_own(file, overrides, values["columns"], values["database"], printed, **how)
+            return
+        asked = Reproduction(
+            suite=published.load(name),
+            overrides={key: value for key, value in overrides.items() if key != "max_gpu_hours"},
+            max_gpu_hours=max_gpu_hours,
+            every_sample_alone=values["every_sample_alone"],
+            exact_scale=values["scale"] not in (None, "paper"),
+            columns=values["columns"],
+            aligned=values["aligned"],
+            database=database,
+        )
+        reproduce_published(asked, printed, **how)
+
+
+def _refuse(values: Mapping[str, Any], typed: Flags, *, is_own: bool) -> None:
+    """Raise UsageError for options that do not go together."""
+    name, alone = values["name"], values["every_sample_alone"]
+    refused = {
+        f"--costs is of all published suites: leave out {name}, or use --dry-run": values["costs"] and name is not None,
+        "SUITE is missing; python -m harness.reproduce --list names them, or name a TOML file": name is None
+        and not values["costs"],
+        "--dry-run prints the plan and --table the table, and neither runs anything: choose one": values["dry_run"]
+        and values["only_table"],
+        f"--every-sample-alone is for published tables; {name} has latency-sample or not": is_own and alone,
+        f"--aligned is for published tables; {name} names its drafts itself": is_own and values["aligned"],
+        **{
+            f"--every-sample-alone has one sample in flight: leave out {flag(other)}": alone
+            and typed.get(other, 1) != 1
+            for other in ("latency_sample", "concurrency")
+        },
+    }
+    for message, is_wrong in refused.items():
+        if is_wrong:
+            raise click.UsageError(message)
 
 
 def reproduce_published(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,7 +15,8 @@ from harness.engine import Completion, Finish, Generation, Sampling, Timing
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.trace import Step, StepRole, Trace
 from harness.weights.tokenizer import HFTokenizer
-from jobs.finished.grading import FinishedSample, _submission
+from jobs.finished.grading import _submission
+from jobs.run.trace_files import SampleRow
 from tests.harness import multibyte
 from tests.harness.conftest import save_tokenizer
 from tests.harness.scripts import OtherTokenizer, Script, solve
@@ -270,14 +271,8 @@ async def test_every_step_ends_with_the_separator_also_one_that_was_cut() -> Non
 
 @pytest.mark.parametrize("end", ["\n\n", "\n</think>\n\n"])
 def test_an_answer_inside_the_thought_is_graded_also_where_its_step_closes_the_thought(end: str) -> None:
-    sample: FinishedSample = {
-        "sample_id": "s",
-        "problem_id": "p",
-        "text": "2 + 3\n\n\\boxed{5}" + end,
-        "stop_reason": "answered",
-        "draft_prompt": "<think>\n",
-        "target_prompt": "<think>\n",
-    }
+    thinking = {"stop_reason": "answered", "draft_prompt": "<think>\n", "target_prompt": "<think>\n"}
+    sample, text = cast(SampleRow, thinking), "2 + 3\n\n\\boxed{5}" + end
     gold = Gold("5")
-    assert grade(_submission(sample, answers_in_thought=True), gold).verdict == "correct"
-    assert grade(_submission(sample, answers_in_thought=False), gold).verdict == "no_answer"
+    assert grade(_submission(sample, text, answers_in_thought=True), gold).verdict == "correct"
+    assert grade(_submission(sample, text, answers_in_thought=False), gold).verdict == "no_answer"

@@ -7,16 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from grading import grader_version
-from jobs.finished.training_data import NotReady, check, graded_drafts, target_chains
-from jobs.run.folder import RunFolder
+from jobs.finished.training_data import check, graded_drafts, target_chains
 from jobs.run.spec import AdapterSpec, units
 from jobs.work.shard_run import seed_of
 from tests.harness.conftest import save_tiny_model
 from tests.harness.training import folders
 from tests.jobs.runs import plan
 from tests.shared import with_settings
-from warehouse.candidates import grade_candidates
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +34,7 @@ def test_drafts_are_read_as_they_were_offered_with_their_grades(tiny_models: dic
     right = [(True, False, True), (False, False)]
     run = folders.scot(tmp_path, tiny_models["draft"], tiny_models["target"], right)
     check(run, "select")
-    grade_candidates(run, workers=1)
-    graded = list(graded_drafts(run, grader_version()))
+    graded = list(graded_drafts(run))
     verdicts = [tuple(draft.verdict == "correct" for draft in drafts.offered) for drafts in graded]
     assert verdicts == right
     assert all(draft.text.startswith(f"Way {i}") for drafts in graded for i, draft in enumerate(drafts.offered))
@@ -59,15 +55,13 @@ def test_with_a_selection_adapter_the_same_drafts_are_drawn(tmp_path: Path) -> N
 
 def test_a_run_of_another_kind_or_that_is_not_finished_is_refused(tiny_models: dict[str, Path], tmp_path: Path) -> None:
     vanilla = folders.vanilla(tmp_path, tiny_models["target"])
-    with pytest.raises(NotReady, match=r"select needs a run of scot, but .* is a run of vanilla with the target"):
+    with pytest.raises(ValueError, match=r"select needs a run of scot, but .* is a run of vanilla with the target"):
         check(vanilla, "select")
-    with pytest.raises(NotReady, match="scripted engines"):
+    with pytest.raises(ValueError, match="scripted engines"):
         check(plan(tmp_path, method="vanilla"), "align")
-    with pytest.raises(NotReady, match="is a run of vanilla with the draft"):
+    with pytest.raises(ValueError, match="is a run of vanilla with the draft"):
         check(plan(tmp_path, method="vanilla", model="draft"), "align")
-    with pytest.raises(NotReady, match="not a run folder"):
-        check(RunFolder(tmp_path / "none"), "align")
     for part in vanilla.trace_files_dir.iterdir():
         part.unlink()
-    with pytest.raises(NotReady, match=r"has 6 unfinished samples: python -m jobs resume"):
+    with pytest.raises(ValueError, match=r"has 6 unfinished samples: python -m jobs resume"):
         check(vanilla, "align")

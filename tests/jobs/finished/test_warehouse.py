@@ -16,16 +16,16 @@ def test_a_file_that_is_no_database_is_found_before_a_run(tmp_path: Path) -> Non
     database, folder = tmp_path / "warehouse.duckdb", tmp_path / "folder.duckdb"
     database.write_text("notes", encoding="utf-8")
     folder.mkdir()
-    with pytest.raises(after.WarehouseFailed, match=r"cannot be opened: .*if it is a damaged warehouse, delete it"):
+    with pytest.raises(after.WarehouseError, match=r"cannot be opened: .*if it is a damaged warehouse, delete it"):
         after.check(database)
-    with pytest.raises(after.WarehouseFailed, match=r"is a folder$"):
+    with pytest.raises(after.WarehouseError, match=r"is a folder$"):
         after.check(folder)
 
 
 def test_a_database_that_lost_the_run_meanwhile_is_one_line(tmp_path: Path) -> None:
     with writer(tmp_path / "warehouse.duckdb"):
         pass
-    with pytest.raises(after.WarehouseFailed, match="the warehouse holds no run"):
+    with pytest.raises(after.WarehouseError, match="the warehouse holds no run"):
         after.write_results(plan(tmp_path), tmp_path / "warehouse.duckdb")
 
 
@@ -46,5 +46,5 @@ def test_a_locked_database_passes_and_one_of_another_format_does_not(tmp_path: P
         after.check(database)
     with writer(database) as connection:
         connection.execute("UPDATE schema_version SET digest = 'other'")
-    with pytest.raises(after.WarehouseFailed, match="--rebuild makes it anew"):
+    with pytest.raises(after.WarehouseError, match="--rebuild makes it anew"):
         after.check(database)

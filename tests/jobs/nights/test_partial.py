@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from jobs import after, nightly
-from jobs.drive import LaunchFailed
 from jobs.finished import grading
 from jobs.nightly import Night
+from jobs.outcome import LaunchFailed
 from jobs.recovery import NightRecord
 from jobs.run.folder import RunFolder, run_folders
 from jobs.slurm import client

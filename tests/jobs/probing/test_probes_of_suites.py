@@ -11,8 +11,8 @@ from rich.console import Console
 from jobs import drive, suite
 from jobs import probe as probing
 from jobs.__main__ import main
-from jobs.drive import LaunchFailed
 from jobs.finished.grading import finished_samples
+from jobs.outcome import LaunchFailed
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder, run_folders
 from jobs.suite import BadSuite
@@ -63,7 +63,7 @@ def launched(path: Path, *words: str) -> None:
 
 
 def assert_every_continuation_once(probe: RunFolder) -> None:
-    samples = Counter(sample["sample_id"] for sample in finished_samples(probe))
+    samples = Counter(sample["sample_id"] for sample, _ in finished_samples(probe))
     assert samples == Counter(unit.sample_id for shard in probe.shards() for unit in shard)
     [points] = probe.derived("probe_points")
     assert len(samples) == 2 * 2 * len(trace_files.read_rows(points))

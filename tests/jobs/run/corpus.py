@@ -11,7 +11,7 @@ from jobs.run import derived, submissions, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.journal import TRACE, JournalWriter
 from jobs.run.spec import Attempt
-from jobs.run.submissions import SharedJob, Submission
+from jobs.run.submissions import Submission
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 
@@ -52,7 +52,6 @@ def _made(folder: Path, dtype: str) -> RunFolder:
         derived.write(run, kind, "s", [{name: row[name] for name in derived.SCHEMAS[kind].names} for row in keys])
     for number in range(3):
         submissions.record(run, Submission(number, f"{run.path.name}.{number}", [[0], [1]], 1.0 * number))
-        submissions.record_shared(run, SharedJob(f"shared{number}", [run.path.name]))
         run.append("retries", samples=[rows[number]["sample_id"]])
     submissions.leave(run, "shared0")
     return run

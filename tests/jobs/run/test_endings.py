@@ -84,7 +84,7 @@ def test_a_failed_sample_that_succeeds_on_its_second_try_counts_once(
     narrow["on"] = False
     assert run_shard(str(failed_run.path), 0) == 3
     assert finish(failed_run) == 3, "only retried samples are graded again"
-    assert sorted(s["sample_id"] for s in finished_samples(failed_run)) == planned_ids(failed_run)
+    assert sorted(s["sample_id"] for s, _ in finished_samples(failed_run)) == planned_ids(failed_run)
     assert "error" not in verdicts(failed_run)
     assert len(read_endings(failed_run).failed) == 0
     report = load_run(failed_run, database)

@@ -14,17 +14,17 @@ from click.testing import CliRunner
 
 from harness.launch import main as launch
 from jobs.__main__ import main as jobs
+from jobs.finished.grading import grade_candidates
 from jobs.finished.scoring import score
 from jobs.run import codes, derived, events, retries, submissions
 from jobs.run.files import say_once
 from jobs.run.folder import RunFolder
 from jobs.run.journal import JournalWriter
 from jobs.run.spec import Attempt
-from jobs.run.submissions import SharedJob, Submission
+from jobs.run.submissions import Submission
 from jobs.submission import code_archive
 from tests.jobs.finished.test_score import rewards
 from tests.own_methods import no_methods, write_method
-from warehouse.candidates import grade_candidates
 from warehouse.load import main as load
 
 __all__ = ["no_methods"]
@@ -56,7 +56,6 @@ def made(folder: Path) -> list[RunFolder]:
     run.append("servers", addresses={})
     submissions.record(run, Submission(0, "job", [[0]], 0.0))
     submissions.record_job(run, "7")
-    submissions.record_shared(run, SharedJob("shared", [run.path.name]))
     submissions.leave(run, "shared")
     submissions.record_canceled(run, ["job"])
     run.append("retries", samples=[])

@@ -41,7 +41,7 @@ def test_options_that_sbatch_would_reject_are_a_failure(cluster: FakeSlurm) -> N
     cluster.answers(sbatch="echo 'sbatch: error: invalid partition specified: moon' >&2; exit 1")
     status, text = statuses(question(sbatch={"partition": "moon"}))["sbatch"]
     assert status == "failure"
-    assert text.startswith("would reject the job: error: invalid partition specified: moon; see --partition")
+    assert text.startswith("would reject the job: sbatch: invalid partition specified: moon; see --partition")
 
 
 def test_accounting_that_is_down_or_not_installed_is_a_warning(cluster: FakeSlurm) -> None:
@@ -65,7 +65,7 @@ def test_a_controller_that_is_down_matters_only_where_slurm_is_used(
     answers = statuses(question(cluster=cluster_flag))
     assert list(answers) == ["slurm"]
     assert answers["slurm"][0] == status
-    assert "no controller answers (scontrol ping: DOWN)" in answers["slurm"][1]
+    assert ("no controller answers" in answers["slurm"][1]) == (status == "failure")
 
 
 @pytest.mark.parametrize(("cluster_flag", "status"), [("slurm", "failure"), ("local", "ok")])

@@ -210,12 +210,6 @@ def test_setup_and_arguments_of_srun_may_be_one_string(tmp_path: Path) -> None:
     assert parameters["srun_args"] == ["--mpi=none", "--export=A B"]
 
 
-def test_an_array_is_throttled_in_sbatchs_form_too() -> None:
-    options = profiles.sbatch_options(None, ["array=%16"], {})
-    assert profiles.submitit_parameters(options)["array_parallelism"] == 16
-    assert "array" not in options
-
-
 @pytest.mark.parametrize("cards", ["h200:2", "2", "h100", "a100:1,h100:1", "nvidia_a100_80gb_pcie:2"])
 def test_cards_may_have_a_type(cards: str) -> None:
     assert profiles.submitit_parameters({"gpus-per-node": cards})["additional_parameters"]["gpus-per-node"] == cards

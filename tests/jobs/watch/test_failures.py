@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from jobs import __main__ as commands
-from jobs.drive import LaunchFailed
+from jobs.outcome import LaunchFailed
 from jobs.watch.failures import explained
 from jobs.watch.status import status
 from tests.harness.test_launch import launch

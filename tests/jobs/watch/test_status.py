@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -94,11 +95,12 @@ def test_damage_is_seen_in_a_run_that_is_finished_also_after_it_was_concluded(tm
         after.conclude(str(run.path))
 
 
-def submitted(folder: Path) -> RunFolder:
+def submitted(folder: Path, shared_with: Sequence[str] = ()) -> RunFolder:
     """A run whose two shards are two tasks of the job `run.0`; shard 0 is finished."""
     run = plan(folder, shards=2)
     run_shard(str(run.path), 0)
-    submissions.record(run, Submission(0, "run.0", [[0], [1]], 0.0))
+    runs = [run.path.name, *shared_with] if shared_with else []
+    submissions.record(run, Submission(0, "run.0", [[0], [1]], 0.0, runs=runs))
     submissions.record_job(run, "40")
     return run
 
@@ -155,8 +157,7 @@ def test_a_shard_is_running_though_a_later_submission_of_it_has_ended(tmp_path: 
 
 
 def test_a_run_that_waits_for_its_turn_in_a_shared_job_is_not_called_silent(tmp_path: Path, slurm: FakeSlurm) -> None:
-    run = submitted(tmp_path)
-    submissions.record_shared(run, submissions.SharedJob("run.0", [run.path.name, "another"]))
+    run = submitted(tmp_path, shared_with=["another"])
     slurm.prints(squeue="run.0|1|42|40|RUNNING|n2|None|0|root|1-00:20:05", sacct="")
     assert status(run).shards[1].silent_seconds is None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date
 from pathlib import Path
 from shlex import quote
@@ -23,17 +23,24 @@ from harness.cli.program import typed
 from harness.cli.screen import Column, Line, Screen, Table, terminal
 from harness.settings.launch_settings import Launch
 from jobs.finished.grading import finish, is_concluded
-from jobs.run import derived, submissions
+from jobs.run import derived, endings, submissions
 from jobs.run import timing as timings
-from jobs.run.endings import num_unfinished, wait_for_endings
+from jobs.run.endings import wait_for_endings
 from jobs.run.files import write_atomically
-from jobs.run.folder import RunFolder
+from jobs.run.folder import RunFolder, run_path
 from jobs.run.forecast import Forecast
 from jobs.run.spec import RunSpec
 from jobs.slurm import client
+from warehouse import files
+from warehouse.files import WarehouseBusy as WarehouseBusy
+from warehouse.files import WarehouseError as WarehouseError
+from warehouse.files import one_line
 
 if TYPE_CHECKING:
+    import pandas
+
     from warehouse.nightly.verdict import Judged
+    from warehouse.report.summary import RunSummary
 
 _IN_SHORT = ("models", "pass@1", "once complete", "verdicts", "fallback rate", "tokens per sample", "speed-up")
 """What the end of a run prints of its numbers."""
@@ -43,54 +50,83 @@ _WAIT_SECONDS = 3600.0
 """How long to wait for the warehouse: the runs of a night end at the same time."""
 
 
-class WarehouseFailed(RuntimeError):
-    """The warehouse could not be read or written; the message is one line. Traces and grades are safe."""
-
-
-class WarehouseBusy(WarehouseFailed):
-    """Another process wrote the warehouse for longer than was waited for it."""
-
-
 @contextmanager
 def _warehouse_errors() -> Iterator[None]:
-    from warehouse import database
-    from warehouse.database import DatabaseError, WarehouseError
-    from warehouse.files import one_line
-    from warehouse.report.summary import UnknownRun
+    """Raise WarehouseError in place of an error of DuckDB."""
+    from warehouse.database import DatabaseError
 
     try:
         yield
-    except database.WarehouseBusy as error:
-        raise WarehouseBusy(one_line(error)) from error
-    except (WarehouseError, DatabaseError) as error:
-        raise WarehouseFailed(one_line(error)) from error
-    except UnknownRun as error:  # the file was replaced meanwhile by one that another program had begun before
-        raise WarehouseFailed(str(error)) from error
+    except DatabaseError as error:
+        raise WarehouseError(one_line(error)) from error
 
 
 def database_of(run: RunFolder) -> Path:
     """Return the warehouse beside the run folder."""
-    from warehouse.options import database_beside
-
-    return database_beside(run.path)
+    return run.path.parent / files.DATABASE_NAME
 
 
 def check(database: Path) -> None:
-    """Raise WarehouseFailed where a database file exists and a run could not be loaded into it when it has ended.
+    """Raise WarehouseError where a database file exists and a run could not be loaded into it when it has ended.
 
     A database that is locked at the moment passes: loading waits for it.
     """
-    from warehouse.database import WarehouseBusy, WarehouseError, WarehouseMissing, reader
-    from warehouse.files import check_writable
+    from warehouse.database import reader
+
+    files.check_writable(database)
+    with suppress(files.WarehouseMissing, WarehouseBusy), reader(database, wait_seconds=0.0):
+        pass
+
+
+def num_unfinished(folder: Path) -> int:
+    """Return how many samples of a run are not finished."""
+    return endings.num_unfinished(RunFolder(folder))
+
+
+def load(run: str, database: Path | None = None) -> tuple[Path, Path]:
+    """Bring a database up to date with a run that a path, an id or a beginning of one names; returns folder and
+    database. Raises WarehouseError."""
+    from warehouse.loading.runs import load_run
+
+    run_folder = RunFolder(run_path(run))
+    database = database or database_of(run_folder)
+    with _warehouse_errors():
+        load_run(run_folder, database)
+    return run_folder.path, database
+
+
+def load_again(run: RunFolder, database: Path) -> str:
+    """Load a run that was graded again, whose result is written where this is its own database; returns one line.
+
+    Raises WarehouseError.
+    """
+    from warehouse.loading.runs import describe, load_run
+
+    with _warehouse_errors():
+        report = load_run(run, database)
+    if database.resolve() == database_of(run).resolve():
+        write_results(run, database)
+    return describe(report)
+
+
+def summary_of(database: Path, run: Path) -> RunSummary:
+    """Return the numbers of a run. Raises WarehouseError."""
+    from warehouse.report.summary import UnknownRun, summary
 
     try:
-        check_writable(database)
-        with reader(database, wait_seconds=0.0):
-            pass
-    except (WarehouseMissing, WarehouseBusy):
-        pass
-    except WarehouseError as error:
-        raise WarehouseFailed(str(error)) from error
+        with _warehouse_errors():
+            return summary(database, [run.name])[0]
+    except UnknownRun as error:
+        raise WarehouseError(f"{error}; harness.load({str(run)!r}) loads it") from error
+
+
+def data_frame(database: Path | None, runs: Sequence[str], level: str) -> pandas.DataFrame:
+    """Return the rows of runs, by default from the database beside the first. Raises WarehouseError."""
+    from warehouse import export
+    from warehouse.options import default_database
+
+    with _warehouse_errors():
+        return export.data_frame(database or default_database(runs[0] if runs else None), runs, level)
 
 
 def forecast(
@@ -123,7 +159,7 @@ def conclude(folder: str, database: str | None = None) -> bool:
     try:
         report(run, console, Path(database) if database else None, _WAIT_SECONDS)
     finally:
-        left, untimed = num_unfinished(run), timings.progress(run).left
+        left, untimed = endings.num_unfinished(run), timings.progress(run).left
         if left or (untimed and not timings.is_at_work(run)):
             samples = counted(left or untimed, "sample is", "samples are")
             what = f"NOT COMPLETE: {samples} not finished" if left else f"NOT TIMED: {samples} still to be timed"
@@ -143,7 +179,7 @@ def report(
 ) -> None:
     """Grade and load what is finished, print the result, and write `results.json` once all is.
 
-    Raises WarehouseFailed, with traces and grades safe, and, after all that, GraderFailed where samples are ungraded.
+    Raises WarehouseError, with traces and grades safe, and, after all that, GraderFailed where samples are ungraded.
 
     `wait_seconds`: how long to wait for a warehouse that is being written; None: as long as its own commands do.
     `among`: the beginning of the result's line where the run is one of several, whose warnings and next commands come
@@ -200,7 +236,7 @@ def _load_and_print(
 def show(run: RunFolder, console: Console, database: Path | None = None) -> None:
     """Print all numbers of a run that the warehouse has; of a probe what it found, as its accuracy is of continuations.
 
-    Raises WarehouseFailed.
+    Raises WarehouseError.
     """
     from warehouse.database import reader
     from warehouse.probed import found, print_found
@@ -220,7 +256,7 @@ def show(run: RunFolder, console: Console, database: Path | None = None) -> None
 def write_results(run: RunFolder, database: Path) -> None:
     """Write the result of a run that was just loaded, if all its samples are finished and graded; otherwise remove it.
 
-    `results.json` has the same numbers as the summary, from the same tables, for programs. Raises WarehouseFailed.
+    `results.json` has the same numbers as the summary, from the same tables, for programs. Raises WarehouseError.
     """
     from warehouse.report.summary import summary
 
@@ -237,7 +273,7 @@ def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
     """Print a short comparison of finished runs with the target alone, and write an HTML report on all of them.
 
     The report is written even if the runs cannot be compared, which needs a finished sample of each. Raises
-    WarehouseFailed.
+    WarehouseError.
     """
     from warehouse.comparison.contrasts import Settings, compare_runs
     from warehouse.comparison.written import write_short
@@ -258,10 +294,8 @@ def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
 
 def _print_next(runs: Sequence[RunFolder], database: Path, console: Console) -> None:
     """Print what to do with runs, by the last of them and the first on its problems with as many samples in flight."""
-    from warehouse.options import DATABASE_NAME, RUNS_FOLDER
-
     last, spec = runs[-1], runs[-1].spec()
-    is_usual = database == RUNS_FOLDER / DATABASE_NAME  # where a hash is enough
+    is_usual = database == files.RUNS_FOLDER / files.DATABASE_NAME  # where a hash is enough
     at, name = "" if is_usual else f" --database {quote(str(database))}", spec.digest
     problem = quote(last.problems()[0].id)
     if last.derived("probe_points"):
@@ -286,7 +320,7 @@ def _print_next(runs: Sequence[RunFolder], database: Path, console: Console) -> 
 def judged(database: Path, night: date, since: date | None = None) -> Judged:
     """Print and return the verdict on a night's runs against the nights before; those before `since` are ignored.
 
-    Raises WarehouseFailed.
+    Raises WarehouseError.
     """
     from warehouse.nightly.verdict import judge_and_keep
 
@@ -302,6 +336,6 @@ def junit(database: Path, night: date, since: date | None, error: str | None, ex
         with _warehouse_errors():
             if error is None:
                 return verdict.junit(verdict.judged(database, night, since))
-    except WarehouseFailed as failure:
+    except WarehouseError as failure:
         error = str(failure)
     return verdict.junit_of_none(night, error or "", exit_code)
