@@ -94,8 +94,8 @@ def drive(schedule: Schedule, console: Console, *, waits: bool = False) -> list[
     """Carry out the rounds of a schedule; returns the run folders in the order given.
 
     Here it follows the workers, grades, loads and prints the results. On Slurm it returns once the jobs are submitted,
-    or, with `waits`, once they have ended. Raises OverBudget, and ValueError where the workers would lack the engine,
-    before anything of a round is written; LaunchFailed, SlurmRejected, SlurmError and RunBusyError.
+    or, with `waits`, once they have ended. Raises ValueError above the budget and where the workers would lack the
+    engine, before anything of a round is written; LaunchFailed, SlurmRejected and SlurmError.
     """
     runs: list[RunFolder] = []
     for launches in schedule:
@@ -114,7 +114,7 @@ def drive(schedule: Schedule, console: Console, *, waits: bool = False) -> list[
 def preview(prepared: PreparedLaunch, console: Console) -> None:
     """Print what a launch would do; on Slurm the batch script too. Writes nothing.
 
-    Raises OverBudget where the launch would be refused.
+    Raises ValueError where the launch would be refused.
     """
     print_plan(prepared, console, is_preview=True)
     if prepared.cluster == "slurm":
@@ -412,7 +412,7 @@ def _line(statuses: Sequence[RunStatus]) -> str:
     states = sum((s.states for s in statuses[1:]), statuses[0].states)
     parts = [f"waiting: {finished} of {counted(planned, 'sample')} finished"]
     parts += [f"{counted(count, 'shard')} {state}" for state, count in sorted(states.items())]
-    parts += sorted({s.how_to_conclude for s in statuses if s.is_concluding and s.how_to_conclude})
+    parts += sorted({s.next_step for s in statuses if s.is_concluding and s.next_step})
     parts += sorted({f"Slurm does not answer: {s.slurm_error}" for s in statuses if s.slurm_error})
     return " · ".join(parts)
 

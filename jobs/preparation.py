@@ -247,7 +247,8 @@ def _settings(prepared: PreparedLaunch) -> Iterator[str]:
     places = [f"{role} on {counted(len(n), 'GPU')} ({placement.written(n)})" for role, n in cards.items()]
     if places:
         yield f"{', '.join(places)}, of those of a worker"
-    yield from timings.in_words(prepared.launch.latency_sample)
+    if asked := prepared.launch.latency_sample:
+        yield f"{counted(asked, 'sample')} again, one at a time, for the latency"
     yield from prepared.sizes
 
 
@@ -279,7 +280,7 @@ def total(launches: Sequence[PreparedLaunch]) -> str:
 
 
 def check_budget(launches: Sequence[PreparedLaunch]) -> None:
-    """Raise OverBudget where the launches of a command need more than its limit, or nothing tells what one needs."""
+    """Raise ValueError where the launches of a command need more than its limit, or nothing tells what one needs."""
     left = [prepared for prepared in distinct(launches) if prepared.is_work_left]
     limit = left[0].launch.max_gpu_hours if left else None
     if limit is not None:

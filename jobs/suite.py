@@ -238,7 +238,7 @@ def prepare(
 def preview(launches: Sequence[PreparedLaunch], console: Console) -> None:
     """Print what each run of a suite would do, how many samples are left, and what they are likely to take.
 
-    Writes nothing. Raises OverBudget.
+    Writes nothing. Raises ValueError.
     """
     launches = distinct(launches)
     for prepared in launches:

@@ -91,18 +91,22 @@ def resume(run: Path, accept: bool, trust: bool) -> None:
 @TRUST
 def retry_failed(run: Path, at_most: int, accept: bool, trust: bool) -> None:
     """Retry samples that ended in an error; a sample that is out of retries stays as data."""
-    from jobs.run import endings, submissions
+    from jobs.run import retries, submissions
+    from jobs.run.endings import read_endings
 
     folder = trusted_run(run, accept=trust, submits=True)
     if submissions.read(folder):
         _check_code(folder, accept=accept, goes_on=True)
-    granted = endings.grant_retries(folder, at_most)
-    exhausted = counted(granted.num_exhausted, "is", "are") + f" out of retries (--at-most {at_most})"
-    retried = counted(len(granted.retried), "failed sample")
-    click.echo(f"retrying {retried}" + (f"; {exhausted}" if granted.num_exhausted else ""))
+    with folder.lock("submission"):
+        failed = read_endings(folder).failed.to_pylist()
+        retried = retries.grant(folder, failed, at_most)
+    num_exhausted = len(failed) - len(retried)
+    exhausted = counted(num_exhausted, "is", "are") + f" out of retries (--at-most {at_most})"
+    again = counted(len(retried), "failed sample")
+    click.echo(f"retrying {again}" + (f"; {exhausted}" if num_exhausted else ""))
     if submissions.read(folder):
         _submit_unfinished(folder, accept=accept)
-    elif granted.retried:
+    elif retried:
         click.echo("to run them, run the launch command of the run again")
 
 

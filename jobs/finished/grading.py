@@ -43,7 +43,7 @@ def finish(run: RunFolder, workers: int | None = None) -> int:
     left ungraded, once the others have their grades.
     """
     compact(run)
-    timed = timings.of(run)
+    timed = timings.TimingFolder(run.path)
     if timed.journals():  # of a killed worker; one that is at work compacts its own when it ends
         with contextlib.suppress(Timeout), timed.lock("timing", 0):
             compact(timed)
@@ -60,7 +60,7 @@ def is_concluded(run: RunFolder) -> bool:
     database = run.path.parent / "warehouse.duckdb"
     if not (run.results_path.exists() and run.derived("grades") and database.exists()):
         return False
-    written_at, samples = run.results_path.stat().st_mtime_ns, (run, timings.of(run))
+    written_at, samples = run.results_path.stat().st_mtime_ns, (run, timings.TimingFolder(run.path))
     files = [path for folder in samples for path in (*folder.journals(), *folder.trace_files())]
     return all(path.stat().st_mtime_ns <= written_at for path in files)
 

@@ -36,7 +36,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec, check_model
 from jobs.run.trace_files import SampleRow, ScoreRow, counting_records
 from jobs.work.engine_settings import reopen, without_speculation
-from jobs.work.target_logprobs import COLUMNS, Scored, Target
+from jobs.work.target_logprobs import COLUMNS, Scored
 from jobs.work.target_logprobs import score as score_chains
 
 _OF_TARGET = ("target", "engine")
@@ -241,15 +241,15 @@ async def _read_run(
     kv_bytes: int,
     say: Callable[[str], None],
 ) -> Scored:
-    scorer = _scorer(spec)
-    known = derived.scored_ids(run, scorer)
+    known = derived.scored_ids(run, _scorer(spec))
     unscored = (row for row in finished_records(run, COLUMNS) if row["steps"] and row["sample_id"] not in known)
     first = next(unscored, None)
     if first is None:
         return Scored()  # before an engine is started
     engines = await reopen(pool, run, build("vanilla", {"model": "target"}), spec, kv_bytes)
-    target = Target(engines["target"], _tokenizers(spec, engines["target"]), scorer, spec.concurrency)
-    return await score_chains(run, chain([first], unscored), target, lambda words: say(f"{run.path.name}: {words}"))
+    engine, samples = engines["target"], chain([first], unscored)
+    tokenizers = _tokenizers(spec, engine)
+    return await score_chains(run, samples, spec, engine, tokenizers, lambda words: say(f"{run.path.name}: {words}"))
 
 
 def _scorer(spec: RunSpec) -> Scorer:

@@ -15,7 +15,6 @@ in a run folder is imported only where this user trusts it (trust.py).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,10 +25,11 @@ from harness.code_hash import ROOT, Code, changed_files, running_code
 from harness.methods import plugins
 from harness.methods.plugins import BadMethod, MethodSource, PlugIn, recorded_hash
 from harness.methods.references import load_packed, packed
+from harness.prompts import prompt_hash
 from jobs.run import endings, submissions, trust
-from jobs.run.files import RunDamaged, reading, records_of, write_atomically
+from jobs.run.files import reading, records_of, write_atomically
 from jobs.run.folder import RunFolder
-from jobs.run.spec import RunSpec, night_of
+from jobs.run.spec import night_of
 
 _SHOWN_DIGITS = 12
 _GO_ON = "to go on with both in one run, which its results then say, add --accept-code-change"
@@ -48,8 +48,6 @@ class CodeRecord:
     git_commit: str | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     """The digest of each file that is part of the hash."""
-    recorded_at: float = 0.0
-    """UTC, seconds since the epoch."""
     replaces: bool = False
     """True where nothing had been done with the code recorded before, which may work on the run no longer."""
 
@@ -81,9 +79,7 @@ def check(run: RunFolder, *, accept: bool = False, goes_on: bool = False) -> str
     Nothing is written. `goes_on`: whether more will be run although the run is finished. Raises CodeChanged where the
     run goes on, was begun by other code, and `accept` is false.
     """
-    if not (run.exists() and _has_attempts(run)):
-        return None
-    if not (records := _others(run)):
+    if not (run.exists() and _has_attempts(run) and (records := _others(run))):
         return None
     if not goes_on and endings.num_unfinished(run) == 0:
         return f"CODE CHANGED: {_begun(run, records)}."
@@ -96,16 +92,34 @@ def claim(run: RunFolder, *, accept: bool = False, is_queued: bool | None = None
     """Record that this code works on a run; returns the hashes of the other codes that do, or did.
 
     `is_queued`: whether jobs of an earlier code may be waiting; None: where any was ever submitted. Where none is and
-    no worker has recorded anything, this code replaces the other. Raises CodeChanged.
+    no worker has recorded anything, this code replaces the other. Raises CodeChanged, also where this code would send
+    other prompts than the run's finished samples were sent, and BadMethod.
     """
-    records = read(run)
-    own = code_of(run).hash
-    if own not in {record.code_hash for record in records}:
+    plugin, spec = method_of(run), run.spec()
+    if (current := prompt_hash(spec.wording)) != spec.prompt_hash:
+        raise CodeChanged(
+            f"{spec.run_id} was begun with other prompts ({spec.prompt_hash}; this code sends {current}), so it cannot "
+            "be resumed. Its finished samples remain valid; launch it again for a new run, or resume it with the code "
+            "that began it"
+        )
+    records, code = read(run), code_of(run)
+    if code.hash not in _hashes(records):
         may_wait = bool(submissions.read(run)) if is_queued is None else is_queued
         with run.lock("code"):
-            records = _recorded(run, accept=accept, is_queued=may_wait)
-    _keep(run, method_of(run))
-    return [record.code_hash for record in records if record.code_hash != own]
+            records = read(run)
+            if code.hash not in _hashes(records):  # another process may just have recorded it
+                replaces = bool(records) and not _has_attempts(run) and not may_wait
+                if records and not replaces and not accept:
+                    raise CodeChanged(f"{_begun(run, records)}; {_GO_ON}")
+                added = CodeRecord(code.hash, environment.git_commit(), code.digests, replaces)
+                run.append("code", **asdict(added))
+                records = [added] if replaces else [*records, added]
+    if plugin is not None:  # its code in the run folder is what the workers run that this process starts
+        path, content = _archive(run, plugin.code_hash), packed(plugin)
+        if not path.exists() or path.read_bytes() != content:
+            write_atomically(path, content)
+        trust.remember(run, trust.method(plugin.reference, content))
+    return [record.code_hash for record in records if record.code_hash != code.hash]
 
 
 def check_queued(run: RunFolder) -> None:
@@ -123,20 +137,11 @@ def check_queued(run: RunFolder) -> None:
 def _others(run: RunFolder) -> list[CodeRecord]:
     """Return the codes that may work on a run; none where this is one of them."""
     records = read(run)
-    return [] if not records or code_of(run).hash in {record.code_hash for record in records} else records
+    return records if records and code_of(run).hash not in _hashes(records) else []
 
 
-def _recorded(run: RunFolder, *, accept: bool, is_queued: bool) -> list[CodeRecord]:
-    """Record this code unless another process just has; returns all records. The run's code lock is held."""
-    records, code = read(run), code_of(run)
-    if code.hash in {record.code_hash for record in records}:
-        return records
-    replaces = bool(records) and not _has_attempts(run) and not is_queued
-    if records and not replaces and not accept:
-        raise CodeChanged(f"{_begun(run, records)}; {_GO_ON}")
-    added = CodeRecord(code.hash, environment.git_commit(), code.digests, time.time(), replaces)
-    run.append("code", **asdict(added))
-    return [added] if replaces else [*records, added]
+def _hashes(records: Sequence[CodeRecord]) -> set[str]:
+    return {record.code_hash for record in records}
 
 
 def _has_attempts(run: RunFolder) -> bool:
@@ -148,13 +153,9 @@ def _begun(run: RunFolder, records: Sequence[CodeRecord]) -> str:
     this, code = CodeRecord(code_of(run).hash, environment.git_commit()), code_of(run)
     names = changed_files(records[-1].files, code.digests) if records[-1].files else ""
     difference = f": {names} differ{'' if ' ' in names else 's'}" if names else ""
-    spec = _spec(run)
-    own = (
-        "runs of this code, launch a night with another --date"
-        if spec and night_of(spec.tag)
-        else ("a run of this code, launch with --tag NAME")
-    )
-    return f"{run.path.name} was begun by {' and '.join(map(str, records))}, and this is {this}{difference}. For {own}"
+    is_of_night = night_of(run.spec().tag) is not None
+    own = f"For a run of this code, launch {'a night with another --date' if is_of_night else 'with --tag NAME'}"
+    return f"{run.path.name} was begun by {' and '.join(map(str, records))}, and this is {this}{difference}. {own}"
 
 
 SUBMITTED = "own_methods"
@@ -167,12 +168,10 @@ def method_of(run: RunFolder) -> PlugIn | None:
     In the run folder it is that of the code recorded last. Raises BadMethod where it is not found, and
     trust.NotTrusted.
     """
-    spec = _spec(run)
-    if spec is None or spec.method_source is None:
+    spec = run.spec()
+    if spec.method_source is None:
         return None
-    if (loaded := plugins.registered.get(spec.method)) is not None:
-        return loaded
-    if (loaded := load_submitted(spec.method)) is not None:
+    if loaded := plugins.registered.get(spec.method) or load_submitted(spec.method):
         return loaded
     code_hash, content = _archived(run, spec.method, spec.method_source)
     trust.require(run, trust.method(spec.method_source.reference, content))
@@ -197,16 +196,6 @@ def load_submitted(name: str) -> PlugIn | None:
     return load_packed(archive.read_bytes()) if archive.is_file() else None
 
 
-def _keep(run: RunFolder, plugin: PlugIn | None) -> None:
-    """Keep a method's code in the run folder; the workers that this process starts may run it."""
-    if plugin is None:
-        return
-    path, content = _archive(run, plugin.code_hash), packed(plugin)
-    if not path.exists() or path.read_bytes() != content:
-        write_atomically(path, content)
-    trust.remember(run, trust.method(plugin.reference, content))
-
-
 def _archived(run: RunFolder, name: str, source: MethodSource) -> tuple[str, bytes]:
     """Return the hash that the code of a run's method should have, and its archive. Raises BadMethod."""
     hashes = [recorded_hash(record.files) for record in reversed(read(run))]
@@ -222,10 +211,3 @@ def _archived(run: RunFolder, name: str, source: MethodSource) -> tuple[str, byt
 
 def _archive(run: RunFolder, code_hash: str) -> Path:
     return run.path / f"method-{code_hash[:_SHOWN_DIGITS]}.zip"
-
-
-def _spec(run: RunFolder) -> RunSpec | None:
-    try:
-        return run.spec()
-    except RunDamaged:
-        return None  # what is damaged is named by those who need it

@@ -88,8 +88,7 @@ def name_damaged(run: RunFolder) -> None:
 def rows_to_extend(run: RunFolder, kind: str, version: str) -> list[dict[str, Any]]:
     """Return the rows of a file that is going to be replaced by one with more rows.
 
-    One that is damaged or of another run is put aside under another name, and named; then there are no rows. Raises
-    RunDamaged where the file has another format.
+    One that is damaged or of another run is named, and has no rows. Raises RunDamaged where it has another format.
     """
     path = run.derived_path(kind, version)
     try:
@@ -99,9 +98,7 @@ def rows_to_extend(run: RunFolder, kind: str, version: str) -> list[dict[str, An
     except WrongFormat as error:
         raise RunDamaged(str(error)) from error
     except FileDamaged as error:
-        aside = path.with_name(f"{path.name}.left-out")
-        path.replace(aside)
-        say_once(f"{error}; it is {aside.name} now, and what it held is made again")
+        say_once(f"{error}; what it held is made again")
     return []
 
 

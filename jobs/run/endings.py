@@ -1,7 +1,7 @@
 """How the samples of a run ended, over all its records: counted in columns, without an object per sample.
 
-A sample that failed every time is finished too, as data, unless it was granted another try: the list of these
-only grows, and no record is ever removed. jobs.run.trace_files says which record of a sample counts.
+A sample that failed every time is finished too, as data, unless it was granted another try (jobs.run.retries).
+jobs.run.trace_files says which record of a sample counts.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -23,11 +22,22 @@ from filelock import Timeout
 
 from harness import environment
 from harness.trace import Trace
-from jobs.run import events, files, submissions, trace_files
+from jobs.run import events, files, retries, trace_files
 from jobs.run import timing as timings
 from jobs.run.files import has_right_checksum, reading, say_once
 from jobs.run.folder import RunFolder, until_seen
-from jobs.run.journal import NO_EVENT, Journal, apply, attempt_in, is_own_journal, owner_of, parse_journal, read_journal
+from jobs.run.journal import (
+    NO_EVENT,
+    Journal,
+    add_line,
+    attempt_in,
+    is_own_journal,
+    owner_of,
+    parse_journal,
+    read_journal,
+)
+from jobs.run.spec import AttemptRow
+from jobs.run.submissions import files_of_shards
 from jobs.run.trace_files import FAILED, NOT_FINISHED, SampleRow, counting_records
 from jobs.run.trace_files import endings as endings_in
 
@@ -78,30 +88,31 @@ class ShardEndings:
 
         Where all samples are finished and some are still to be timed, it is the first shard, for any worker does.
         """
-        return self.shards_with_samples or ([0] if self.timing.left else [])
-
-    @property
-    def shards_with_samples(self) -> list[int]:
-        """Numbers of the shards that have a sample that is not finished."""
         counts = zip(self.planned, self.finished, strict=True)
-        return [shard for shard, (planned, finished) in enumerate(counts) if finished < planned]
+        with_samples = [shard for shard, (planned, finished) in enumerate(counts) if finished < planned]
+        return with_samples or ([0] if self.timing.left else [])
 
 
-def read_endings(run: RunFolder, *, whole: bool = True) -> Endings:
+def read_endings(
+    run: RunFolder,
+    *,
+    whole: bool = True,
+    note: Callable[[Path, bytes, Mapping[str, bool]], None] = lambda *_: None,
+) -> Endings:
     """Read how samples ended from every journal and trace file of a run.
 
     `whole`: trace files after comparing them with their digests, otherwise only pages that are read with their
-    checksums, which is much faster. Raises RunDamaged where specification, problems or plan are not what the run was
-    made with, as loading does.
+    checksums, which is much faster. `note` is given each journal with its content and `endings_in_journal`, the latest
+    last. Raises RunDamaged where specification, problems or plan are not what the run was made with, as loading does.
     """
     run.check()
     journals, ids = {}, run.ids()
     for path in run.journals():
-        try:
+        with contextlib.suppress(FileNotFoundError):  # its samples are in a trace file by now
             with reading(path) as file:
-                journals[path.stem] = endings_in_journal(path, file.read(), ids)
-        except FileNotFoundError:
-            continue  # its samples are in a trace file by now
+                content = file.read()
+            journals[path.stem] = endings_in_journal(path, content, ids)
+            note(path, content, journals[path.stem])
     return count_endings(run, journals, run.trace_files(), whole=whole)
 
 
@@ -156,12 +167,19 @@ def count_endings(
     for ended in not_compacted.values():
         ids.append(pa.array(ended.keys(), pa.string()))
         reasons.append(pa.array([FAILED if has_failed else None for has_failed in ended.values()], pa.string()))
-    failed = pc.fill_null(pc.equal(pa.chunked_array(reasons), FAILED), fill_value=False)
-    counted = _from_records(pa.chunked_array(ids), failed, granted_retries(run))
-    if len(counted.finished) < run.num_planned():
+    records, granted = pa.chunked_array(ids), retries.granted(run)
+    is_failed = pc.fill_null(pc.equal(pa.chunked_array(reasons), FAILED), fill_value=False)
+    succeeded = records.filter(pc.invert(is_failed)).combine_chunks()
+    failures = pc.value_counts(records.filter(is_failed))
+    if len(failures):
+        failures = failures.filter(pc.invert(pc.is_in(failures.field("values"), value_set=succeeded)))
+    exhausted = [row["values"] for row in failures.to_pylist() if row["counts"] > granted[row["values"]]]
+    failed = pa.array(exhausted, pa.string())
+    finished = pc.unique(pa.concat_arrays([succeeded, failed]))
+    if len(finished) < run.num_planned():
         for path in run.lost_trace_files():
             say_once(f"{path} is missing, and {events.NAME} announces it; {NOT_FINISHED}")
-    return counted
+    return Endings(finished, failed)
 
 
 def by_shard(run: RunFolder, endings: Endings) -> ShardEndings:
@@ -191,60 +209,15 @@ def endings_in_journal(path: Path, content: bytes, ids: frozenset[str]) -> dict[
     attempt = attempt_in(path, content[: content.find(b"\n") + 1])
     if not is_own_journal(path, attempt, ids):
         return {}
-    owner = owner_of(path, attempt)
-    lines = list(filter(None, content.split(b"\n")))
-    try:
+    owner, lines = owner_of(path, attempt), list(filter(None, content.split(b"\n")))
+    with contextlib.suppress(*NO_EVENT):
         if all(has_right_checksum(line, owner) for line in lines):
             for line in {line[:_KIND_BYTES]: line for line in lines}.values():
-                apply(Journal(), orjson.loads(line))  # where one line of a kind can be read, all can
+                add_line(path, Journal(attempt), line)  # where one line of a kind can be read, all can
             ends = (orjson.loads(line) for line in lines if line.startswith(b'{"event":"end"'))
             return {event["sample_id"]: event["stop_reason"] == FAILED for event in ends}
-    except NO_EVENT:
-        pass
     journal = parse_journal(path, content.splitlines(keepends=True))
     return {sample_id: trace.stop_reason == FAILED for sample_id, trace in journal.finished.items()}
-
-
-def started_in_journal(content: bytes) -> set[str]:
-    """Return the ids of the samples that an attempt has begun, by its journal, which is not parsed for this."""
-    return {sample_id.decode() for sample_id in _START.findall(content)}
-
-
-def granted_retries(run: RunFolder) -> Counter[str]:
-    """Return how many further tries each sample was granted."""
-    return Counter(sample_id for event in run.events("retries") for sample_id in event["samples"])
-
-
-def _from_records(ids: pa.ChunkedArray, failed: pa.ChunkedArray, granted: Mapping[str, int]) -> Endings:
-    """Count samples from their records: the id of each, and whether it ended in an error."""
-    succeeded = ids.filter(pc.invert(failed)).combine_chunks()
-    failures = pc.value_counts(ids.filter(failed))
-    if len(failures):
-        failures = failures.filter(pc.invert(pc.is_in(failures.field("values"), value_set=succeeded)))
-    exhausted = [row["values"] for row in failures.to_pylist() if row["counts"] > granted.get(row["values"], 0)]
-    failed_ids = pa.array(exhausted, pa.string())
-    return Endings(pc.unique(pa.concat_arrays([succeeded, failed_ids])), failed_ids)
-
-
-@dataclass(frozen=True)
-class RetryRound:
-    """What a round of retries did."""
-
-    retried: list[str]
-    """Ids of the samples that will be retried."""
-    num_exhausted: int
-    """Number of failed samples that are out of retries and stay as data."""
-
-
-def grant_retries(run: RunFolder, at_most: int) -> RetryRound:
-    """Grant every failed sample one more try, but no sample more than `at_most` in all; durable when this returns."""
-    with run.lock("submission"):
-        granted = granted_retries(run)
-        failed = read_endings(run).failed.to_pylist()
-        retried = [sample_id for sample_id in failed if granted[sample_id] < at_most]
-        if retried:
-            run.append("retries", samples=retried)
-    return RetryRound(retried, len(failed) - len(retried))
 
 
 _FEW_FILES = 32
@@ -262,18 +235,24 @@ class RunState:
     """The finished samples as columns."""
 
 
-def read_state(
-    run: RunFolder, shards: Sequence[int] | None = None, is_wanted: Callable[[Path], bool] = lambda _: True
-) -> RunState:
-    """Read what the attempts have recorded, for all shards or for some, and only from the files that are wanted.
+def read_state(run: RunFolder, shards: Sequence[int] | None = None, samples: set[str] | None = None) -> RunState:
+    """Read what the attempts have recorded, for all shards or for some.
 
+    `samples`: journals in which none of these was begun, such as those that others are writing, are not parsed.
     Journals are read before trace files, because a compaction at the same time writes the trace file before it removes
     the journal.
     """
+
+    def of_shards(paths: list[Path]) -> list[Path]:
+        # No submission says which further shards a worker on this machine had, so few files are all read.
+        return paths if shards is None or len(paths) <= _FEW_FILES else files_of_shards(run, shards, paths)
+
     state, ids = RunState(), run.ids()
     ended: dict[str, dict[str, bool]] = {}
-    for path in filter(is_wanted, _files(run, run.journals(), shards)):
+    for path in of_shards(run.journals()):
         try:
+            if samples is not None and samples.isdisjoint(map(bytes.decode, _START.findall(path.read_bytes()))):
+                continue
             journal = read_journal(path)
         except FileNotFoundError:
             continue  # its samples are in a trace file by now
@@ -284,17 +263,11 @@ def read_state(
             longest = state.unfinished.get(sample_id)
             if longest is None or len(trace.steps) > len(longest.steps):
                 state.unfinished[sample_id] = trace
-    state.endings = count_endings(run, ended, filter(is_wanted, _files(run, run.trace_files(), shards)))
+    state.endings = count_endings(run, ended, of_shards(run.trace_files()))
     state.finished = set(state.endings.finished.to_pylist())
     for sample_id in state.finished & state.unfinished.keys():
         state.unfinished.pop(sample_id)
     return state
-
-
-def _files(run: RunFolder, paths: Iterable[Path], shards: Sequence[int] | None) -> list[Path]:
-    found = sorted(paths)
-    # No submission says which further shards a worker on this machine had, so few files are all read.
-    return found if shards is None or len(found) <= _FEW_FILES else submissions.files_of_shards(run, shards, found)
 
 
 def compact(run: RunFolder) -> int:
@@ -304,21 +277,21 @@ def compact(run: RunFolder) -> int:
     holds the shard's lock). A journal with samples that nobody has finished yet stays: a later attempt resumes them.
     """
     with run.lock("compaction"):
-        journals, ids = run.journals(), run.ids()
-        written = 0
-        for path in list(journals):
+        attempts: dict[Path, AttemptRow] = {}
+        written, ids = 0, run.ids()
+        for path in run.journals():
             with contextlib.suppress(FileNotFoundError):
                 journal = read_journal(path)
                 if is_own_journal(path, journal.attempt, ids):
                     written += _write_trace_file(run, path, journal, is_own=False)
-                else:
-                    journals.remove(path)
-        if journals:
+                    attempts[path] = journal.attempt or {}
+        if attempts:
             finished = set(count_endings(run, {}, run.trace_files()).finished.to_pylist())
             is_complete = finished >= set(run.units_by_shard()["sample_id"].to_pylist())
-            for path in journals:
-                with contextlib.suppress(FileNotFoundError):  # its worker has compacted it itself
-                    _remove_if_compacted(run, path, finished, is_complete=is_complete)
+            for path, attempt in attempts.items():
+                # A shared filesystem may show this machine the end of another one's journal only later.
+                if is_complete or attempt.get("hostname") == socket.gethostname():
+                    _remove_if_compacted(run, path, attempt, finished)
         return written
 
 
@@ -347,32 +320,24 @@ def compact_own(run: RunFolder, journal_path: Path) -> None:
     _write_trace_file(run, journal_path, journal)
     samples = {*journal.finished, *journal.unfinished}
     with contextlib.suppress(Timeout), run.lock("compaction").acquire(timeout=0):
-        if samples <= _compacted_ids(run, journal_path, journal) and not journal.bad_lines:
+        if samples <= trace_files.finished_ids(run.trace_file_of(journal_path)) and not journal.lost_lines:
             journal_path.unlink()
 
 
-def _remove_if_compacted(run: RunFolder, path: Path, finished: set[str], *, is_complete: bool) -> None:
-    attempt = read_journal(path).attempt or {}
+def _remove_if_compacted(run: RunFolder, path: Path, attempt: AttemptRow, finished: set[str]) -> None:
     shard = attempt.get("shard")
     if not isinstance(shard, int):  # it cannot be told whether its worker is still writing to it
         return
-    if not is_complete and attempt.get("hostname") != socket.gethostname():
-        return  # a shared filesystem may show this machine the end of it only later
-    with contextlib.suppress(Timeout), run.shard_lock(shard):
+    with contextlib.suppress(Timeout, FileNotFoundError), run.shard_lock(shard):  # or its worker has compacted it
         journal = read_journal(path)  # again: it may have grown before the lock was taken
-        compacted = _compacted_ids(run, path, journal)
-        if journal.finished.keys() <= compacted and journal.unfinished.keys() <= finished and not journal.bad_lines:
+        compacted = trace_files.finished_ids(run.trace_file_of(path))
+        if journal.finished.keys() <= compacted and journal.unfinished.keys() <= finished and not journal.lost_lines:
             path.unlink()
-
-
-def _compacted_ids(run: RunFolder, path: Path, journal: Journal) -> set[str]:
-    """Return the ids of the samples that the trace file of a journal holds."""
-    return trace_files.finished_ids(run.trace_file_of(path)) if journal.finished else set()
 
 
 def _write_trace_file(run: RunFolder, path: Path, journal: Journal, *, is_own: bool = True) -> int:
     trace_file = run.trace_file_of(path)
-    if not journal.finished or (trace_file.exists() and _compacted_ids(run, path, journal) >= set(journal.finished)):
+    if trace_files.finished_ids(trace_file) >= journal.finished.keys():
         return 0
     # Otherwise what a shared filesystem still shows of a removed journal would replace the trace file made of it.
     if not is_own and not files.is_there(path):

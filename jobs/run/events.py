@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -51,9 +51,11 @@ _FIELDS: Mapping[str, tuple[str, type]] = {
 
 
 @dataclass(frozen=True)
-class _Events:
-    records: tuple[Mapping[str, Any], ...]
-    digests: Mapping[str, frozenset[str]]
+class Events:
+    """The events of a run."""
+
+    records: Sequence[Mapping[str, Any]]
+    digests: Mapping[str, Collection[str]]
     """Digests that were announced of each file, by its path in the run folder."""
 
 
@@ -69,14 +71,6 @@ def begin(folder: Path, run_id: str, files: Mapping[Path, bytes]) -> None:
 def append(folder: Path, event: str, fields: Mapping[str, Any]) -> None:
     """Append an event, durable when this returns. Raises FileDamaged, and OSError where the folder is no run's."""
     append_record(folder / NAME, {"event": event, "at": time.time(), **fields}, run_id(folder))
-
-
-def of_kind(folder: Path, event: str) -> list[Mapping[str, Any]]:
-    """Return the events of a kind, in order; none where the folder is no run's. Raises FileDamaged and OSError."""
-    try:
-        return [record for record in _read(folder).records if record["event"] == event]
-    except FileNotFoundError:
-        return []
 
 
 def run_id(folder: Path) -> str:
@@ -97,11 +91,6 @@ def run_id(folder: Path) -> str:
     return owner
 
 
-def announced(folder: Path) -> Collection[str]:
-    """Return the files that were announced, by their paths in the run folder. Raises FileDamaged and OSError."""
-    return _read(folder).digests.keys()
-
-
 def write_announced(path: Path, content: bytes) -> None:
     """Write a file of a run so that it is complete or absent, and announced before it is there."""
     folder = _folder_of(path)
@@ -118,7 +107,7 @@ def check(path: Path) -> None:
 def check_digest(path: Path, digest: str) -> None:
     """Raise FileDamaged where no event announces a digest under the name of this file."""
     folder = _folder_of(path)
-    name, announced = path.relative_to(folder).as_posix(), _read(folder).digests
+    name, announced = path.relative_to(folder).as_posix(), read(folder).digests
     if digest in announced.get(name, ()):
         return
     if name in announced:
@@ -141,7 +130,8 @@ def _folder_of(path: Path) -> Path:
     raise FileDamaged(f"{path} lies in no run folder: no {NAME} announces it")
 
 
-def _read(folder: Path) -> _Events:
+def read(folder: Path) -> Events:
+    """Return the events of a run. Raises FileDamaged and OSError."""
     path = folder / NAME
     with reading(path) as file:  # opened, not looked at: a shared filesystem asks its server then
         found = os.fstat(file.fileno())
@@ -149,7 +139,7 @@ def _read(folder: Path) -> _Events:
 
 
 @lru_cache(maxsize=32)
-def _parsed(path: Path, *_: int) -> _Events:
+def _parsed(path: Path, *_: int) -> Events:
     """Read the events of a file; the other arguments tell one state of it from another."""
     records = [record for record in read_records(path, run_id(path.parent)) if "event" in record]
     digests: dict[str, set[str]] = {}
@@ -159,4 +149,4 @@ def _parsed(path: Path, *_: int) -> _Events:
             raise FileDamaged(f"{path} is damaged: an event {record['event']} has no {name}")
         if record["event"] == "file":
             digests.setdefault(record["file"], set()).add(str(record.get("sha256")))
-    return _Events(tuple(records), {name: frozenset(found) for name, found in digests.items()})
+    return Events(records, digests)

@@ -72,10 +72,6 @@ def damage_named(path: Path) -> Iterator[None]:
         raise RunDamaged(f"{path} {problem}: {reason}") from error
 
 
-class RunBusyError(ValueError):
-    """The plan of a run cannot change because workers hold its shards."""
-
-
 @dataclass(frozen=True)
 class Below:
     """A path in a run folder, by its name there."""
@@ -130,8 +126,9 @@ class RunFolder:
 
     def events(self, event: str) -> list[Mapping[str, Any]]:
         """Return the events of a kind, in order; none where the run does not exist."""
-        with damage_named(self.events_path):
-            return events.of_kind(self.path, event)
+        with damage_named(self.events_path), contextlib.suppress(FileNotFoundError):
+            return [record for record in events.read(self.path).records if record["event"] == event]
+        return []
 
     def lock(self, name: str, wait_seconds: float = -1) -> Lock:
         """Return a lock; acquiring it waits, or raises filelock.Timeout after `wait_seconds`.
@@ -164,7 +161,7 @@ class RunFolder:
         A worker that was killed between the two has left its journal.
         """
         with damage_named(self.events_path):
-            written = {self.path / name for name in events.announced(self.path)}
+            written = {self.path / name for name in events.read(self.path).digests}
         lost = {path for path in written if path.parent == self.trace_files_dir}.difference(self.trace_files())
         journals = {path.stem for path in self.journals()} if lost else set()  # removed only after the file is there
         return sorted(path for path in lost if path.stem not in journals and not path.exists())
@@ -202,13 +199,13 @@ class RunFolder:
             events.begin(self.path, spec.run_id, files)
 
     def assign_again(self, shards: list[list[Unit]]) -> None:
-        """Change which units each shard holds. Raises RunBusyError while a worker holds one of the old shards."""
+        """Change which units each shard holds. Raises ValueError while a worker holds one of the old shards."""
         with contextlib.ExitStack() as locks:
             try:
                 for shard in range(self.num_shards()):
                     locks.enter_context(self.shard_lock(shard))
             except Timeout as timeout:
-                raise RunBusyError(
+                raise ValueError(
                     f"--shards {len(shards)}: workers are running {self.path.name} with "
                     f"{counted(self.num_shards(), 'shard')}; "
                     "wait for them or cancel them first, or leave the number of shards as it is"
@@ -338,17 +335,15 @@ def until_seen(run: RunFolder, holds: Callable[[], bool]) -> None:
 
 def wait_for_plan(run: RunFolder) -> None:
     """Wait on a shared filesystem until the plan of a run is visible and whole."""
-    until_seen(run, lambda: _has_plan(run))
 
+    def has_plan() -> bool:
+        try:
+            run.spec(), run.problems(), run.num_shards()
+        except RunDamaged as error:
+            return isinstance(error, RunForbidden)  # waiting does not change that
+        return True
 
-def _has_plan(run: RunFolder) -> bool:
-    try:
-        run.spec(), run.problems(), run.num_shards()
-    except RunForbidden:
-        return True  # waiting does not change that
-    except RunDamaged:
-        return False
-    return True
+    until_seen(run, has_plan)
 
 
 _LONGEST_MODEL = 32
@@ -407,13 +402,12 @@ def run_path(text: str) -> Path:
     if os.path.isdir(path) and _is_run(path):  # noqa: PTH112 a folder that may not be entered is no error here
         return path
     found = [] if text.endswith(os.sep) or path.name in ("", "..") else run_paths(text)
-    named = [run for run in found if run.name == path.name] or found
-    if len(named) == 1:
-        return named[0]
+    if len(found) == 1:
+        return found[0]
     if os.path.exists(path):  # noqa: PTH110 as above
         return path
-    if named:
-        raise NoSuchRun(f"{text} is the beginning of {len(named)} runs: {_listed(named)}")
+    if found:
+        raise NoSuchRun(f"{text} is the beginning of {len(found)} runs: {_listed(found)}")
     known = [run for place in _places(text) for run in run_paths(f"{place}{os.sep}")]
     raise NoSuchRun(
         f"{text} is not a run folder: it does not exist, and no run in {' and '.join(map(str, _places(text)))} begins "
@@ -422,17 +416,14 @@ def run_path(text: str) -> Path:
 
 
 def run_paths(beginning: str) -> list[Path]:
-    """Return the run folders whose path, or name or hash in one of PLACES, begins so; of equal names the first."""
+    """Return the run folders that a path, or a name or hash in one of PLACES, means; of equal names the first."""
     name = os.path.basename(beginning)  # noqa: PTH119 empty behind a slash
     found: dict[str, Path] = {}
     for folder in [] if name in (".", "..") else _places(beginning):
         with contextlib.suppress(OSError):
             for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
                 found.setdefault(entry.name, folder / entry.name)
-    begun = [other for other in found if other.startswith(name)]
-    return [found[other] for other in begun if _is_run(found[other])] or [
-        found[other] for other in meant_by(name, found) if _is_run(found[other])
-    ]
+    return [found[other] for other in meant_by(name, found) if _is_run(found[other])]
 
 
 def meant_by(text: str, names: Collection[str]) -> list[str]:
@@ -445,10 +436,8 @@ def meant_by(text: str, names: Collection[str]) -> list[str]:
     if begun := [name for name in names if name.startswith(text)]:
         return begun
     readable, dash, digits = text.rpartition("-")
-    if not re.fullmatch(rf"[0-9a-f]{{{_FEWEST_DIGITS},}}", digits):
-        return []
-    found = (re.fullmatch(r"(.*-)([0-9a-f]{8})", name) for name in names)
-    return [own[0] for own in found if own and own[1].startswith(readable + dash) and own[2].startswith(digits)]
+    with_hash = [name for name in names if name.startswith(readable + dash) and len(digits) >= _FEWEST_DIGITS]
+    return [name for name in with_hash if name.rpartition("-")[2].startswith(digits)]
 
 
 def _places(text: str) -> list[Path]:

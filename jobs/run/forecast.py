@@ -70,7 +70,7 @@ def so_far(run: RunFolder, num_finished: int, num_left: int) -> Forecast | None:
 
 def _attempts(run: RunFolder) -> Iterator[tuple[AttemptRow, float]]:
     """Yield the attempts of a run, and when each ended. Files that are damaged or of another run count for nothing."""
-    ids, files, timing = run.ids(), dict[str, Path](), timings.of(run)
+    ids, files, timing = run.ids(), dict[str, Path](), timings.TimingFolder(run.path)
     for path in (*run.trace_files(), *run.journals(), *timing.trace_files(), *timing.journals()):
         files[path.stem] = path  # a journal that is being compacted is as long as its trace file, or longer
     for path in files.values():
@@ -80,9 +80,7 @@ def _attempts(run: RunFolder) -> Iterator[tuple[AttemptRow, float]]:
                     attempt = attempt_in(path, file.readline())
                 if attempt is not None and is_own_journal(path, attempt, ids):
                     yield attempt, path.stat().st_mtime
-            elif (
-                attempt := trace_files.attempt_of(path, trace_files.read_metadata(path, whole=False))
-            ) and attempt.get("ended_at"):
+            elif (attempt := trace_files.attempt_of(path)).get("ended_at"):
                 yield attempt, attempt["ended_at"]
 
 
@@ -106,10 +104,6 @@ def assign_to_shards(units: Sequence[Unit], shards: int, lengths: Mapping[str, i
         sorted(dealt[number::shards], key=lambda unit: (unit.sample_index, rank(unit)))
         for number in range(min(shards, len(dealt)))
     ]
-
-
-class OverBudget(ValueError):
-    """A launch that is estimated to take more than its limit, or has no estimate; the message is one line."""
 
 
 def unit(*, has_gpu: bool) -> str:
@@ -144,11 +138,11 @@ def total_of(forecasts: Sequence[Forecast | None]) -> str:
 
 
 def check_forecasts(left: Mapping[str, Forecast | None], limit: float) -> None:
-    """Raise OverBudget where runs together need more than the limit, or one has no forecast. left: by run."""
+    """Raise ValueError where runs together need more than the limit, or one has no forecast. left: by run."""
     forecasts = []
     for name, forecast in left.items():
         if forecast is None:
-            raise OverBudget(
+            raise ValueError(
                 f"--max-gpu-hours {limit:g}: no estimate for {name}; run a few problems without this flag first "
                 "(--limit 5, of a probe --points 5)"
             )
@@ -157,4 +151,4 @@ def check_forecasts(left: Mapping[str, Forecast | None], limit: float) -> None:
     if needed > limit:
         together = f"{hours(needed)} {unit(has_gpu=any(forecast.has_gpu for forecast in forecasts))} left"
         told = in_words(forecasts[0]) if len(left) == 1 else f"{together} of {len(left)} runs (see --dry-run)"
-        raise OverBudget(f"--max-gpu-hours {limit:g} is below the estimate: {told}")
+        raise ValueError(f"--max-gpu-hours {limit:g} is below the estimate: {told}")

@@ -46,6 +46,8 @@ from jobs.run.spec import Attempt, AttemptRow
 
 _NOT_OF_ATTEMPT = frozenset({"event", FORMAT_KEY, CHECKSUM_KEY.decode()})
 """Fields of the first line that are not the attempt's."""
+_OF_THE_END = ("stop_reason", "error", "latency_seconds", "num_attempts")
+"""Fields of a sample that its end has."""
 NO_EVENT = (ValueError, LookupError, TypeError, AttributeError)
 """What a line raises that is no event."""
 
@@ -79,12 +81,8 @@ class Journal:
     """Finished samples by sample id, in the order in which they ended."""
     unfinished: dict[str, Trace] = field(default_factory=dict)
     """Interrupted samples by sample id, up to their last accepted step."""
-    bad_lines: int = 0
-    """Number of lines that could not be read, without a torn last line."""
-    ignored_lines: int = 0
-    """Number of lines that followed a lost one of the same sample."""
-    first_lost: int = 0
-    """Number of the first of these lines."""
+    lost_lines: list[int] = field(default_factory=list)
+    """Numbers of the lines that could not be read, without a torn last line, and that followed one of their sample."""
 
 
 def read_journal(path: Path) -> Journal:
@@ -98,16 +96,13 @@ def parse_journal(path: Path, lines: Iterable[bytes]) -> Journal:
     journal, number = Journal(), 0
     for number, line in enumerate(lines, 1):
         try:
-            apply(journal, _event(path, journal, line), number)
+            add_line(path, journal, line, number)
         except WrongFormat:
             raise
         except NO_EVENT:
-            if is_torn(line):
-                continue
-            journal.bad_lines += 1
-            journal.first_lost = journal.first_lost or number
-    if lost := journal.bad_lines + journal.ignored_lines:
-        lines_lost = f"{lost} of its {number} lines cannot be used, first line {journal.first_lost}"
+            journal.lost_lines += [] if is_torn(line) else [number]
+    if lost := journal.lost_lines:
+        lines_lost = f"{len(lost)} of its {number} lines cannot be used, first line {lost[0]}"
         say_once(f"{path} is damaged: {lines_lost}; what they held is run again")
     return journal
 
@@ -121,7 +116,7 @@ def attempt_in(path: Path, first_line: bytes) -> AttemptRow | None:
     """Return the attempt in the first line of a journal; None where it cannot be read. Raises WrongFormat."""
     journal = Journal()
     try:
-        apply(journal, _event(path, journal, first_line))
+        add_line(path, journal, first_line)
     except WrongFormat:
         raise
     except NO_EVENT:
@@ -143,13 +138,20 @@ def is_own_journal(path: Path, attempt: AttemptRow | None, ids: frozenset[str]) 
     return True
 
 
-def apply(journal: Journal, event: dict[str, Any], number: int = 0) -> None:
-    """Add one event to a journal's content; `number` is that of its line.
+def add_line(path: Path, journal: Journal, line: bytes, number: int = 1) -> None:
+    """Add the event in a line to a journal's content; `number` is that of its line.
 
-    Raises ValueError, LookupError or TypeError where it is not an event, and adds nothing then.
+    Raises WrongFormat and, where the line cannot be used, one of NO_EVENT, and adds nothing then.
     """
+    owner = owner_of(path, journal.attempt)
+    if journal.attempt is None and line.startswith(b'{"event":"attempt"'):
+        owner = owner_of(path, orjson.loads(line))
+    if not has_right_checksum(line, owner):
+        raise ValueError("it does not match its checksum")
+    event = orjson.loads(line)
     kind = event["event"]
     if kind == "attempt":
+        check_format(path, event.get(FORMAT_KEY))
         journal.attempt = cast(AttemptRow, {k: v for k, v in event.items() if k not in _NOT_OF_ATTEMPT})
     elif kind == "start":
         trace = TRACE.validate_python(event["trace"])
@@ -167,31 +169,15 @@ def _go_on(journal: Journal, event: dict[str, Any], number: int) -> None:
     calls = end.calls if end else _CALLS.validate_python(event["calls"])
     trace = journal.unfinished.get(event["sample_id"])
     if trace is None or event["num_steps"] != len(trace.steps) + (step is not None):
-        journal.ignored_lines += 1
-        journal.first_lost = journal.first_lost or number
+        journal.lost_lines.append(number)
         return
     trace.calls += calls
     if step:
         trace.steps.append(step)
     if end:
-        trace.stop_reason, trace.error = end.stop_reason, end.error
-        trace.latency_seconds, trace.num_attempts = end.latency_seconds, end.num_attempts
+        for name in _OF_THE_END:
+            setattr(trace, name, getattr(end, name))
         journal.finished[trace.sample_id] = journal.unfinished.pop(trace.sample_id)
-
-
-def _event(path: Path, journal: Journal, line: bytes) -> dict[str, Any]:
-    """Return the event in a line. Raises WrongFormat, and ValueError where the line cannot be used."""
-    owner = owner_of(path, journal.attempt)
-    if journal.attempt is None and line.startswith(b'{"event":"attempt"'):
-        owner = owner_of(path, orjson.loads(line))
-    if not has_right_checksum(line, owner):
-        raise ValueError("it does not match its checksum")
-    event = orjson.loads(line)
-    if not isinstance(event, dict) or "event" not in event:
-        raise ValueError("not an event")
-    if event["event"] == "attempt":
-        check_format(path, event.get(FORMAT_KEY))
-    return event
 
 
 _SYNC_SECONDS = 1.0
@@ -220,30 +206,11 @@ class JournalWriter:
 
     def step(self, trace: Trace, step: Step) -> None:
         """Record an accepted step, with the calls since the step before."""
-        self._append(
-            {
-                "event": "step",
-                "sample_id": trace.sample_id,
-                "step": step,
-                "num_steps": len(trace.steps),
-                "calls": self._new_calls(trace),
-            }
-        )
+        self._go_on("step", trace, step=step)
 
     def end(self, trace: Trace) -> None:
         """Record that a sample ended."""
-        self._append(
-            {
-                "event": "end",
-                "sample_id": trace.sample_id,
-                "num_steps": len(trace.steps),
-                "calls": self._new_calls(trace),
-                "stop_reason": trace.stop_reason,
-                "error": trace.error,
-                "latency_seconds": trace.latency_seconds,
-                "num_attempts": trace.num_attempts,
-            }
-        )
+        self._go_on("end", trace, **{name: getattr(trace, name) for name in _OF_THE_END})
         del self._written_calls[trace.sample_id]
 
     def close(self) -> None:
@@ -258,10 +225,11 @@ class JournalWriter:
         finally:
             os.close(self._handle)
 
-    def _new_calls(self, trace: Trace) -> list[Call]:
-        num_written = self._written_calls[trace.sample_id]
+    def _go_on(self, event: str, trace: Trace, **fields: Any) -> None:
+        new_calls = trace.calls[self._written_calls[trace.sample_id] :]
         self._written_calls[trace.sample_id] = len(trace.calls)
-        return trace.calls[num_written:]
+        progress = {"sample_id": trace.sample_id, "num_steps": len(trace.steps), "calls": new_calls}
+        self._append({"event": event, **progress, **fields})
 
     def _append(self, event: dict[str, Any]) -> None:
         if self._failure is not None:  # nothing may be written after a torn line

@@ -80,7 +80,9 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     if launch.take_turns and len(roles) < 2:
         raise ValueError(f"--take-turns: {launch.method} uses one engine; speccot, specreason and scot use two")
     told = {role: recorded_settings(launch, role, engine.kind) for role in roles}
-    if selection := _selection(launch, engine, is_here=is_here):
+    selection = None
+    if launch.target.adapter:
+        selection = _selection(launch.target.adapter, launch.method, engine, is_here=is_here)
         told["target"]["adapter"] = selection
     used = (*roles, *proposing_roles(engine.spec_decode, launch.spec_model))
     served = {role: sizing.resolve(launch, role, address, cluster) for role, address in servers.items()}
@@ -90,11 +92,13 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     speculator = _model(launch.spec_model) if launch.spec_model else None
     if selection is not None and target is not None:
         _check_trained_for(selection, target)
-    notices = [
-        *dataset.notices,
-        *model_notices,
-        *_check_speculation(engine, launch, specs, speculator),
-    ]
+    notices = [*dataset.notices, *model_notices]
+    if engine.spec_decode is not None and "target" in specs and engine.can.speculates:
+        proposes = speculator or (specs.get("draft") if engine.spec_decode == "draft" else None)
+        speculation.check_pair(
+            engine.spec_decode, _reference(specs["target"]), _reference(proposes) if proposes else None
+        )
+        notices += filter(None, [greedy_drafts_notice(engine.spec_sampling, launch.temperature_of("target"))])
     if dataset.is_training:
         notices.append(f"TRAINING DATA: {dataset.name} is not a benchmark; no number of this run is a result.")
     spec = RunSpec(
@@ -205,36 +209,21 @@ def _model(name: str) -> ModelSpec:
     )
 
 
-def _check_speculation(
-    engine: EngineSpec, launch: Launch, specs: Mapping[Role, ModelSpec], speculator: ModelSpec | None
-) -> Iterator[str]:
-    """Yield warnings. Raises ValueError where the files at hand show that the weights cannot propose for the target."""
-    if engine.spec_decode is None or "target" not in specs or not engine.can.speculates:
-        return
-    proposes = speculator or (specs.get("draft") if engine.spec_decode == "draft" else None)
-    target = _reference(specs["target"])
-    speculation.check_pair(engine.spec_decode, target, _reference(proposes) if proposes else None)
-    if notice := greedy_drafts_notice(engine.spec_sampling, launch.temperature_of("target")):
-        yield notice
-
-
 def _reference(model: ModelSpec) -> models.ModelRef:
     return models.ModelRef(model.name, model.path, model.revision, model.fingerprint)
 
 
-def _selection(launch: Launch, engine: EngineSpec, *, is_here: bool) -> AdapterSpec | None:
+def _selection(folder: str, method: str, engine: EngineSpec, *, is_here: bool) -> AdapterSpec:
     """Raises ValueError where the folder is not an adapter, or the run cannot use one."""
-    if launch.target.adapter is None:
-        return None
     speculates = engine.spec_decode is not None
-    if reason := adapter.unsupported_reason(engine.kind, launch.method, speculates=speculates, is_here=is_here):
+    if reason := adapter.unsupported_reason(engine.kind, method, speculates=speculates, is_here=is_here):
         raise ValueError(reason)
     from harness.training.tuning import data_hash
 
-    weights = adapter.read(launch.target.adapter)
-    folder = Path(weights.path)
-    fingerprint = adapter.fingerprint(folder)
-    return AdapterSpec(folder.name, weights.path, fingerprint, weights.rank, data_hash(folder, fingerprint))
+    weights = adapter.read(folder)
+    path = Path(weights.path)
+    fingerprint = adapter.fingerprint(path)
+    return AdapterSpec(path.name, weights.path, fingerprint, weights.rank, data_hash(path, fingerprint))
 
 
 def _check_trained_for(selection: AdapterSpec, target: ModelSpec) -> None:
@@ -385,12 +374,11 @@ def _tokenizer_here(spec: RunSpec, model: ModelSpec, role: Role) -> HFTokenizer 
 
 
 def check_prompts(launch: PartialLaunch, spec: RunSpec) -> Iterator[str]:
-    """Yield a warning for a model without a chat template, and for one that does not read the own instruction.
+    """Yield a warning for a model without a chat template, and for one that may think without being told to.
 
     Raises ValueError where a model that is here would be sent another prompt than its chat template means, where that
     does not read a variable that is given, and where a wording asks for answers that are not one token of it.
     """
-    instructed = {path.split(".")[1] for path in spec.wording.changes if path.startswith("instruction.")}
     for role in build(spec.method, dict(spec.params)).roles if spec.engine.can.runs_models else ():
         model = spec.models[role]
         if model is None or (folder := local_folder(model)) is None:
@@ -415,12 +403,6 @@ def check_prompts(launch: PartialLaunch, spec: RunSpec) -> Iterator[str]:
             yield (
                 f"PLAIN MODEL: the prompt of the {role} {model.name} opens no thought, and its vocabulary has "
                 f"{','.join(tags)}: if it thinks, --{role}.thinking-tags '{','.join(tags)}'; if not, none."
-            )
-        read, kind = ("thinking", "reasoning") if tokenizer.thinks else ("plain", "plain")
-        if instructed and read not in instructed and role != "reward":
-            yield (
-                f"OWN PROMPTS: the {role} {model.name} is a {kind} model and reads instruction.{read}, which "
-                f"{launch.prompts} leaves as it is built in."
             )
 
 
@@ -466,12 +448,12 @@ def _is_at_hub(given: str, model: ModelSpec) -> bool:
     except GatedRepoError:  # it exists, and whoever may not read it is told so when it is loaded
         return True
     except HfHubHTTPError as error:
-        if isinstance(error, RepositoryNotFoundError) or error.response.status_code == HTTPStatus.NOT_FOUND:
-            at = f" with the revision {model.revision}" if model.revision else ""
-            raise ValueError(
-                f"{given}: the hub has no such model{at}, or it is private: give HF_TOKEN for it in the environment"
-            ) from error
-        return False
+        if not (isinstance(error, RepositoryNotFoundError) or error.response.status_code == HTTPStatus.NOT_FOUND):
+            return False
+        at = f" with the revision {model.revision}" if model.revision else ""
+        raise ValueError(
+            f"{given}: the hub has no such model{at}, or it is private: give HF_TOKEN for it in the environment"
+        ) from error
     except Exception:  # noqa: BLE001 whatever keeps the hub from answering is met by the worker, as without this check
         return False
     return True

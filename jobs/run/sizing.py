@@ -8,9 +8,9 @@ with another address resumes the run.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import get_args
 
 from harness.cli.messages import counted
 from harness.engine import EngineDied, Role
@@ -27,14 +27,13 @@ from harness.sizing.card_plan import (
     DoesNotFit,
     ModelFiles,
     NotPlannable,
-    Plan,
     RunSizing,
     assumed_models,
     check_flags,
     plan_lines,
     planned,
 )
-from harness.sizing.memory import GPU_MEMORY, Option, cards_here, cards_of_worker
+from harness.sizing.memory import GPU_MEMORY, Card, Option, cards_here, cards_of_worker
 from harness.weights import adapter
 from harness.weights.models import folder_named
 from jobs.run import trust
@@ -78,8 +77,7 @@ def lines_for_launch(
     if not spec.engine.can.is_planned:
         return []
     sizing, uncounted = sizing_of(spec, build(spec.method, dict(spec.params)), problems), unplanned_arguments(spec)
-    on_slurm = cluster == "slurm"
-    if on_slurm:
+    if cluster == "slurm":
         job = cards_of_worker(sbatch, workers_per_task)
         check_flags(sizing, None if job is None else job.count)
         if job is None:  # no_gpus warns of it
@@ -89,30 +87,37 @@ def lines_for_launch(
                 f"memory: the node decides on {counted(job.count, 'GPU')}; name a known type (--gpus-per-node h100:4) "
                 f"or their memory (--{GPU_MEMORY} 80GB) to plan it here"
             ]
-        cards, is_assumed = list(job.cards()), job.card.is_assumed
-    else:
-        if accelerator() != "gpu":
-            check_flags(sizing, None)
-            return []
-        cards, is_assumed = list(cards_here()), False
-    if not cards:
+        rest = "--workers-per-task uses the rest, --gpus-per-node asks for fewer"
+        return list(_memory_lines(sizing, job.cards(), uncounted, rest, is_assumed=job.card.is_assumed))
+    if accelerator() != "gpu":
+        check_flags(sizing, None)
         return []
-    plan = planned_or_reason(sizing, cards, refuses=not (is_assumed or uncounted))
-    lines = [f"memory: {plan}"] if isinstance(plan, str) else [*plan_lines(plan, sizing.concurrency)]
+    return list(_memory_lines(sizing, cards_here(), uncounted, "--shards uses the rest" if shards == 1 else ""))
+
+
+def _memory_lines(
+    sizing: RunSizing, cards: Sequence[Card], uncounted: list[str], rest: str, *, is_assumed: bool = False
+) -> Iterator[str]:
+    """Yield how the memory of a worker's cards is divided; `rest` says how cards are used that are left over."""
+    if not cards:
+        return
+    try:
+        plan = planned(sizing, cards)
+        yield from plan_lines(plan, sizing.concurrency)
+        if rest and plan.num_cards < len(plan.cards):
+            yield f"{plan.num_cards} of the {len(plan.cards)} GPUs of a worker are used: {rest}"
+    except NotPlannable as reason:
+        yield f"memory: {reason}; the engines get one GPU and fixed shares (12 and 78 %), or what the flags say"
+    except DoesNotFit as reason:
+        if not (is_assumed or uncounted):
+            raise
+        yield f"memory: {reason}"
     if is_assumed:
-        lines.append(f"assumed: the smaller of two cards with this name; --{GPU_MEMORY} says which")
+        yield f"assumed: the smaller of two cards with this name; --{GPU_MEMORY} says which"
     if names := ", ".join(assumed_models(sizing)):
-        lines.append(f"assumed: the sizes of {names}, whose config.json is not on this machine")
+        yield f"assumed: the sizes of {names}, whose config.json is not on this machine"
     if uncounted:
-        lines.append(
-            f"memory: planned without {', '.join(uncounted)}; --draft.memory and --target.memory set the shares"
-        )
-    if isinstance(plan, Plan) and plan.num_cards < len(plan.cards) and (on_slurm or shards == 1):
-        more = (
-            "--workers-per-task uses the rest, --gpus-per-node asks for fewer" if on_slurm else "--shards uses the rest"
-        )
-        lines.append(f"{plan.num_cards} of the {len(plan.cards)} GPUs of a worker are used: {more}")
-    return lines
+        yield f"memory: planned without {', '.join(uncounted)}; --draft.memory and --target.memory set the shares"
 
 
 def no_gpus(spec: RunSpec, sbatch: Mapping[str, Option]) -> Iterator[str]:
@@ -128,18 +133,6 @@ def no_gpus(spec: RunSpec, sbatch: Mapping[str, Option]) -> Iterator[str]:
 def unplanned_arguments(spec: RunSpec) -> list[str]:
     """Return the arguments of engines that change their memory and that no plan counts, by vLLM's names."""
     return sorted({name for own in spec.settings.values() for name in own.engine if name in UNPLANNED})
-
-
-def planned_or_reason(sizing: RunSizing, cards: Iterable[Any], *, refuses: bool = True) -> Plan | str:
-    """Return the plan, or why there is none. Raises DoesNotFit if it `refuses`, and ValueError for impossible flags."""
-    try:
-        return planned(sizing, list(cards))
-    except NotPlannable as reason:
-        return f"{reason}; the engines get one GPU and fixed shares (12 and 78 %), or what the flags say"
-    except DoesNotFit as reason:
-        if refuses:
-            raise
-        return str(reason)
 
 
 def _files(model: ModelSpec) -> ModelFiles:
@@ -186,13 +179,12 @@ def addresses(launch: PartialLaunch, roles: Collection[Role]) -> dict[Role, Serv
         for name in ("tokenizer", "served_model"):
             if name in own.given() and role not in found:
                 raise ValueError(f"{role_flag(role, name)} is for a model on a server: --{role} http://HOST:PORT/v1")
-    _check_flags(launch, found, everywhere=bool(found) and set(roles) <= set(found))
+    if found:
+        _check_flags(launch, found, everywhere=set(roles) <= set(found))
     return found
 
 
 def _check_flags(launch: PartialLaunch, served: Collection[Role], *, everywhere: bool) -> None:
-    if not served:
-        return
     if not registry.capabilities(launch.engine).runs_models:
         raise ValueError(f"--engine {launch.engine} runs no model, so there is no server to ask: leave one of them out")
     for role in served:

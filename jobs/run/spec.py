@@ -24,7 +24,7 @@ from harness.methods import run_identity, sample_identity
 from harness.methods.method import Parameter
 from harness.methods.plugins import MethodSource
 from harness.problems.problem import DatasetOrigin, Problem
-from harness.prompts import BUILT_IN, Prompts, prompt_hash
+from harness.prompts import BUILT_IN, Prompts
 from harness.settings.roles import DataType, ModelSettings
 from harness.weights.templates import Conventions
 from jobs.run.files import FORMAT, check_format
@@ -47,14 +47,13 @@ def identity_of(record: DataclassInstance) -> dict[str, object]:
     So a new field changes no id. The default of a field is therefore never changed: what is to mean something else gets
     a new name.
     """
-    values = {known.name: getattr(record, known.name) for known in fields(record) if "is_derived" not in known.metadata}
-    made = {known.name: known.default_factory for known in fields(record) if known.default_factory is not MISSING}
-    defaults = {known.name: known.default for known in fields(record)} | {name: new() for name, new in made.items()}
-    return {
-        name: identity_of(value) if is_dataclass(value) and not isinstance(value, type) else value
-        for name, value in values.items()
-        if value != defaults[name]
-    }
+    identity: dict[str, object] = {}
+    for known in fields(record):
+        value, new = getattr(record, known.name), known.default_factory
+        if "is_derived" not in known.metadata and value != (known.default if new is MISSING else new()):
+            is_record = is_dataclass(value) and not isinstance(value, type)
+            identity[known.name] = identity_of(value) if is_record else value
+    return identity
 
 
 def night_of(tag: str | None) -> date | None:
@@ -392,29 +391,10 @@ class Attempt:
     killed."""
 
 
-class OtherPrompts(ValueError):
-    """The run was begun with other prompts than this code has; the message says which and what to do."""
-
-
-def check_prompts(spec: RunSpec) -> None:
-    """Raise OtherPrompts where this code would send other prompts than the run's finished samples were sent."""
-    current = prompt_hash(spec.wording)
-    if current != spec.prompt_hash:
-        raise OtherPrompts(
-            f"{spec.run_id} was begun with other prompts ({spec.prompt_hash}; this code sends {current}), so it cannot "
-            "be resumed. Its finished samples remain valid; launch it again for a new run, or resume it with the code "
-            "that began it"
-        )
-
-
-class ModelGone(ValueError):
-    """The folder of a model no longer exists; the message is one line."""
-
-
 def check_model(run_id: str, model: ModelSpec) -> None:
-    """Raise ModelGone where a model was a folder that this machine does not have. A hub id is not looked up."""
+    """Raise ValueError where a model was a folder that this machine does not have. A hub id is not looked up."""
     if Path(model.path).is_absolute() and not Path(model.path).exists():
-        raise ModelGone(
+        raise ValueError(
             f"{run_id} names the model {model.name} by the folder {model.path}, which does not exist on this machine: "
             "put the model there, or run the command where it is"
         )

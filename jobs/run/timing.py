@@ -46,11 +46,6 @@ class TimingFolder(RunFolder):
     """Folder of the trace files."""
 
 
-def of(run: RunFolder) -> TimingFolder:
-    """Return the timing samples of a run."""
-    return TimingFolder(run.path)
-
-
 def is_at_work(run: RunFolder) -> bool:
     """Return whether a worker times samples of a run now."""
     return is_held(run.locks_dir / "timing.lock")
@@ -86,7 +81,7 @@ def read_draw(run: RunFolder) -> list[Drawn] | None:
 
 def finished(run: RunFolder) -> set[str]:
     """Return the ids of the timing samples that have ended."""
-    timings, ids = of(run), run.ids()
+    timings, ids = TimingFolder(run.path), run.ids()
     ended: set[str] = set()
     for path in timings.journals():  # before the trace files, which a compaction writes before it removes the journal
         try:
@@ -148,11 +143,6 @@ def num_left(asked: int | None, run: RunFolder) -> int:
     if run.exists() and (num_asked(run) or asked is None):
         return progress(run).left
     return asked or 0
-
-
-def in_words(asked: int | None) -> list[str]:
-    """Return a line about the timing samples of a launch; none where there are none."""
-    return [] if asked is None else [f"{counted(asked, 'sample')} again, one at a time, for the latency"]
 
 
 @dataclass(frozen=True, slots=True)

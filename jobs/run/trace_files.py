@@ -42,6 +42,7 @@ _NO_THREAD = "Failed to launch worker thread"
 """What pyarrow says where its process has no room for another thread, for example under `ulimit -v`."""
 _text, _int, _real, _flag = pa.string(), pa.int32(), pa.float64(), pa.bool_()
 _TYPES = {str: _text, int: _int, float: _real, bool: _flag}
+_ROWS_AT_ONCE = 64
 _LONG = {"seed": pa.int64()}
 """Fields that 32 bits do not hold."""
 
@@ -143,36 +144,17 @@ SHARDS = pa.schema({"shard": _int, "sample_id": _text, "problem_id": _text, "sam
 TRACES = _schema_of(Trace)
 """Metadata key `attempt` holds the JSON of jobs.run.spec.Attempt."""
 GRADES = _schema_of(GradeRow)
-CANDIDATE_GRADES = pa.schema(
-    {
-        "sample_id": _text,
-        "step_index": _int,
-        "candidate_index": _int,
-        "grader_version": _text,
-        "verdict": _text,
-        "extracted": _text,
-        "detail": _text,
-    }
-)
+_OF_A_CANDIDATE = {"sample_id": _text, "step_index": _int, "candidate_index": _int}
+_OF_A_GRADE = {"grader_version": _text, "verdict": _text, "extracted": _text, "detail": _text}
+CANDIDATE_GRADES = pa.schema(_OF_A_CANDIDATE | _OF_A_GRADE)
 SCORES = _schema_of(ScoreRow)
 """Scores from 0 to 1 by a process reward model; candidate_index is null for the step itself. missing: why there is no
 score; null where there is one."""
 PROBE_POINTS = pa.schema(
-    {
-        "draft_problem_id": _text,
-        "own_problem_id": _text,
-        "source_run_id": _text,
-        "sample_id": _text,
-        "step_index": _int,
-        "candidate_index": _int,
-        "num_steps": _int,
-        "kind": _text,
-        "value": _real,
-        "accepts_below": _flag,
-        "accepted": _flag,
-        "weight": _real,
-        "num_ending": _int,
-    }
+    {"draft_problem_id": _text, "own_problem_id": _text, "source_run_id": _text}
+    | _OF_A_CANDIDATE
+    | {"num_steps": _int, "kind": _text, "value": _real, "accepts_below": _flag, "accepted": _flag}
+    | {"weight": _real, "num_ending": _int}
 )
 """The points of a probe (jobs.probe.Point), each with the ids of its two problems in the probe's run.
 
@@ -180,15 +162,8 @@ num_ending: how many decisions of the probed run end the reply, the same number 
 TIMING_DRAW = pa.schema({"sample_id": _text, "stratum": _int, "is_timed": _flag})
 """Every sample of a run with its stratum, and whether it is timed (jobs.run.timing)."""
 TARGET_LOGPROBS = pa.schema(
-    {
-        "sample_id": _text,
-        "step_index": _int,
-        "num_characters": _int,
-        "num_tokens": _int,
-        "logprob": _real,
-        "lowest_logprob": _real,
-        "target": _text,
-    }
+    {"sample_id": _text, "step_index": _int, "num_characters": _int, "num_tokens": _int}
+    | {"logprob": _real, "lowest_logprob": _real, "target": _text}
 )
 """The target's log-probability (nats) of the generated tokens of each step (harness.chain.chain_scores).
 num_characters: length of the step's text, by which a row is told from one of another chain. target: fingerprint of the
@@ -250,10 +225,10 @@ def read_columns(path: Path, columns: Sequence[str] | None = None, *, whole: boo
         return table
 
 
-def iterate_rows(path: Path, columns: list[str], rows_at_once: int = 64) -> Iterator[SampleRow]:
+def iterate_rows(path: Path, columns: list[str]) -> Iterator[SampleRow]:
     """Yield the rows of a trace file, a few in memory at a time; a column may be the path of a nested field."""
     with opened(path) as file:
-        for batch in file.iter_batches(batch_size=rows_at_once, columns=columns):
+        for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=columns):
             yield from cast(list[SampleRow], batch.to_pylist())
 
 
@@ -299,15 +274,10 @@ def finished_ids(path: Path) -> set[str]:
     return set(endings(path)["sample_id"].to_pylist())
 
 
-def attempt_of(path: Path, metadata: Mapping[str, str]) -> AttemptRow:
+def attempt_of(path: Path) -> AttemptRow:
     """Return the record of the attempt in a trace file's metadata; empty where there is none. Raises FileDamaged."""
-    try:
-        attempt = json.loads(metadata.get("attempt") or "null")
-    except (ValueError, RecursionError) as error:
-        raise FileDamaged(f"{path} is damaged: its attempt is no JSON") from error
-    if not isinstance(attempt, dict | None):
-        raise FileDamaged(f"{path} is damaged: its attempt is no object")
-    return cast(AttemptRow, attempt or {})
+    with opened(path, whole=False) as file:
+        return cast(AttemptRow, json.loads(metadata_of(file).get("attempt") or "null") or {})
 
 
 FAILED = "error"
@@ -320,12 +290,13 @@ def counting_records(run: RunFolder, columns: Sequence[str], *, failed: bool = T
     Without `failed`, samples that ended in an error every time are left out. Samples of a file that is damaged or of
     another run are not finished, unless another file has them; samples that are not in the plan are left out.
     """
-    files = [path for path in run.trace_files() if endings(path).num_rows]
+    found = {path: endings(path) for path in run.trace_files()}
     planned = set(run.units_by_shard()["sample_id"].to_pylist())
-    succeeded = _succeeded(files) if failed else set()
-    seen: set[str] = set()
-    for file in files:
-        for row in iterate_rows(file, ["sample_id", "stop_reason", *columns]):
+    succeeded, seen = set[str](), set[str]()
+    for ended in found.values() if failed else ():
+        succeeded.update(ended["sample_id"].filter(pc.not_equal(ended["stop_reason"], FAILED)).to_pylist())
+    for path in (path for path, ended in found.items() if ended.num_rows):
+        for row in iterate_rows(path, ["sample_id", "stop_reason", *columns]):
             sample_id = row["sample_id"]
             if row["stop_reason"] is None or sample_id in seen or sample_id not in planned:
                 continue
@@ -333,12 +304,3 @@ def counting_records(run: RunFolder, columns: Sequence[str], *, failed: bool = T
                 continue
             seen.add(sample_id)
             yield row
-
-
-def _succeeded(files: Sequence[Path]) -> set[str]:
-    """Return the ids of the samples that have a record that did not end in an error."""
-    sample_ids: set[str] = set()
-    for file in files:
-        ended = endings(file, whole=False)
-        sample_ids.update(ended["sample_id"].filter(pc.not_equal(ended["stop_reason"], FAILED)).to_pylist())
-    return sample_ids

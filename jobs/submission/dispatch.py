@@ -27,7 +27,7 @@ from jobs.finished import grading
 from jobs.run import codes, submissions, trust
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
-from jobs.run.spec import RunSpec, check_prompts
+from jobs.run.spec import RunSpec
 from jobs.run.submissions import Submission
 from jobs.slurm import client, profiles
 from jobs.submission import batch_script, code_archive, submit
@@ -80,8 +80,8 @@ def dispatch_together(requests: Sequence[Request]) -> list[Dispatched]:
     """Submit every shard of these runs that needs it as array jobs, and a job after them that concludes each run.
 
     Returns what was done for each run. Runs that were submitted before an error stay so, and the same call submits the
-    rest. Raises ValueError where an option is wrong, RunDamaged where a plan cannot be used, OtherPrompts where a run
-    was begun with other prompts, CodeChanged where it was begun by other code, SlurmRejected where sbatch rejects the
+    rest. Raises ValueError where an option is wrong, RunDamaged where a plan cannot be used, CodeChanged where a run
+    was begun with other prompts or by other code, SlurmRejected where sbatch rejects the
     arrays, and SlurmError where Slurm does not answer.
     """
     for request in requests:
@@ -129,7 +129,6 @@ def _dispatch_group(requests: Sequence[Request]) -> list[Dispatched]:
         for request, (todo, num_active) in zip(requests, found, strict=True):
             if todo:
                 trust.require(request.run, trust.options(request.options))
-                check_prompts(request.run.spec())
                 codes.claim(request.run, accept=request.accept_code_change, is_queued=bool(num_active))
             elif num_active and not request.accept_code_change:
                 codes.check_queued(request.run)

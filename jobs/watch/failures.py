@@ -135,16 +135,12 @@ def explained(run: RunFolder, error: BaseException, log: Path) -> str:
     """
     if reason := reason_in(str(error)):
         return f"{reason}. Log: {log}"
-    if full := full_disk(shutil.disk_usage(run.path).free):
+    if (free := shutil.disk_usage(run.path).free) < _MIN_FREE_BYTES:
+        full = f"{free >> 10} KiB free, too little for journals and results"
         return f"the disk is full: {full}. Run folder: {run.path}"
     with contextlib.suppress(OSError), os.fdopen(opened(log, os.O_APPEND), "a", encoding="utf-8") as file:
         file.write(f"{FAILED}{_KILLED}\n")
     return f"{_KILLED} (dmesg may say more). Log: {log}"
-
-
-def full_disk(free_bytes: int) -> str:
-    """Return what a full disk is too small for; empty where it is not full."""
-    return "" if free_bytes >= _MIN_FREE_BYTES else f"{free_bytes >> 10} KiB free, too little for journals and results"
 
 
 def _tail(path: Path) -> str:

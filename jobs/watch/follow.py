@@ -26,6 +26,7 @@ from harness.engines import processes
 from jobs.run import timing as timings
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
+from jobs.run.journal import NO_EVENT
 from jobs.submission.here import Job
 
 PACE_SECONDS = 300.0
@@ -36,8 +37,6 @@ _PLAIN_LINE_SECONDS, _AMONG_SEVERAL_SECONDS = 15.0, 60.0
 """How often a plain line is printed: of a run, and of one of several, of which little is printed."""
 _CLOCK_SECONDS = 5.0
 """How far the clock of the file server may be behind, and how long ago the workers may have been started."""
-_NO_EVENT = (ValueError, LookupError, TypeError, AttributeError)
-"""What a line raises that is no event of a journal; readers of the run name it."""
 
 
 @dataclass
@@ -60,7 +59,7 @@ class Pace:
     def add_journal(self, content: bytes) -> None:
         """Count the events at the end of a journal."""
         for line in content[-_TAIL_BYTES:].split(b"\n"):
-            with contextlib.suppress(*_NO_EVENT):  # torn, or none
+            with contextlib.suppress(*NO_EVENT):  # torn, or none
                 self.add(orjson.loads(line))
 
     def rates(self, now: float) -> tuple[dict[str, float], float]:
@@ -113,7 +112,7 @@ class Follower:
                 if not line.endswith(b"\n"):
                     break  # being written right now
                 self._offsets[path] += len(line)
-                with contextlib.suppress(*_NO_EVENT):
+                with contextlib.suppress(*NO_EVENT):
                     self._count(orjson.loads(line))
 
     def _count(self, event: dict[str, Any]) -> None:
@@ -183,10 +182,22 @@ def follow(
     """
     followers, is_brief, ended = [Follower(run) for run in runs], among is not None or len(runs) > 1, threading.Event()
     before = "" if among is None else f"{among.rstrip()}: "
+
+    def show(own: Console) -> None:
+        if elsewhere and own.is_terminal:
+            with Live(console=own, auto_refresh=False, transient=True) as redrawn:
+                while not ended.is_set():
+                    redrawn.update(Text(before + _line(followers)), refresh=True)
+                    ended.wait(_POLL_SECONDS)
+            return
+        shown = "" if is_brief else _print(before + _line(followers), own)
+        while not ended.wait(_AMONG_SEVERAL_SECONDS if is_brief else _PLAIN_LINE_SECONDS):
+            if (now := before + _line(followers)) != shown:
+                shown = _print(now, own)
+
     with contextlib.nullcontext(console) if elsewhere else _duplicate(console) as own:
-        arguments = followers, before, own, ended, elsewhere, is_brief
-        shown = threading.Thread(target=_show, args=arguments, name="progress", daemon=True)
-        shown.start()
+        showing = threading.Thread(target=show, args=[own], name="progress", daemon=True)
+        showing.start()
         try:
             while not all(job.done() for job in jobs):
                 time.sleep(_POLL_SECONDS)
@@ -196,7 +207,7 @@ def follow(
             raise
         finally:
             ended.set()
-            shown.join()
+            showing.join()
     if not is_brief:
         _print(_line(followers), console)
 
@@ -222,21 +233,6 @@ def _duplicate(console: Console) -> Iterator[Console]:
         return
     with os.fdopen(copied, "w", encoding="utf-8") as file:
         yield terminal(file=file, width=console.width, quiet=console.quiet)
-
-
-def _show(
-    followers: Sequence[Follower], before: str, console: Console, ended: threading.Event, live: bool, is_brief: bool
-) -> None:
-    if live and console.is_terminal:
-        with Live(console=console, auto_refresh=False, transient=True) as redrawn:
-            while not ended.is_set():
-                redrawn.update(Text(before + _line(followers)), refresh=True)
-                ended.wait(_POLL_SECONDS)
-        return
-    shown = "" if is_brief else _print(before + _line(followers), console)
-    while not ended.wait(_AMONG_SEVERAL_SECONDS if is_brief else _PLAIN_LINE_SECONDS):
-        if (now := before + _line(followers)) != shown:
-            shown = _print(now, console)
 
 
 def _print(line: str, console: Console) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import math
-import shutil
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from shlex import quote
 from typing import Literal
 
@@ -21,7 +21,7 @@ from harness.cli.screen import Column, Line, Page, Table, printable
 from jobs.finished import grading
 from jobs.run import codes, derived, submissions
 from jobs.run import timing as timings
-from jobs.run.endings import Endings, ShardEndings, by_shard, count_endings, endings_in_journal, read_endings
+from jobs.run.endings import ShardEndings, by_shard, read_endings
 from jobs.run.files import FileDamaged
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission, files_of_shards, first_shard
@@ -91,16 +91,12 @@ class RunStatus:
     tokens_per_second: dict[str, float] = field(default_factory=dict)
     """Output tokens of each model, over the last five minutes."""
     samples_per_second: float = 0.0
-    is_on_slurm: bool = False
-    """True if the run was submitted to Slurm."""
     gpu_hours: float | None = None
     """GPU-hours of all starts of all tasks; None where accounting does not answer."""
     shared_with: list[str] = field(default_factory=list)
     """Other runs that some of these tasks worked on as well, whose GPU-hours are among them."""
     codes: list[str] = field(default_factory=list)
     """The codes that work on the run, in words, where they are more than one."""
-    free_bytes: int = 0
-    """Free space on the disk of the run folder."""
     to_time: int = 0
     """Samples that run again, one at a time, once all have ended."""
     timed: int = 0
@@ -109,15 +105,12 @@ class RunStatus:
     """True if a worker times samples now."""
     missing: str = ""
     """What the finished run lacks of grades and results, in words; empty where nothing."""
-    how_to_conclude: str = ""
-    """One line for the user: what is missing, why if that is known, and what happens next or which command to run.
-
-    Empty where nothing is missing, and where Slurm's queue did not answer."""
+    next_step: str = ""
+    """One line for the user on what a finished run lacks, and on a run of this machine that nothing works on: why, if
+    that is known, and what happens next or which command to run. Empty where Slurm's queue did not answer."""
     is_concluding: bool = False
     """True if a job that grades and loads the finished run is running or queued, or may be because Slurm's queue did
     not answer."""
-    how_to_resume: str = ""
-    """One line for the user where nothing on this machine works on a run that was begun here and is not finished."""
     slurm_error: str = ""
     """Why Slurm's queue or accounting is missing, in one line; empty where both answered."""
 
@@ -247,9 +240,16 @@ def _of_files(run: RunFolder) -> RunStatus:
     While a run is under way, trace files are read and not compared with their digests, which takes seconds for a large
     one. Of a finished run they are, so that damage that loading refuses is seen.
     """
-    run.check()
-    pace, begun = Pace(), dict[int, int]()
-    endings = _read_endings(run, pace, begun)
+    pace, begun, since, assignment = Pace(), dict[int, int](), time.time() - PACE_SECONDS, run.assignment()
+
+    def note(journal: Path, content: bytes, ended: Mapping[str, bool]) -> None:
+        """Note what was done in the last minutes, and by each first shard the samples in flight of its last worker."""
+        if journal.stat().st_mtime >= since:
+            pace.add_journal(content)
+            if (first := first_shard(journal, assignment)) is not None:
+                begun[first] = content.count(b'{"event":"start"') - len(ended)
+
+    endings = read_endings(run, whole=False, note=note)
     ended = by_shard(run, endings)
     if not ended.num_left:
         derived.name_damaged(run)
@@ -259,41 +259,26 @@ def _of_files(run: RunFolder) -> RunStatus:
     shards = [ShardStatus(number, *of_shard, num_begun=begun.get(number, 0)) for number, of_shard in enumerate(counts)]
     for shard in shards:
         shard.state = "stopped" if shard.num_unfinished else "finished"
-    result, timing = RunStatus(run.path.name, shards, state_of(run, ended)), ended.timing
-    result.tokens_per_second, result.samples_per_second = pace.rates(time.time())
-    result.to_time, result.timed = timing.asked, timing.done
-    result.is_timing = bool(timing.left and not ended.num_unfinished and timings.is_at_work(run))
-    if missing := grading.missing(run, endings):
-        result.missing, result.how_to_conclude = missing, how_to_conclude(run, missing)
-    result.free_bytes = shutil.disk_usage(run.path).free
-    recorded = codes.read(run)
-    result.codes = [str(code) for code in recorded] if len(recorded) > 1 else []
-    return result
+    timing, missing, recorded = ended.timing, grading.missing(run, endings), codes.read(run)
+    return RunStatus(
+        run.path.name,
+        shards,
+        state_of(run, ended),
+        *pace.rates(time.time()),
+        codes=[str(code) for code in recorded] if len(recorded) > 1 else [],
+        to_time=timing.asked,
+        timed=timing.done,
+        is_timing=bool(timing.left and not ended.num_unfinished and timings.is_at_work(run)),
+        missing=missing,
+        next_step=how_to_conclude(run, missing) if missing else "",
+    )
 
 
 def state_of(run: RunFolder, ended: ShardEndings) -> State:
     """Return how a run stands, given how its samples ended."""
     if not ended.num_left:
         return "finished"
-    return "under way" if sum(ended.finished) or run.journals() else "not begun"
-
-
-def _read_endings(run: RunFolder, pace: Pace, begun: dict[int, int]) -> Endings:
-    """Read how samples ended, and from journals that are being written what was done in the last minutes.
-
-    `begun` is given the number of samples that began and have not ended in the latest journal of each first shard.
-    """
-    journals: dict[str, dict[str, bool]] = {}
-    ids, assignment, since = run.ids(), run.assignment(), time.time() - PACE_SECONDS
-    for path in run.journals():  # the latest last
-        with contextlib.suppress(FileNotFoundError):  # compacted since the listing
-            content = path.read_bytes()
-            journals[path.stem] = endings_in_journal(path, content, ids)
-            if path.stat().st_mtime >= since:
-                pace.add_journal(content)
-                if (first := first_shard(path, assignment)) is not None:
-                    begun[first] = content.count(b'{"event":"start"') - len(journals[path.stem])
-    return count_endings(run, journals, run.trace_files(), whole=False)
+    return "under way" if sum(ended.finished) or run.journals() or failures.local_logs(run) else "not begun"
 
 
 def _add_workers_here(run: RunFolder, result: RunStatus) -> None:
@@ -303,7 +288,7 @@ def _add_workers_here(run: RunFolder, result: RunStatus) -> None:
         if shard.has_worker and shard.num_unfinished:
             shard.state, shard.starting = "running", phases(run, 0.0, shard.shard)
     if result.state == "under way" and not (result.is_timing or any(shard.has_worker for shard in result.shards)):
-        result.how_to_resume = (
+        result.next_step = (
             "no worker is at work on it; unless a launch or suite with it is still running, to resume it, run its "
             "launch command again"
         )
@@ -321,7 +306,7 @@ def _names(run: RunFolder) -> list[str]:
 
 def _add_slurm(run: RunFolder, earlier: Sequence[Submission], slurm: Watch, result: RunStatus) -> None:
     """Add the state, the task and the last error of every shard, and the GPU-hours of the run."""
-    result.is_on_slurm, result.slurm_error = True, "; ".join(filter(None, (slurm.queue_error, slurm.history_error)))
+    result.slurm_error = "; ".join(filter(None, (slurm.queue_error, slurm.history_error)))
     names = {*_names(run)}
     history = [task for task in slurm.history or () if task.name in names]
     tasks = client.latest([*history, *(task for task in slurm.queued if task.name in names)])
@@ -386,12 +371,12 @@ def _add_conclusion(run: RunFolder, earlier: Sequence[Submission], slurm: Watch,
     result.is_concluding = bool(slurm.queue_error or at_work)
     ended = [task for task in (*(slurm.history or ()), *slurm.queued) if task.name == names[-1] and not task.is_active]
     if slurm.queue_error:
-        result.how_to_conclude = ""
+        result.next_step = ""
     elif at_work:
-        result.how_to_conclude = in_queue(result.missing, at_work[-1])
+        result.next_step = in_queue(result.missing, at_work[-1])
     elif ended:
         why = f"job {ended[-1].job_id}: {failures.task_reason(run, ended[-1])}"
-        result.how_to_conclude = how_to_conclude(run, result.missing, why)
+        result.next_step = how_to_conclude(run, result.missing, why)
 
 
 def how_to_conclude(run: RunFolder, missing: str, why: str = "") -> str:
@@ -436,11 +421,9 @@ def _header(status: RunStatus) -> list[str]:
     shared = f" (with {counted(len(status.shared_with), 'run')} in the same jobs)" if status.shared_with else ""
     third += [f"{status.gpu_hours:.2f} GPU-hours{shared}"] if status.gpu_hours else []
     timed = f"{status.timed:,} of {counted(status.to_time, 'sample')}"
-    full = failures.full_disk(status.free_bytes)
     lines = [" · ".join(first), f"shards: {shards}"]
     lines += [f"timing, one at a time: {timed}{', after all others' * (share < 1)}"] if status.to_time else []
-    lines += [" · ".join(third), f"THE DISK IS FULL: {full}" if full else "", status.how_to_conclude]
-    lines += [status.how_to_resume]
+    lines += [" · ".join(third), status.next_step]
     lines += [f"the code changed: begun by {', then '.join(status.codes)}"] if status.codes else []
     lines += [f"Slurm does not answer: {status.slurm_error}"] if status.slurm_error else []
     return [line for line in lines if line]

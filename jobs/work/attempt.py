@@ -46,6 +46,10 @@ def new_attempt(
     cards = gpus.held_gpus((engine.visible_devices, engine.tensor_parallel) for engine in own.values())
     devices = [cards[0].name if cards else environment.accelerator()] if own else []
     devices += [UNKNOWN_SERVER] if len(own) < len(settings) else []
+    versions = {**environment.versions()}
+    for role, engine in engines.items():
+        if report := getattr(engine.inner, "report", None):
+            versions[f"{role} server"] = f"{report['kind']} {report['version']}"
     job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
     return Attempt(
         attempt_id=attempt_name(f"{stamp}-{socket.gethostname()}-{os.getpid()}", run.assignment(), shard),
@@ -58,7 +62,7 @@ def new_attempt(
         slurm_job_id=job,
         device=" and ".join(devices),
         num_devices=len(cards) or _num_devices(own),
-        versions={**environment.versions(), **_server_versions(engines)},
+        versions=versions,
         hardware=environment.hardware(),
         engines={role: _engine(engine, settings[role]) for role, engine in engines.items()}
         | {"startup_seconds": sum(engine.start.seconds for engine in engines.values() if not engine.is_warm)},
@@ -96,12 +100,6 @@ def _engine(engine: LeasedEngine, settings: EngineSettings) -> dict[str, object]
         "engine_start_seconds": engine.start.seconds,
         **{name: value for name, value in told.items() if value is not None},
     }
-
-
-def _server_versions(engines: Mapping[Role, LeasedEngine]) -> dict[str, str]:
-    """Return kind and version of each role's server, for the list of versions."""
-    reports = {role: report for role, engine in engines.items() if (report := getattr(engine.inner, "report", None))}
-    return {f"{role} server": f"{report['kind']} {report['version']}" for role, report in reports.items()}
 
 
 def _num_devices(settings: Mapping[Role, EngineSettings]) -> int:

@@ -30,7 +30,7 @@ from jobs.run.sizing import (
     sizing_of,
     unplanned_arguments,
 )
-from jobs.run.spec import ModelSpec, RunSpec
+from jobs.run.spec import AdapterSpec, ModelSpec, RunSpec
 
 
 def engine_needs(
@@ -53,7 +53,8 @@ def engine_needs(
     for role in method.roles:
         if (model := spec.models[role]) is None:
             raise ValueError(f"this method needs a {role} model")
-        _check_prompts(spec, role, model)
+        if spec.engine.can.runs_models or model.server is not None:
+            _check_prompts(spec, role, model)
         reads_logprobs = method.reads_logprobs if asked is None else asked
         needs.append(EngineNeed(role, model.path, model.revision, settings[role], reads_logprobs, one_in_flight))
     return needs
@@ -61,8 +62,6 @@ def engine_needs(
 
 def _check_prompts(spec: RunSpec, role: Role, model: ModelSpec) -> None:
     """Raise ValueError as a launch does: it may not have had the model's files, or they have changed since."""
-    if not spec.engine.can.runs_models and model.server is None:
-        return
     tokenizer = loaded_tokenizer(model.path, model.revision, spec.conventions(role))
     if tokenizer is None:  # its engine says why
         return
@@ -99,8 +98,8 @@ def engine_settings(
         candidates=method.parallel,
         target_candidates=method.target_parallel,
         take_turns=engine.take_turns,
-        speculation=_speculation(spec),
-        adapter=_adapter(spec),
+        speculation=_speculation(spec, engine.spec_decode) if engine.spec_decode else None,
+        adapter=_adapter(spec.selection) if spec.selection else None,
         kv_bytes=kv_bytes,
         small=small_models(sizing),
     )
@@ -129,30 +128,26 @@ def _arguments(spec: RunSpec, role: Role) -> tuple[tuple[str, str], ...]:
     return tuple((name, json.dumps(value, sort_keys=True)) for name, value in sorted(given.items()))
 
 
-def _speculation(spec: RunSpec) -> Speculation | None:
-    """Return the token-level speculation of a run; raises ValueError where this node does not support it."""
+def _speculation(spec: RunSpec, proposer: str) -> Speculation:
+    """Return how tokens are proposed in a run. Raises ValueError where this node does not support it."""
     engine = spec.engine
-    if engine.spec_decode is None or engine.spec_tokens is None:
-        return None
     temperature = spec.sampling["target"].get("temperature", spec.temperature)
-    if reason := unsupported_reason(engine.kind, environment.accelerator(), temperature, engine.spec_decode):
+    if reason := unsupported_reason(engine.kind, environment.accelerator(), temperature, proposer):
         raise ValueError(reason)
-    weights = spec.speculator or (spec.draft if engine.spec_decode == "draft" else None)
+    weights = spec.speculator or (spec.draft if proposer == "draft" else None)
     return Speculation(
-        cast(Proposer, engine.spec_decode),
-        engine.spec_tokens,
+        cast(Proposer, proposer),
+        engine.spec_tokens or 0,
         weights.path if weights else None,
         weights.revision if weights else None,
         cast(DraftSampling, engine.spec_sampling or "greedy"),
     )
 
 
-def _adapter(spec: RunSpec) -> adapter.Adapter | None:
-    """Return the adapter of a run; raises ValueError where its folder no longer holds what was planned."""
-    if spec.selection is None:
-        return None
-    selection = adapter.read(spec.selection.path)
-    if adapter.fingerprint(Path(selection.path)) != spec.selection.fingerprint:
+def _adapter(planned: AdapterSpec) -> adapter.Adapter:
+    """Return the adapter of a run. Raises ValueError where its folder no longer holds what was planned."""
+    selection = adapter.read(planned.path)
+    if adapter.fingerprint(Path(selection.path)) != planned.fingerprint:
         raise ValueError(f"the selection adapter in {selection.path} has changed since this run was planned")
     return selection
 

@@ -5,26 +5,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import cached_property, partial
+from operator import attrgetter
 from pathlib import Path
 
 from filelock import Timeout
 
 from harness import environment
 from harness.cli.messages import counted
-from harness.engine import Engine, Role
 from harness.engines.calls import taking_turns
-from harness.engines.pool import EngineNeed, EnginePool, LeasedEngine
+from harness.engines.pool import EngineNeed, EnginePool
 from harness.methods import Method, build
 from harness.problems.problem import Problem
 from jobs.run import codes, endings, submissions
 from jobs.run import timing as timings
 from jobs.run.derived import are_logprobs_asked
-from jobs.run.endings import RunState, by_shard, started_in_journal
+from jobs.run.endings import RunState, by_shard
 from jobs.run.folder import RunFolder
 from jobs.run.journal import JournalWriter, read_journal
-from jobs.run.spec import Attempt, RunSpec, Unit, check_prompts
+from jobs.run.spec import RunSpec, Unit
 from jobs.work.attempt import new_attempt
 from jobs.work.engine_settings import engine_needs
 from jobs.work.shard_run import ShardRun, TakenShard, TimingRun, units_to_time
@@ -48,25 +49,24 @@ class ShardBusyError(RuntimeError):
 class RunPart:
     """Some shards of one run, as one worker runs them."""
 
-    def __init__(self, folder: str | Path, shards: Sequence[int], shared_job: str | None = None) -> None:
-        """Nothing is read or locked yet. `shared_job` names the job that does this, where the run shares it."""
+    def __init__(
+        self, folder: str | Path, shards: Sequence[int], shared_job: str | None = None, first: int | None = None
+    ) -> None:
+        """Nothing is read or locked yet. `shared_job` names the job that does this, where the run shares it.
+
+        `first`: the shards are in common with other workers. `work` takes one after the other as they are free, and
+        begins its search at this place.
+        """
         self.run, self.shards, self.shared_job = RunFolder(Path(folder)), list(shards), shared_job
         self.num_ended = self.num_steps = self.num_timed = 0
         self.is_cut_short = False
         """True if samples were not started because the time left was too short."""
         self.is_held_by_others = False
         """Whether another worker was seen at work on the shards that are in common, or times the run's samples."""
-        self.free: FreeShards | None = None
+        self.free = None if first is None else FreeShards(self.run, self.shards, first)
         """The shards, where other workers take them too; None where all are this worker's."""
         self.kv_bytes: int | None = None
         """Size of the KV caches on a CPU, for `needs`; None: by the memory that is free when they are resolved."""
-
-    def take_freely(self, first: int) -> None:
-        """Have the shards in common with other workers: `work` takes one after the other as they are free.
-
-        The search begins at place `first`.
-        """
-        self.free = FreeShards(self.run, self.shards, first)
 
     @cached_property
     def spec(self) -> RunSpec:
@@ -92,13 +92,6 @@ class RunPart:
         """
         return engine_needs(self.run, self.spec, self.method, self.problems.values(), self.kv_bytes)
 
-    def needs_or_none(self) -> list[EngineNeed]:
-        """Return `needs`; nothing where they cannot be resolved, which is raised when the run's turn comes."""
-        try:
-            return self.needs
-        except Exception:  # noqa: BLE001 whatever is wrong with one run does not concern the others
-            return []
-
     @contextlib.asynccontextmanager
     async def until_left(self) -> AsyncIterator[None]:
         """Cancel what this task does, without an error, as soon as the run has left the job that it shares."""
@@ -106,7 +99,7 @@ class RunPart:
         assert task is not None
 
         async def watch() -> None:
-            while not self._has_left():
+            while self.shared_job not in submissions.left(self.run):
                 await asyncio.sleep(_LEFT_POLL_SECONDS)
             left.set()
             task.cancel()
@@ -121,9 +114,6 @@ class RunPart:
             if watching is not None:
                 watching.cancel()
 
-    def _has_left(self) -> bool:
-        return self.shared_job in submissions.left(self.run)
-
     async def work(self, pool: EnginePool, ends_at: float | None) -> None:
         """Run what is unfinished of the shards, while this worker holds their locks.
 
@@ -132,13 +122,14 @@ class RunPart:
         `ends_at`: when to start no more samples, in seconds since the epoch. Raises ShardBusyError and the error that
         stopped it, after a clean shutdown.
         """
-        if self._has_left():
+        if self.shared_job in submissions.left(self.run):
             return
         with contextlib.ExitStack() as locks:
             if self.free is not None:
                 _check_shards(self.run, self.shards)
                 if (taken := self.free.take(locks)) is not None:
-                    await self._work(pool, ends_at, taken.number, taken.todo, taken.state, locks)
+                    further = partial(self.free.take, locks)
+                    await self._run(pool, ends_at, self.run, *taken, further)
                 self.is_held_by_others = self.free.is_held_by_others
                 if taken is None and not self.is_held_by_others:
                     await self._time(pool, ends_at)
@@ -151,84 +142,63 @@ class RunPart:
                     raise ShardBusyError(message) from timeout
             _check_shards(self.run, self.shards)
             state = endings.read_state(self.run, self.shards)
-            todo = [unit for unit in _units(self.run, self.shards) if unit.sample_id not in state.finished]
+            # By sample over several shards too: a run cut short has seen every problem about equally often.
+            units = [unit for shard in self.shards for unit in self.run.shard(shard)]
+            todo = [unit for unit in units if unit.sample_id not in state.finished]
+            todo.sort(key=attrgetter("sample_index"))
             if todo:
-                await self._work(pool, ends_at, self.shards[0], todo, state, locks)
+                await self._run(pool, ends_at, self.run, self.shards[0], todo, state)
             await self._time(pool, ends_at)
-
-    async def _work(
-        self,
-        pool: EnginePool,
-        ends_at: float | None,
-        shard: int,
-        todo: list[Unit],
-        state: RunState,
-        locks: contextlib.ExitStack,
-    ) -> None:
-        """Run samples of shards that are locked, the first of which is `shard`; further ones are locked in `locks`."""
-        engines, attempt = await self._begin(pool, shard)
-        further = None if self.free is None else partial(self.free.take, locks)
-        journal = JournalWriter(self.run.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
-        samples = ShardRun(self.spec, self.method, self.problems, self._used(engines), journal, state, ends_at)
-        try:
-            await self._run(samples, todo, self.run, further)
-        finally:
-            self.num_ended += samples.num_ended
-            self.num_steps += samples.num_steps
-        if not self.is_cut_short and are_logprobs_asked(self.run):
-            from jobs.work.target_logprobs import score_finished
-
-            await score_finished(self.run, self.spec, engines, journal.path)
-
-    async def _run(
-        self,
-        samples: ShardRun,
-        todo: list[Unit],
-        folder: RunFolder,
-        further: Callable[[], TakenShard | None] | None = None,
-    ) -> None:
-        """Run samples whose journal lies in a folder, which has a trace file of them then."""
-        try:
-            await samples.run_all(todo, further)
-        finally:
-            samples.journal.close()
-            endings.compact_own(folder, samples.journal.path)
-        self.is_cut_short |= samples.num_ended < samples.num_asked
 
     async def _time(self, pool: EnginePool, ends_at: float | None) -> None:
         """Time samples again, one at a time, where all samples of the run have ended and no other worker does it."""
         if self.is_cut_short or not timings.num_asked(self.run):
             return
-        folder = timings.of(self.run)
+        folder = timings.TimingFolder(self.run.path)
         with contextlib.ExitStack() as locks:
             try:
                 locks.enter_context(folder.lock("timing", _LOCK_SECONDS))
             except Timeout:
                 self.is_held_by_others = self.free is not None
                 return
-            if not (todo := units_to_time(self.run, self.problems, self.spec.seed)):
-                return
-            # The engines have forgotten the prompts of the full batches: they are leased again.
-            engines, attempt = await self._begin(pool, self.shards[0])
-            journal = JournalWriter(folder.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
-            used = self._used(engines)
-            timed = TimingRun(self.spec, self.method, self.problems, used, journal, RunState(), ends_at)
-            try:
-                await self._run(timed, todo, folder)
-            finally:
-                self.num_timed += timed.num_ended
+            if todo := units_to_time(self.run, self.problems, self.spec.seed):
+                # The engines have forgotten the prompts of the full batches: they are leased again.
+                await self._run(pool, ends_at, folder, self.shards[0], todo, RunState())
 
-    async def _begin(self, pool: EnginePool, shard: int) -> tuple[dict[Role, LeasedEngine], Attempt]:
-        """Return the engines of an attempt that begins now, and its record; `shard` is the first of its shards."""
-        codes.method_of(self.run)  # one that cannot be loaded is named, rather than missed in what follows
-        check_prompts(self.spec)
+    async def _run(
+        self,
+        pool: EnginePool,
+        ends_at: float | None,
+        folder: RunFolder,
+        shard: int,
+        todo: list[Unit],
+        state: RunState,
+        further: Callable[[], TakenShard | None] | None = None,
+    ) -> None:
+        """Run samples in an attempt whose journal, and then trace file, lie in a folder; `shard` is its first shard."""
         other_codes, load = codes.claim(self.run), environment.load()
         engines = await pool.lease(self.needs, self.run.logs_dir / f"shard-{shard}")
-        return engines, new_attempt(self.run, shard, engines, other_codes, load)
+        attempt = new_attempt(self.run, shard, engines, other_codes, load)
+        journal = JournalWriter(folder.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
+        used = taking_turns(engines) if self.spec.engine.take_turns else engines
+        is_timing = isinstance(folder, timings.TimingFolder)
+        kind = TimingRun if is_timing else ShardRun
+        samples = kind(self.spec, self.method, self.problems, used, journal, state, ends_at)
+        try:
+            await samples.run_all(todo, further)
+        finally:
+            journal.close()
+            endings.compact_own(folder, journal.path)
+            if is_timing:
+                self.num_timed += samples.num_ended
+            else:
+                self.num_ended += samples.num_ended
+                self.num_steps += samples.num_steps
+        self.is_cut_short |= samples.num_ended < samples.num_asked
+        if not (is_timing or self.is_cut_short) and are_logprobs_asked(self.run):
+            from jobs.work.target_logprobs import score_finished
 
-    def _used(self, engines: Mapping[Role, Engine]) -> Mapping[Role, Engine]:
-        """Return the engines as samples use them."""
-        return taking_turns(engines) if self.spec.engine.take_turns else engines
+            await score_finished(self.run, self.spec, engines, journal.path)
 
 
 class FreeShards:
@@ -242,14 +212,15 @@ class FreeShards:
         """Whether the last search met a shard that another worker has."""
         self._done: set[int] = set()
         """Shards that are finished, that this worker has, or that are given up."""
-        self._begun_with: RunState | None = None
-        """What had been done of all these shards when this worker began."""
-        self._sizes: dict[Path, int] = {}
-        """Sizes of the files that this was read from: what others do since is in new ones, or makes one grow."""
+        self._begun_at: float | None = None
 
     def take(self, locks: contextlib.ExitStack) -> TakenShard | None:
         """Lock the next shard that is free and unfinished, until `locks` closes; None where there is none now."""
-        begun_with = self._read_all()
+        if self._begun_at is None:
+            self._begun_at = time.time()
+            ended = by_shard(self._run, endings.read_state(self._run, self._shards).endings)
+            # The largest first: one that is begun last would keep all others waiting.
+            self._shards.sort(key=lambda shard: ended.finished[shard] - ended.planned[shard])
         self.is_held_by_others = False
         for number in [shard for shard in self._shards if shard not in self._done]:
             with contextlib.ExitStack() as lock:
@@ -258,7 +229,7 @@ class FreeShards:
                 except Timeout:
                     self.is_held_by_others = True
                     continue
-                taken = self._unfinished(number, begun_with)
+                taken = self._unfinished(number, self._begun_at)
                 self._done.add(number)
                 if taken is not None:
                     locks.push(lock.pop_all())
@@ -267,65 +238,31 @@ class FreeShards:
                     return taken
         return None
 
-    def _read_all(self) -> RunState:
-        if self._begun_with is None:
-            for path in [*self._run.journals(), *self._run.trace_files()]:
-                with contextlib.suppress(FileNotFoundError):  # compacted since the listing
-                    self._sizes[path] = path.stat().st_size
-            self._begun_with = endings.read_state(self._run, self._shards)
-            ended = by_shard(self._run, self._begun_with.endings)
-            # The largest first: one that is begun last would keep all others waiting.
-            self._shards.sort(key=lambda shard: ended.finished[shard] - ended.planned[shard])
-        return self._begun_with
-
-    def _unfinished(self, number: int, begun_with: RunState) -> TakenShard | None:
-        """Return a shard that is locked; None where it is finished, or left alone."""
+    def _unfinished(self, number: int, begun_at: float) -> TakenShard | None:
+        """Return a shard that is locked; None where it is finished, or where workers died over it since `begun_at`."""
         units = self._run.shard(number)
         samples = {unit.sample_id for unit in units}
-        since = endings.read_state(self._run, self._shards, partial(self._is_news_of, samples))
-        todo = [unit for unit in units if unit.sample_id not in begun_with.finished | since.finished]
-        was_begun = not samples.isdisjoint(since.finished | since.unfinished.keys())
-        if todo and was_begun and self._deaths(samples) > _MAX_DEATHS:
+        state = endings.read_state(self._run, self._shards, samples)
+        todo = [unit for unit in units if unit.sample_id not in state.finished]
+        if todo and state.unfinished and self._deaths(samples, begun_at) > _MAX_DEATHS:
             self._say(f"leaves shard {number} of {self._run.path.name} alone: {_TWICE}")
             return None
-        begun = begun_with.unfinished | since.unfinished
-        state = RunState(unfinished={unit.sample_id: begun[unit.sample_id] for unit in todo if unit.sample_id in begun})
-        return TakenShard(number, todo, state) if todo else None
+        return (number, todo, state) if todo else None
 
-    def _deaths(self, samples: set[str]) -> int:
-        """Return how many attempts since this worker began have left samples of a locked shard unfinished."""
+    def _deaths(self, samples: set[str], begun_at: float) -> int:
+        """Return how many attempts have left samples of a locked shard unfinished since then."""
         deaths = 0
         for path in submissions.files_of_shards(self._run, self._shards, self._run.journals()):
             with contextlib.suppress(FileNotFoundError):
-                deaths += self._is_news_of(samples, path) and not samples.isdisjoint(read_journal(path).unfinished)
+                is_new = path.stat().st_mtime >= begun_at
+                deaths += is_new and not samples.isdisjoint(read_journal(path).unfinished)
         return deaths
-
-    def _is_news_of(self, samples: set[str], path: Path) -> bool:
-        """Return True if a file may hold what was done of these samples since this worker began.
-
-        Of the journals that others are writing, which are long, none holds any: its worker would have the lock.
-        """
-        try:
-            if path.stat().st_size == self._sizes.get(path):
-                return False
-            return path.suffix != ".jsonl" or not samples.isdisjoint(started_in_journal(path.read_bytes()))
-        except FileNotFoundError:
-            return False
 
     def _say(self, what: str) -> None:
         print(f"worker {self._first} {what}", file=sys.stderr, flush=True)
 
 
-def _check_shards(run: RunFolder, shards: Iterable[int]) -> None:
-    num_shards = run.num_shards()
-    for shard in shards:
-        if not 0 <= shard < num_shards:
-            raise ValueError(
-                f"{run.path.name} has {counted(num_shards, 'shard')} and no shard {shard}: "
-                "its samples were assigned again"
-            )
-
-
-def _units(run: RunFolder, shards: Iterable[int]) -> list[Unit]:
-    # Over several shards too: a run cut short has seen every problem about equally often.
-    return sorted((unit for shard in shards for unit in run.shard(shard)), key=lambda unit: unit.sample_index)
+def _check_shards(run: RunFolder, shards: Sequence[int]) -> None:
+    if max(shards) >= (num_shards := run.num_shards()):
+        has = f"{run.path.name} has {counted(num_shards, 'shard')}"
+        raise ValueError(f"{has} and no shard {max(shards)}: its samples were assigned again")

@@ -12,8 +12,8 @@ import hashlib
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import ClassVar, TypeAlias
 
 from harness.chain import Limits
 from harness.engine import Engine, EngineDied, Role
@@ -29,7 +29,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.journal import JournalWriter
 from jobs.run.spec import RunSpec, Unit
 from jobs.run.timing import timing_id
-from jobs.run.trace_files import FAILED, StepRow, counting_records
+from jobs.run.trace_files import FAILED, counting_records
 
 _DURATIONS = 256
 """Number of the latest samples that the likely duration of the next one is estimated from."""
@@ -40,15 +40,8 @@ _MOST_REPEATS = 3
 _LENGTH, _CALLS = "steps.list.element.num_tokens", "calls.list.element.n"
 
 
-@dataclass(frozen=True)
-class TakenShard:
-    """A shard whose lock this worker holds."""
-
-    number: int
-    todo: list[Unit]
-    """Its unfinished samples."""
-    state: RunState
-    """How far these got."""
+TakenShard: TypeAlias = tuple[int, list[Unit], RunState]
+"""A shard whose lock this worker holds: its number, its unfinished samples, and how far these got."""
 
 
 class ShardRun:
@@ -93,8 +86,9 @@ class ShardRun:
                 await self.admission.wait_for_room()
                 if (taken := further()) is None:
                     break
-                self.state.unfinished |= taken.state.unfinished
-                has_time = await self._begin_all(taken.todo, group, are_last=False)
+                _, todo, state = taken
+                self.state.unfinished |= state.unfinished
+                has_time = await self._begin_all(todo, group, are_last=False)
 
     async def _begin_all(self, units: list[Unit], group: asyncio.TaskGroup, *, are_last: bool) -> bool:
         """Begin samples as memory allows; False where the time became too short."""
@@ -139,32 +133,27 @@ class ShardRun:
         """Return the trace of a sample that has ended, which continues from its last accepted step."""
         trace = self.state.unfinished.get(unit.sample_id) or self._begun(unit, str)
         trace.num_attempts += bool(trace.steps)
-        restarts = self._restarts()
-        await self._run_to_its_end(trace, admitted)
-        trace.num_attempts += self._restarts() > restarts  # its latency holds an engine's start
+        trace.num_attempts += await self._run_to_its_end(trace, admitted)  # its latency holds an engine's start
         return trace
 
     def _begun(self, unit: Unit, renamed: Callable[[str], str]) -> Trace:
         seed = seed_of(self.spec, unit, self.problems[unit.problem_id], renamed)
         return Trace(renamed(unit.sample_id), unit.problem_id, unit.sample_index, seed=seed)
 
-    async def _run_to_its_end(self, trace: Trace, admitted: Admitted) -> None:
-        await run_sample(
-            self.problems[trace.problem_id],
-            self.method,
-            self.engines,
-            trace,
-            self.limits,
-            on_step=lambda step: self._record_step(trace, step, admitted),
-            on_start=lambda: self.journal.start(trace),
-            wording=self.spec.wording,
-        )
+    async def _run_to_its_end(self, trace: Trace, admitted: Admitted) -> bool:
+        """Run a sample; returns whether an engine was started again meanwhile."""
+        restarts = sum(engine.restarts for engine in self.engines.values())
 
-    def _record_step(self, trace: Trace, step: Step, admitted: Admitted) -> None:
-        self.journal.step(trace, step)
-        held = step_tokens(self.method, trace, admitted.prompt_tokens)
-        self.admission.grew(admitted, trace.emitted_tokens, held)
-        self.num_steps += 1
+        def record(step: Step) -> None:
+            self.journal.step(trace, step)
+            held = step_tokens(self.method, trace, admitted.prompt_tokens)
+            self.admission.grew(admitted, trace.emitted_tokens, held)
+            self.num_steps += 1
+
+        problem, starts = self.problems[trace.problem_id], partial(self.journal.start, trace)
+        wording = self.spec.wording
+        await run_sample(problem, self.method, self.engines, trace, self.limits, record, starts, wording)
+        return sum(engine.restarts for engine in self.engines.values()) > restarts
 
     def _has_time_for_another(self) -> bool:
         """True if the remaining time is longer than 90% of the latest samples took."""
@@ -172,9 +161,6 @@ class ShardRun:
             return True
         likely = sorted(self._durations)[int(0.9 * (len(self._durations) - 1))]
         return time.time() + likely < self.ends_at
-
-    def _restarts(self) -> int:
-        return sum(engine.restarts for engine in self.engines.values())
 
 
 class TimingRun(ShardRun):
@@ -188,9 +174,8 @@ class TimingRun(ShardRun):
 
     async def _ended(self, unit: Unit, admitted: Admitted) -> Trace:
         for _ in range(_MOST_REPEATS):
-            restarts, trace = self._restarts(), self._begun(unit, timing_id)
-            await self._run_to_its_end(trace, admitted)
-            if self._restarts() == restarts:
+            trace = self._begun(unit, timing_id)
+            if not await self._run_to_its_end(trace, admitted):
                 return trace
             for engine in self.engines.values():
                 await engine.reset_prefix_cache()  # it holds what this repeat has written
@@ -206,7 +191,7 @@ def units_to_time(run: RunFolder, problems: Mapping[str, Problem], seed: int) ->
     if not timings.progress(run).left:
         return []
     ended = by_shard(run, read_endings(run))
-    if ended.num_unfinished and not run.are_held(ended.shards_with_samples):
+    if ended.num_unfinished and not run.are_held(ended.unfinished_shards):
         wait_for_endings(run)  # the others may have ended a moment ago, on other machines
         ended = by_shard(run, read_endings(run))
     if ended.num_unfinished:
@@ -222,17 +207,17 @@ def units_to_time(run: RunFolder, problems: Mapping[str, Problem], seed: int) ->
 def _draw(run: RunFolder, problems: Mapping[str, Problem], seed: int) -> list[timings.Drawn]:
     compact(run)  # what a worker that was killed has left in its journal
     ended = [
-        timings.Ended(row["sample_id"], problems[row["problem_id"]].level or "", _length(row["steps"]))
+        timings.Ended(
+            row["sample_id"],
+            problems[row["problem_id"]].level or "",
+            sum(step["num_tokens"] for step in row["steps"] or ()),
+        )
         for row in counting_records(run, ["problem_id", _LENGTH, _CALLS])
         if row["stop_reason"] != FAILED and row["calls"]  # without a request there is nothing to time
     ]
     drawn = timings.draw(ended, timings.num_asked(run), f"{run.spec().run_id} {seed}")
     timings.write_draw(run, drawn)
     return drawn
-
-
-def _length(steps: list[StepRow] | None) -> int:
-    return sum(step["num_tokens"] for step in steps or ())
 
 
 def seed_of(spec: RunSpec, unit: Unit, problem: Problem, renamed: Callable[[str], str]) -> int:

@@ -22,17 +22,16 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psutil
 
 from harness import gpus
 from harness.cli.exit_codes import OUT_OF_TIME, OUT_OF_TIME_AT_ONCE
 from harness.cli.messages import counted
-from harness.engines.pool import EnginePool
+from harness.engines.pool import EngineNeed, EnginePool
 from harness.engines.settings import cpu_kv_bytes
 from jobs.run import submissions
 from jobs.run import timing as timings
@@ -44,7 +43,7 @@ from jobs.submission import code_archive
 from jobs.watch.failures import logged, reason_of
 from jobs.work.run_part import RunPart, ShardBusyError
 
-__all__ = ["LAUNCHER_PID", "OutOfTimeError", "RunsFailed", "ShardBusyError", "run_parts", "run_shard"]
+__all__ = ["LAUNCHER_PID", "ShardBusyError", "Unfinished", "run_parts", "run_shard"]
 
 LAUNCHER_PID = "HARNESS_LAUNCHER_PID"
 """Environment variable: the process that the worker must not outlive, because it started it (local runs)."""
@@ -67,16 +66,8 @@ Parts = Sequence[tuple[str, list[int]]]
 """Run folders with numbers of shards."""
 
 
-class WorkersFailed(RuntimeError):
-    """Shards of a task were left unfinished; the message is one line. What was done of them is kept."""
-
-
-class OutOfTimeError(RuntimeError):
-    """The time limit was reached before all samples had ended, and the job could not be requeued."""
-
-
-class RunsFailed(RuntimeError):
-    """Some of a worker's runs were stopped by an error; its other runs were worked on. The message is one line."""
+class Unfinished(RuntimeError):
+    """Samples are left unfinished; the message is one line that says why. What was done is kept."""
 
 
 def run_shard(folder: str, shard: int) -> int:
@@ -91,7 +82,7 @@ def run_parts(parts: Parts, job_name: str | None = None) -> int:
     """Run the unfinished samples of shards of several runs, given by run folder; returns how many samples ended.
 
     The runs are worked on one after the other, those that can share engines together. An error stops only the run that
-    it comes from; RunsFailed is raised after the last. A single run raises its error itself. `job_name` names the job
+    it comes from; Unfinished is raised after the last. A single run raises its error itself. `job_name` names the job
     in Slurm that the runs share: one that leaves it is passed over. Where Slurm starts several tasks for one job
     (`ntasks-per-node`), they take the shards as they are free.
     """
@@ -99,10 +90,7 @@ def run_parts(parts: Parts, job_name: str | None = None) -> int:
     take_as_slurm_task()
     _wait_for_plans(parts)
     number, count = rank()
-    own = [RunPart(*part, job_name) for part in parts]
-    for part in own if count > 1 else []:
-        part.take_freely(number)
-    worker = Worker(own)
+    worker = Worker([RunPart(*part, job_name, number if count > 1 else None) for part in parts])
     asyncio.run(worker.work_on_all())
     worker.requeue_if_out_of_time()
     worker.raise_failures()
@@ -131,9 +119,8 @@ class Worker:
         self.parts = parts
         self.pool = EnginePool()
         self.out_of_time = False
-        self.failures: list[tuple[RunPart, Exception]] = []
+        self.failures: dict[RunPart, Exception] = {}
         self._order: list[RunPart] | None = None
-        self._is_stopping = False
 
     @property
     def num_ended(self) -> int:
@@ -151,8 +138,11 @@ class Worker:
             kv_bytes = cpu_kv_bytes()  # free memory changes from moment to moment; runs are to have equal settings
             for part in self.parts:
                 part.kv_bytes = kv_bytes if part.kv_bytes is None else part.kv_bytes
-            needs = [part.needs_or_none() for part in self.parts]
-            self._order = [self.parts[number] for number in self.pool.plan(needs)]
+            needs: list[list[EngineNeed]] = [[] for _ in self.parts]
+            for place, part in enumerate(self.parts):
+                with contextlib.suppress(Exception):  # what is wrong with one run is raised when its turn comes
+                    needs[place] = part.needs
+            self._order = [self.parts[place] for place in self.pool.plan(needs)]
         return self._order
 
     async def work_on_all(self) -> None:
@@ -180,23 +170,22 @@ class Worker:
             except Exception as error:
                 if len(self.parts) == 1:
                     raise
-                self.failures.append((part, error))
+                self.failures[part] = error
                 traceback.print_exception(error)
                 print(f"{part.run.path.name} stopped with an error; the other runs go on", file=sys.stderr, flush=True)
 
     def _not_failed(self) -> list[RunPart]:
-        failed = [part for part, _ in self.failures]
-        return [part for part in self.in_order() if part not in failed]
+        return [part for part in self.in_order() if part not in self.failures]
 
     def raise_failures(self) -> None:
-        """Raise RunsFailed where runs were stopped by errors."""
+        """Raise Unfinished where runs were stopped by errors."""
         if self.failures:
-            reasons = "; ".join(f"{part.run.path.name}: {reason_of(error)}" for part, error in self.failures)
+            reasons = "; ".join(f"{part.run.path.name}: {reason_of(error)}" for part, error in self.failures.items())
             message = f"{len(self.failures)} of {len(self.parts)} runs failed: {reasons}"
-            raise RunsFailed(message) from self.failures[0][1]
+            raise Unfinished(message) from next(iter(self.failures.values()))
 
     def requeue_if_out_of_time(self) -> None:
-        """Requeue this job where the time limit came first; raises OutOfTimeError where that cannot be done."""
+        """Requeue this job where the time limit came first; raises Unfinished where that cannot be done."""
         if self.out_of_time:
             _requeue([(str(part.run.path), part.shards) for part in self.parts], has_progressed=self.has_progressed)
 
@@ -212,35 +201,26 @@ class Worker:
     @contextlib.contextmanager
     def _until_signals(self) -> Iterator[None]:
         """Cancel what this task does when a signal asks for the end; before the time limit that is no error."""
-        task = asyncio.current_task()
+        task, loop, is_stopping = asyncio.current_task(), asyncio.get_running_loop(), False
         assert task is not None
-        loop = asyncio.get_running_loop()
-        handlers: dict[signal.Signals, Callable[[], object]] = {
-            signal.SIGTERM: lambda: self._stop(task),
-            signal.SIGINT: lambda: self._stop(task),
-            signal.SIGUSR2: lambda: self._stop_in_time(task),
-        }
-        self._is_stopping = False
-        for number, handler in handlers.items():
-            loop.add_signal_handler(number, handler)
+
+        def stop(number: int) -> None:
+            nonlocal is_stopping
+            if not is_stopping:  # Slurm and the task may both send a signal; a second one would break off the clean-up
+                is_stopping = True
+                self.out_of_time |= number == signal.SIGUSR2
+                task.cancel()
+
+        for number in _FORWARDED:
+            loop.add_signal_handler(number, stop, number)
         try:
             yield
         except asyncio.CancelledError:
             if not self.out_of_time:
                 raise
         finally:
-            for number in handlers:
+            for number in _FORWARDED:
                 loop.remove_signal_handler(number)
-
-    def _stop_in_time(self, task: asyncio.Task[None]) -> None:
-        self.out_of_time |= not self._is_stopping
-        self._stop(task)
-
-    def _stop(self, task: asyncio.Task[None]) -> None:
-        """Cancel once: Slurm and the task may both send a signal, and a second one would break off the clean-up."""
-        if not self._is_stopping:
-            self._is_stopping = True
-            task.cancel()
 
 
 class InProcessWorker(Worker):
@@ -262,7 +242,7 @@ class InProcessWorker(Worker):
     def run(self, part: RunPart) -> int:
         """Run what is unfinished of a part; returns how many samples ended. Raises the error that stopped it."""
         if self.out_of_time:
-            raise OutOfTimeError("the time limit was reached")
+            raise Unfinished("the time limit was reached")
         self._runner.run(self._work_on_one(part))
         self.requeue_if_out_of_time()
         return part.num_ended
@@ -290,12 +270,12 @@ def _ends_at() -> float | None:
 
 
 def _requeue(parts: Parts, *, has_progressed: bool) -> None:
-    """Requeue this job, as often as it makes progress; raises OutOfTimeError where that cannot be done."""
+    """Requeue this job, as often as it makes progress; raises Unfinished where that cannot be done."""
     job = client.this_job()
     if not has_progressed:
-        raise OutOfTimeError("the time limit was reached before a single step was accepted: it is too short")
+        raise Unfinished("the time limit was reached before a single step was accepted: it is too short")
     if job is None or int(os.environ.get("SLURM_RESTART_COUNT", "0")) >= _MAX_RESTARTS:
-        raise OutOfTimeError(
+        raise Unfinished(
             f"the time limit was reached, and this is not a Slurm job or was restarted {_MAX_RESTARTS} times"
         )
     begun_at = time.monotonic()
@@ -305,7 +285,7 @@ def _requeue(parts: Parts, *, has_progressed: bool) -> None:
         time.sleep(_LOOK_SECONDS)  # the requeue ends all tasks of the job
     client.requeue(job)
     time.sleep(_REQUEUE_SECONDS)  # Slurm ends this process
-    raise OutOfTimeError(f"job {job} was requeued, but Slurm did not end this process")
+    raise Unfinished(f"job {job} was requeued, but Slurm did not end this process")
 
 
 def end_with_launcher() -> None:
@@ -322,33 +302,18 @@ def end_with_launcher() -> None:
     threading.Thread(target=watch, name="launcher-watch", daemon=True).start()
 
 
-@dataclass(frozen=True)
-class Share:
-    """What one of several workers has that a task starts."""
-
-    number: int
-    """The worker's number within its task, from 0."""
-    count: int
-    """Number of workers that the task's cards and cores are divided among."""
-    parts: list[tuple[str, list[int]]]
-    """Run folders with the shards that all workers have in common."""
-    job_name: str | None = None
-    """Name of the job in Slurm that several runs share."""
-
-
 def run_side_by_side(parts: Parts, workers: int, job_name: str | None = None) -> None:
     """Run shards of runs in several workers, which take them as they are free.
 
-    `job_name` names the job in Slurm that several runs share. Raises WorkersFailed, and OutOfTimeError where the time
+    `job_name` names the job in Slurm that several runs share. Raises Unfinished, also where the time
     limit came first and the job could not be requeued.
     """
     take_as_slurm_task()
     _wait_for_plans(parts)
     # With fewer shards than workers the rest of the node stays idle; each worker keeps its part of it.
     started = range(min(workers, max(len(shards) for _, shards in parts)))
-    shares = [Share(number, workers, list(parts), job_name) for number in started]
-    variables = [device_variables(number, workers) for number in started]  # fails before any starts
-    codes = _run_all(shares, variables)
+    cards = [device_variables(number, workers) for number in started]  # fails before any starts
+    codes = _run_all([{"parts": parts, "number": n, "count": workers, "job_name": job_name} for n in started], cards)
     failures = [
         f"worker {number}: exit code {code}"
         for number, code in enumerate(codes)
@@ -361,45 +326,42 @@ def run_side_by_side(parts: Parts, workers: int, job_name: str | None = None) ->
         _requeue(parts, has_progressed=OUT_OF_TIME in stopped or 0 in codes)
     if left:
         why = f": {'; '.join(failures)}" if failures else ", and other processes may hold what is left"
-        raise WorkersFailed(f"{len(failures)} of {counted(len(shares), 'worker')} failed{why}; unfinished: {left}")
+        raise Unfinished(f"{len(failures)} of {counted(len(codes), 'worker')} failed{why}; unfinished: {left}")
     if failures:
         print("the other workers have finished what these had taken", file=sys.stderr, flush=True)
 
 
 def main() -> None:
-    """Be one of the workers: the only argument is its share as JSON."""
-    share = Share(**json.loads(sys.argv[1]))
-    take_cores(share.number, share.count)
+    """Be one of the workers: the only argument describes it as JSON."""
     code_archive.require()
     end_with_launcher()
-    first = rank()[0] * share.count + share.number
-    parts = [RunPart(folder, shards, share.job_name) for folder, shards in share.parts]
-    for part in parts:
-        part.kv_bytes = cpu_kv_bytes() // share.count
-        part.take_freely(first)
-    one = Worker(parts)
     with logged():
-        asyncio.run(one.work_on_all())
-        if one.out_of_time:
-            sys.exit(OUT_OF_TIME if one.has_progressed else OUT_OF_TIME_AT_ONCE)
-        one.raise_failures()
+        _run_share_of_task(**json.loads(sys.argv[1]))
 
 
-def _run_all(shares: Sequence[Share], variables: Sequence[dict[str, str]]) -> list[int]:
+def _run_share_of_task(parts: Parts, number: int, count: int, job_name: str | None) -> None:
+    """Run shards that all workers of a task have in common, as worker `number` of `count`."""
+    take_cores(number, count)
+    worker = Worker([RunPart(*part, job_name, rank()[0] * count + number) for part in parts])
+    for part in worker.parts:
+        part.kv_bytes = cpu_kv_bytes() // count
+    asyncio.run(worker.work_on_all())
+    if worker.out_of_time:
+        sys.exit(OUT_OF_TIME if worker.has_progressed else OUT_OF_TIME_AT_ONCE)
+    worker.raise_failures()
+
+
+def _run_all(shares: Sequence[dict[str, Any]], variables: Sequence[dict[str, str]]) -> list[int]:
     """Start the workers, each with its cards, and wait for all of them; returns their exit codes."""
     with _passing_signals_on() as processes:
         for share, cards in zip(shares, variables, strict=True):
-            processes.append(_start(share, cards))
+            command = [sys.executable, "-m", "jobs.work.worker", json.dumps(share)]
+            environment = {**os.environ, **cards, LAUNCHER_PID: str(os.getpid())}
+            seen = next(iter(cards.values()), "none")
+            print(f"worker {share['number']} of {share['count']}: GPUs {seen}", file=sys.stderr, flush=True)
+            processes.append(subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL))
         # A worker that Slurm's signal meets before it can handle it has done nothing yet.
         return [OUT_OF_TIME_AT_ONCE if (code := p.wait()) == -signal.SIGUSR2 else code for p in processes]
-
-
-def _start(share: Share, cards: dict[str, str]) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "jobs.work.worker", json.dumps(asdict(share))]
-    environment = {**os.environ, **cards, LAUNCHER_PID: str(os.getpid())}
-    seen = next(iter(cards.values()), "none")
-    print(f"worker {share.number} of {share.count}: GPUs {seen}", file=sys.stderr, flush=True)
-    return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
 
 
 def _left(parts: Parts, job_name: str | None) -> str:
@@ -497,9 +459,9 @@ def take_as_slurm_task(environment: Mapping[str, str] = os.environ) -> None:
         os.environ.update(device_variables(int(environment["SLURM_LOCALID"]), count))
 
 
-def rank(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
+def rank() -> tuple[int, int]:
     """Return this process's number among the tasks of its Slurm job step, and their number; 0 and 1 elsewhere."""
-    number, count = environment.get("SLURM_PROCID", ""), environment.get("SLURM_STEP_NUM_TASKS", "")
+    number, count = os.environ.get("SLURM_PROCID", ""), os.environ.get("SLURM_STEP_NUM_TASKS", "")
     if not (number.isdigit() and count.isdigit()):
         return 0, 1
     return int(number), int(count)

@@ -160,7 +160,7 @@ def test_a_night_under_other_code_offers_what_that_command_has(tmp_path: Path, e
     assert jobs(*night).exit_code == 4, "no night before it"
     edit("harness/chain/chain.py")
     finished = jobs(*night).output
-    assert "For runs of this code, launch a night with another --date." in finished
+    assert "For a run of this code, launch a night with another --date." in finished
     [part] = (tmp_path / "runs").glob("*/traces/*.parquet")
     (part.parent.parent / "journal" / f"{part.stem}.jsonl").touch()  # of a worker that was killed before its first step
     part.unlink()

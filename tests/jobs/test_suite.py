@@ -107,7 +107,7 @@ def test_a_latency_sample_of_a_suite_is_planned_timed_and_resumed(
     runs = launch_suite(chosen, None)
     assert [timings.progress(run) for run in runs] == [timings.Progress(2, 2)] * 2
     assert preview()[-1] == "2 runs: 0 of 4 samples left"
-    [journal, *_] = timings.of(runs[0]).trace_files()
+    [journal, *_] = timings.TimingFolder(runs[0].path).trace_files()
     journal.unlink()  # what was timed is lost, and is timed again
     assert preview()[-1] == "2 runs: 0 of 4 samples left, 2 samples to be timed alone"
     launch_suite(chosen, None)

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.trace import StopReason
-from jobs.run.endings import grant_retries, read_endings
+from jobs.run import retries
+from jobs.run.endings import read_endings
 from jobs.run.trace_files import FAILED, counting_records
 from tests.warehouse import runs
 from warehouse.database import writer
@@ -62,7 +63,7 @@ def test_all_three_agree_on_retries_and_damaged_files(
     assert loaded == expected
 
     for _ in range(num_grants):
-        grant_retries(folder, NUM_SAMPLES)
+        retries.grant(folder, read_endings(folder).failed.to_pylist(), NUM_SAMPLES)
     to_retry = {sample for sample in failed if num_failures[sample] <= num_grants}
     assert set(read_endings(folder).failed.to_pylist()) == failed - to_retry
     assert {row["sample_id"] for row in counting_records(folder, [])} == expected.keys()

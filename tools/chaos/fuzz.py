@@ -24,9 +24,9 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from jobs.run import submissions, trace_files
+from jobs.run import retries, submissions, trace_files
 from jobs.run.derived import GradesError, grade_files, read_grades
-from jobs.run.endings import granted_retries, read_endings, read_state
+from jobs.run.endings import read_endings, read_state
 from jobs.run.files import FileDamaged, say_once
 from jobs.run.folder import RunFolder
 from jobs.run.journal import Journal, is_own_journal, parse_journal, read_journal
@@ -92,7 +92,7 @@ def decoded(run: RunFolder, kind: str, path: Path) -> Any:
         return [read_grades(file) for file in grade_files(run)]
     if kind == "events":
         run.spec(), run.num_shards()  # whose digests are among them
-        for read in (submissions.read, submissions.left, granted_retries):
+        for read in (submissions.read, submissions.left, retries.granted):
             read(run)
         kinds = ("submission", "left", "retries")
         return sorted((event for kind in kinds for event in run.events(kind)), key=lambda event: float(event["at"]))

@@ -117,7 +117,7 @@ def fingerprints(folder: RunFolder) -> list[LoadedFile]:
     Their load order is the order in which they were written. Trace files that somebody removed are among them.
     """
     plan = [folder.spec_path, folder.problems_path, folder.plan_path]
-    found = [*plan, *folder.trace_files(), *timings.of(folder).trace_files()]
+    found = [*plan, *folder.trace_files(), *timings.TimingFolder(folder.path).trace_files()]
     gone = [path for path in found if path.is_symlink() and not path.exists()] + folder.lost_trace_files()
     times = {path: path.stat().st_mtime for path in found if path not in gone}
     times |= {path: written_at(path) for kind in SCHEMAS for path in folder.derived(kind)}
@@ -157,7 +157,7 @@ def stage(
                 _check_columns(path)
                 traces.append(file)
                 continue
-            if path.parent == timings.of(folder).trace_files_dir or kind == "timing_draw":
+            if path.parent == timings.TimingFolder(folder.path).trace_files_dir or kind == "timing_draw":
                 num_rows = timing.add(path)
             elif path.parent.name == "derived":
                 num_rows = _stage_derived(connection, kind, run_id, path, file.load_order)
@@ -359,7 +359,7 @@ class StagedTimings:
             rows = trace_files.read_rows(path, trace_files.TIMING_DRAW.names)
             self._draw = [row for row in rows if timing_id(row["sample_id"]) in self._planned]
             return len(rows)
-        attempt = trace_files.attempt_of(path, trace_files.read_metadata(path, whole=False))
+        attempt = trace_files.attempt_of(path)
         rows = trace_files.read_rows(path)
         for row in rows:
             self._add_record(path.stem, attempt, row)

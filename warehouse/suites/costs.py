@@ -238,7 +238,7 @@ def timing_hours(asked: Reproduction, run: SuiteRun) -> float:
 
 
 def check_budget(asked: Reproduction, runs: Sequence[SuiteRun], prepared: Sequence[PreparedLaunch]) -> None:
-    """Raise OverBudget where what is left takes more than the limit by the plan's estimates, or has none."""
+    """Raise ValueError where what is left takes more than the limit by the plan's estimates, or has none."""
     left = {
         planned.run.path.name: _part_left(asked, run, planned)
         for run, planned in zip(runs, prepared, strict=True)

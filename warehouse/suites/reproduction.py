@@ -263,7 +263,7 @@ def _launch(console: Console, asked: Reproduction, runs: Sequence[SuiteRun]) -> 
 
 
 def _prepared(asked: Reproduction, runs: Sequence[SuiteRun]) -> list[PreparedLaunch]:
-    """Prepare every run. Raises OverBudget."""
+    """Prepare every run. Raises ValueError."""
     prepared = [prepare(run.launch) for run in runs if run.launch is not None]
     if asked.max_gpu_hours is not None:
         check_budget(asked, runs, prepared)

@@ -13,7 +13,7 @@ from harness.engines.settings import EngineSettings
 from harness.problems import benchmarks
 from harness.problems.problem import dataset_hash
 from jobs.finished.grading import finish, finished_samples
-from jobs.run import endings, trace_files
+from jobs.run import retries, trace_files
 from jobs.run.endings import by_shard, compact, read_endings, read_state
 from jobs.run.files import with_checksum
 from jobs.run.folder import RunFolder
@@ -24,6 +24,13 @@ from tests.jobs.runs import plan, planned_ids
 from warehouse.loading.runs import load_run
 
 FIRST = benchmarks.load("demo")[0].text
+
+
+def granted(run: RunFolder, at_most: int) -> tuple[int, int]:
+    """How many failed samples are retried, and how many are out of retries."""
+    failed = read_endings(run).failed.to_pylist()
+    retried = retries.grant(run, failed, at_most)
+    return len(retried), len(failed) - len(retried)
 
 
 @pytest.fixture
@@ -72,8 +79,7 @@ def test_a_failed_sample_that_succeeds_on_its_second_try_counts_once(
 ) -> None:
     database = failed_run.path.parent / "warehouse.duckdb"
     load_run(failed_run, database)
-    granted = endings.grant_retries(failed_run, at_most=2)
-    assert (len(granted.retried), granted.num_exhausted) == (3, 0)
+    assert granted(failed_run, 2) == (3, 0)
     assert by_shard(failed_run, read_endings(failed_run)).num_unfinished == 3
     narrow["on"] = False
     assert run_shard(str(failed_run.path), 0) == 3
@@ -88,8 +94,7 @@ def test_a_failed_sample_that_succeeds_on_its_second_try_counts_once(
 
 def test_tries_are_bounded(failed_run: RunFolder) -> None:
     for expected in ((3, 0), (3, 0), (0, 3)):
-        granted = endings.grant_retries(failed_run, at_most=2)
-        assert (len(granted.retried), granted.num_exhausted) == expected
+        assert granted(failed_run, 2) == expected
         assert run_shard(str(failed_run.path), 0) == expected[0]
         finish(failed_run)
     ended = by_shard(failed_run, read_endings(failed_run))
@@ -98,20 +103,20 @@ def test_tries_are_bounded(failed_run: RunFolder) -> None:
 
 
 def test_nobody_is_granted_two_tries_at_once(failed_run: RunFolder) -> None:
-    endings.grant_retries(failed_run, at_most=5)
-    assert endings.grant_retries(failed_run, at_most=5).retried == []
+    granted(failed_run, 5)
+    assert granted(failed_run, 5) == (0, 0)
 
 
 def test_a_torn_grant_grants_nothing(failed_run: RunFolder) -> None:
     with failed_run.events_path.open("ab") as out:
         out.write(b'{"format":2,"event":"retries","at":1.0,"sam')
     assert by_shard(failed_run, read_endings(failed_run)).num_unfinished == 0
-    assert len(endings.grant_retries(failed_run, at_most=1).retried) == 3
+    assert granted(failed_run, 1) == (3, 0)
     assert by_shard(failed_run, read_endings(failed_run)).num_unfinished == 3
 
 
 def test_the_journal_of_a_try_that_was_killed_is_kept(failed_run: RunFolder, narrow: dict[str, bool]) -> None:
-    endings.grant_retries(failed_run, at_most=1)
+    granted(failed_run, 1)
     narrow["on"] = False
     run_shard(str(failed_run.path), 0)
     part = failed_run.trace_files()[-1]

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from jobs.run.files import RunDamaged
-from jobs.run.folder import RunBusyError
 from jobs.run.forecast import assign_to_shards
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
@@ -17,7 +16,7 @@ def test_the_shards_of_a_run_with_workers_are_not_assigned_again(tmp_path: Path)
     run = plan(tmp_path, shards=2)
     before = run.shards()
     fewer = assign_to_shards([unit for shard in before for unit in shard], 1)
-    with run.shard_lock(1), pytest.raises(RunBusyError, match="--shards 1: workers are running"):
+    with run.shard_lock(1), pytest.raises(ValueError, match="--shards 1: workers are running"):
         run.assign_again(fewer)
     assert run.shards() == before
     run.assign_again(fewer)

@@ -16,7 +16,7 @@ from harness.launch import main as launch
 from jobs.__main__ import main as jobs
 from jobs.finished.grading import grade_candidates
 from jobs.finished.scoring import score
-from jobs.run import codes, derived, endings, events, submissions
+from jobs.run import codes, derived, events, retries, submissions
 from jobs.run.files import say_once
 from jobs.run.folder import RunFolder
 from jobs.run.journal import JournalWriter
@@ -127,5 +127,5 @@ def test_a_retry_is_granted_by_an_event(tmp_path: Path) -> None:
     run = launched(tmp_path, "--method", "vanilla")
     run.append("retries", samples=["a"])
     run.append("retries", samples=["a", "b"])
-    assert endings.granted_retries(run) == {"a": 2, "b": 1}
+    assert retries.granted(run) == {"a": 2, "b": 1}
     assert codes.read(run)

@@ -8,7 +8,6 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -166,25 +165,6 @@ def test_own_prompts_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert f"own prompts: instruction.thinking.math, score.question; hash {launch.plan.spec.prompt_hash}" in shown
     print_plan(prepared(), Console(file=sys.stdout, width=200))
     assert "own prompts" not in capsys.readouterr().out
-
-
-def test_own_prompts_say_nothing_of_a_reward_model() -> None:
-    demo = str(resources.files("harness") / "data" / "demo_prompts.toml")
-    launch = prepared(method="rsd", prompts=demo, reward="demo-reward", temperature=0.6)
-    assert launch.plan.spec.reward is not None
-    assert not [line for line in launch.plan.notices if line.startswith("OWN PROMPTS")]
-
-
-def test_a_model_that_does_not_read_the_own_instruction_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "my.toml"
-    file.write_text('[instruction.thinking]\nmath = "Think."\n')
-    folder = str(shutil.copytree(pair_folder("demo-draft"), tmp_path / "own"))
-    flags: dict[str, Any] = {"prompts": str(file), "draft": folder, "target": folder}
-    [notice] = [n for n in prepared(**flags, target_thinking_tags="none").plan.notices if n.startswith("OWN PROMPTS")]
-    told = "the target own is a plain model and reads instruction.plain, which"
-    assert notice == f"OWN PROMPTS: {told} {file} leaves as it is built in."
-    file.write_text('[instruction.thinking]\nmath = "Think."\n[instruction.plain]\nmath = "Write."\n')
-    assert not [n for n in prepared(**flags, target_thinking_tags="none").plan.notices if n.startswith("OWN PROMPTS")]
 
 
 @pytest.mark.parametrize(("missing", "part"), [("tokenizer*", "tokenizer"), ("*.safetensors", "weights")])

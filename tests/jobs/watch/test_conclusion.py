@@ -82,7 +82,7 @@ def test_a_run_lacks_grades_and_then_results_until_it_is_concluded(finished: Run
 def test_a_run_whose_samples_were_timed_since_is_not_loaded(finished: RunFolder) -> None:
     after.conclude(str(finished.path))
     assert missing(finished) == ""
-    timed = timings.of(finished)
+    timed = timings.TimingFolder(finished.path)
     timed.trace_files_dir.mkdir(parents=True)
     (timed.trace_files_dir / "shard-0-later.parquet").write_bytes(b"")
     assert missing(finished) == "not loaded"
@@ -147,16 +147,16 @@ def test_the_status_says_how_the_job_ended_that_was_to_grade(on_slurm: RunFolder
     assert line.startswith("not graded (job 6: Slurm: FAILED, signal 9; ended without an error message")
     assert line.endswith(f"):  {command}")
     slurm.answers(sacct=SACCT_DOWN)
-    assert status(on_slurm).how_to_conclude == f"not graded:  {command}", "decided without accounting"
+    assert status(on_slurm).next_step == f"not graded:  {command}", "decided without accounting"
     after.conclude(str(on_slurm.path))
-    assert status(on_slurm).how_to_conclude == ""
+    assert status(on_slurm).next_step == ""
 
 
 def test_the_status_does_not_ask_for_grades_while_a_job_makes_them(on_slurm: RunFolder, slurm: FakeSlurm) -> None:
     slurm.prints(squeue=f"{submissions.job_name(on_slurm, 0)}.finalize|N/A|6|6|PENDING||Priority", sacct="")
-    assert status(on_slurm).how_to_conclude == "not graded yet: job 6 does it (PENDING, Priority)"
+    assert status(on_slurm).next_step == "not graded yet: job 6 does it (PENDING, Priority)"
     slurm.answers(squeue=SQUEUE_DOWN)
-    assert status(on_slurm).how_to_conclude == ""
+    assert status(on_slurm).next_step == ""
 
 
 def test_resume_submits_the_job_that_grades_again_and_only_once(

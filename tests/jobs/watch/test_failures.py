@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
-from harness.cli.screen import Screen
 from jobs import __main__ as commands
 from jobs.outcome import LaunchFailed
 from jobs.watch.failures import explained
-from jobs.watch.status import page, status
+from jobs.watch.status import status
 from tests.harness.test_launch import launch
 from tests.jobs.runs import plan
 
@@ -79,6 +76,3 @@ def test_a_worker_that_could_not_write_its_error_says_that_the_disk_is_full(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: _Usage(1 << 20, 1 << 20, 4096))
     said = explained(run, NO_OUTPUT, run.logs_dir / "jobs" / "7_0_log.err")
     assert said.startswith("the disk is full: 4 KiB free")
-    console = Console(width=120, record=True, file=io.StringIO())
-    Screen(console).show(page(status(run)))
-    assert "THE DISK IS FULL: 4 KiB free" in console.export_text()

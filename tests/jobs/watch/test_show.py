@@ -28,7 +28,7 @@ def printed(status: RunStatus) -> str:
 
 
 def a_run(shards: list[ShardStatus]) -> RunStatus:
-    return RunStatus("demo-speccot-13723b16", shards, free_bytes=1 << 40)
+    return RunStatus("demo-speccot-13723b16", shards)
 
 
 def test_a_stopped_shard_is_listed_with_its_task_and_its_last_error() -> None:
@@ -57,7 +57,3 @@ def test_of_many_shards_only_those_that_stopped_are_listed() -> None:
     text = printed(a_run([*shards, ShardStatus(99, 1, state="stopped")]))
     assert "shards: 99 queued, 1 stopped" in text
     assert [line.split()[0] for line in text.splitlines()[2:]] == ["shard", "99"]
-
-
-def test_a_full_disk_is_named() -> None:
-    assert "THE DISK IS FULL: 1 KiB free" in printed(RunStatus("run", [], free_bytes=1024))

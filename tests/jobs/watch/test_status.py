@@ -69,7 +69,7 @@ def test_a_run_whose_worker_was_killed_has_nothing_in_flight_and_says_how_to_res
     worker.wait()
     assert alive.in_flight
     assert alive.shards[0].state == "running"
-    assert not alive.how_to_resume
+    assert not alive.next_step
     gone = CliRunner().invoke(commands.main, ["status", str(run.path)], catch_exceptions=False).output
     assert "shards: 1 stopped" in gone
     assert "no worker is at work on it; unless a launch or suite with it is still running" in gone
@@ -77,9 +77,9 @@ def test_a_run_whose_worker_was_killed_has_nothing_in_flight_and_says_how_to_res
     assert "ETA" not in gone
     [record] = json.loads(CliRunner().invoke(commands.main, ["status", str(run.path), "--json"]).output)
     assert (record["state"], record["in_flight"], record["eta_seconds"]) == ("under way", 0, None)
-    assert record["how_to_resume"]
+    assert record["next_step"]
     run_shard(str(run.path), 0)
-    assert not status(run).how_to_resume
+    assert "no worker" not in status(run).next_step
 
 
 def test_damage_is_seen_in_a_run_that_is_finished_also_after_it_was_concluded(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from jobs.run import trace_files
 from jobs.run.endings import compact, read_endings
 from jobs.run.folder import RunFolder
 from jobs.work.run_part import FreeShards
-from jobs.work.worker import WorkersFailed, run_parts, run_shard, run_side_by_side
+from jobs.work.worker import Unfinished, run_parts, run_shard, run_side_by_side
 from tests.harness.cards import card, put_nvidia_smi
 from tests.jobs.runs import SLOW_WORKER, finished_ids, plan, planned_ids, texts, wait_for_steps
 
@@ -108,7 +108,7 @@ def test_the_shard_with_the_most_unfinished_samples_is_taken_first(tmp_path: Pat
     free = FreeShards(run, [0, 1, 2, 3], first=2)
     with contextlib.ExitStack() as locks:
         taken = [free.take(locks) for _ in range(4)]
-    assert [shard and shard.number for shard in taken] == [1, 2, 0, None]
+    assert [shard and shard[0] for shard in taken] == [1, 2, 0, None]
 
 
 def test_a_shard_over_which_two_workers_have_died_is_left_alone(
@@ -123,7 +123,7 @@ def test_a_shard_over_which_two_workers_have_died_is_left_alone(
         with contextlib.ExitStack() as locks:
             taken = free.take(locks)
             assert taken is not None, "one death is retried, and those before this worker began do not count"
-            assert {unit.sample_id for unit in taken.todo} == set(planned_ids(run)) - ended(run)
+            assert {unit.sample_id for unit in taken[1]} == set(planned_ids(run)) - ended(run)
         killed_after(run, steps)
     with contextlib.ExitStack() as locks:
         assert free.take(locks) is None
@@ -147,9 +147,7 @@ def test_a_task_fails_where_every_worker_dies_and_names_what_is_left(
 
     killer = threading.Thread(target=kill_all)
     killer.start()
-    with pytest.raises(
-        WorkersFailed, match=r"2 of 2 workers failed: worker 0: exit code -9; worker 1: .*; unfinished: s"
-    ):
+    with pytest.raises(Unfinished, match=r"2 of 2 workers failed: worker 0: exit code -9; worker 1: .*; unfinished: s"):
         run_side_by_side([(str(run.path), [0, 1, 2])], 2)
     killer.join()
     run_parts([(str(run.path), [0, 1, 2])])

@@ -126,7 +126,7 @@ def test_a_run_that_fails_does_not_take_the_others_with_it(
         return engines
 
     monkeypatch.setattr(EnginePool, "lease", dying)
-    with pytest.raises(worker.RunsFailed, match=f"^1 of 3 runs failed: {broken.path.name}: out of memory$"):
+    with pytest.raises(worker.Unfinished, match=f"^1 of 3 runs failed: {broken.path.name}: out of memory$"):
         run_parts(parts(first, broken, last))
     assert "the other runs go on" in capsys.readouterr().err
     assert finished_ids(first) == planned_ids(first)
@@ -140,7 +140,7 @@ def test_a_run_that_fails_does_not_take_the_others_with_it(
 def test_a_run_that_cannot_start_here_does_not_take_the_others_with_it(tmp_path: Path) -> None:
     impossible = plan(tmp_path, settings=dict.fromkeys(("draft", "target"), ModelSettings(memory=0.9)))
     possible = plan(tmp_path, drafts=2)
-    with pytest.raises(worker.RunsFailed, match=r"1 of 2 runs failed: .*: ValueError: .*add up to more than 1"):
+    with pytest.raises(worker.Unfinished, match=r"1 of 2 runs failed: .*: ValueError: .*add up to more than 1"):
         run_parts(parts(impossible, possible))
     assert finished_ids(possible) == planned_ids(possible)
 

@@ -21,7 +21,7 @@ from tests.jobs.runs import finished_ids, plan, planned_ids
 def test_no_sample_is_started_that_would_not_end_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "_ends_at", time.time)
     run = plan(tmp_path)
-    with pytest.raises(worker.OutOfTimeError, match="not a Slurm job"):
+    with pytest.raises(worker.Unfinished, match="not a Slurm job"):
         worker.run_shard(str(run.path), 0)
     state = read_state(run)
     assert 1 <= len(state.finished) < 24, "until a sample has ended nobody knows how long one takes"

@@ -26,7 +26,7 @@ from tests.jobs.runs import SLOW_WORKER, finished_ids, plan, planned_ids, texts
 
 
 def timings(run: RunFolder) -> TimingFolder:
-    return folder.of(run)
+    return folder.TimingFolder(run.path)
 
 
 def rows(run: RunFolder) -> list[dict[str, Any]]:

@@ -58,7 +58,9 @@ def test_the_estimate_is_of_all_samples_from_the_timed_ones(timed: tuple[RunFold
     run, _, database = timed
     [row] = select(database, "FROM latency_at_one WHERE run_id = $run", run=run.path.name)
     assert (row["n"], row["num_samples"], row["num_drawn"], row["num_timed"]) == (8, 24, 8, 8)
-    measured = [record["latency_seconds"] for path in folder.of(run).trace_files() for record in records(path)]
+    measured = [
+        record["latency_seconds"] for path in folder.TimingFolder(run.path).trace_files() for record in records(path)
+    ]
     assert row["mean_timed_seconds"] == pytest.approx(np.mean(measured))
     assert row["low_95"] < row["mean_seconds"] < row["high_95"]
     assert min(measured) < row["mean_seconds"] < max(measured)
@@ -107,7 +109,9 @@ def test_chains_of_both_kinds_are_predicted_from_what_they_hold(timed: tuple[Run
     assert drawn is not None
     work = select(database, "FROM timing_work WHERE run_id = $run", run=run.path.name)
     assert {row["sample_id"] for row in work if not row["is_timed"]} == {one.sample_id for one in drawn}
-    by_id = {record["sample_id"]: record for path in folder.of(run).trace_files() for record in records(path)}
+    by_id = {
+        record["sample_id"]: record for path in folder.TimingFolder(run.path).trace_files() for record in records(path)
+    }
     for sample_id in {row["sample_id"] for row in work if row["is_timed"]}:
         calls = by_id[timing_id(sample_id)]["calls"]
         own = [row for row in work if row["is_timed"] and row["sample_id"] == sample_id]
@@ -148,7 +152,7 @@ def test_a_damaged_file_of_timing_samples_is_named_and_the_samples_stay(tmp_path
     run_shard(str(run.path), 0)
     folder.request(run, 5)
     run_shard(str(run.path), 0)
-    [path] = folder.of(run).trace_files()
+    [path] = folder.TimingFolder(run.path).trace_files()
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)

@@ -38,7 +38,7 @@ def time(run: RunFolder, trace: Callable[..., Trace], seconds: Sequence[float]) 
     units: list[Unit] = [unit for shard in run.shards() for unit in shard]
     timed = dict(zip([unit.sample_id for unit in units], seconds, strict=False))
     folder.request(run, len(seconds))
-    folder.of(run).trace_files_dir.mkdir(parents=True)
+    folder.TimingFolder(run.path).trace_files_dir.mkdir(parents=True)
     folder.write_draw(run, [Drawn(unit.sample_id, 0, unit.sample_id in timed) for unit in units])
     records = [
         asdict(replace(trace(unit, latency=timed[unit.sample_id]), sample_id=timing_id(unit.sample_id)))
@@ -46,4 +46,6 @@ def time(run: RunFolder, trace: Callable[..., Trace], seconds: Sequence[float]) 
         if unit.sample_id in timed
     ]
     metadata = {"attempt": json.dumps(asdict(runs.attempt(run.path.name, "t0")))}
-    trace_files.write_table(folder.of(run).trace_files_dir / "t0.parquet", trace_files.TRACES, records, metadata)
+    trace_files.write_table(
+        folder.TimingFolder(run.path).trace_files_dir / "t0.parquet", trace_files.TRACES, records, metadata
+    )
