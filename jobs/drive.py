@@ -32,13 +32,13 @@ from jobs import after, preparation
 from jobs.finished import grading
 from jobs.outcome import LaunchFailed, Outcome
 from jobs.preparation import PreparedLaunch, check_engines, distinct, print_plan
-from jobs.run import codes, derived, endings, forecast, sizing, trust
+from jobs.run import codes, derived, endings, sizing, trust
 from jobs.run import timing as timings
 from jobs.run.endings import by_shard, read_endings, read_state
 from jobs.run.folder import RunFolder
-from jobs.run.spec import RunSpec, units
+from jobs.run.spec import RunSpec, assign_to_shards, units
 from jobs.submission.here import InProcessJob, Job, start_workers
-from jobs.watch.failures import IN_PROCESS_LOG, explained, traceback_in
+from jobs.watch.exit_reasons import IN_PROCESS_LOG, explained, traceback_in
 from jobs.watch.follow import follow
 from jobs.work.run_part import RunPart
 from jobs.work.worker import InProcessWorker
@@ -131,7 +131,7 @@ def create(prepared: PreparedLaunch) -> None:
     is_new = not run.exists()
     if is_new or run.num_shards() != prepared.num_shards:
         lengths = {problem.id: len(problem.text) for problem in problems}
-        assigned = forecast.assign_to_shards(units(spec, problems), prepared.num_shards, lengths)
+        assigned = assign_to_shards(units(spec, problems), prepared.num_shards, lengths)
         if is_new:
             run.create(spec, problems, assigned)
         else:

@@ -27,11 +27,11 @@ from harness.settings.launch_settings import SBATCH, Cluster, Launch, PartialLau
 from harness.sizing.memory import Option, cards_of_worker
 from jobs import after
 from jobs.finished.grading import gold_of
+from jobs.forecast import Forecast, check_forecasts, in_words, so_far, total_of
 from jobs.run import codes, files, sizing
 from jobs.run import timing as timings
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder, run_folder
-from jobs.run.forecast import Forecast, check_forecasts, in_words, so_far, total_of
 from jobs.run.plan import RunPlan, check_new, plan
 from jobs.run.sizing import lines_for_launch, no_gpus
 from jobs.run.spec import ModelSpec, RunSpec

@@ -23,12 +23,12 @@ from harness.cli.program import typed
 from harness.cli.screen import Column, Line, Screen, Table, terminal
 from harness.settings.launch_settings import Launch
 from jobs.finished.grading import finish, is_concluded
+from jobs.forecast import Forecast
 from jobs.run import derived, endings, submissions
 from jobs.run import timing as timings
 from jobs.run.endings import wait_for_endings
 from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder, run_path
-from jobs.run.forecast import Forecast
 from jobs.run.spec import RunSpec
 from jobs.slurm import client
 from warehouse import files

@@ -100,7 +100,7 @@ def logs(run: Path, shard: int | None, lines: int) -> None:
     Of workers on this machine it prints the logs of all that failed, because shards have no workers of their own there.
     """
     from harness.cli.screen import Screen, terminal
-    from jobs.watch.failures import local_logs, log_path, reason_in
+    from jobs.watch.exit_reasons import local_logs, log_path, reason_in
     from jobs.watch.status import status as read_status
 
     folder, screen = run_folder(run), Screen(terminal(), is_whole=True)

@@ -334,6 +334,28 @@ def units(spec: RunSpec, problems: list[Problem]) -> list[Unit]:
     ]
 
 
+def assign_to_shards(units: Sequence[Unit], shards: int, lengths: Mapping[str, int] | None = None) -> list[list[Unit]]:
+    """Deal units to shards like cards, those of the longest problems first; empty shards are left out.
+
+    So every shard has about as many samples of long problems as of short ones. `lengths`: of the problems, by id.
+    """
+    known = lengths or {}
+    place = {length: number for number, length in enumerate(sorted({*known.values(), 0}, reverse=True))}
+    rounds = 1 + max((unit.sample_index for unit in units), default=0)
+
+    def rank(unit: Unit) -> tuple[int, int, str]:
+        # Each length begins with another round: otherwise one shard would have sample 0 of every problem.
+        longer = place[known.get(unit.problem_id, 0)]
+        return longer, (unit.sample_index + longer) % rounds, unit.sample_id
+
+    dealt = sorted(units, key=rank)
+    # Round by round: then a run that is cut short has run every problem about equally often, which its results need.
+    return [
+        sorted(dealt[number::shards], key=lambda unit: (unit.sample_index, rank(unit)))
+        for number in range(min(shards, len(dealt)))
+    ]
+
+
 class AttemptRow(TypedDict, total=False):
     """What is read of the record of an attempt, in the first line of a journal and in a trace file's metadata."""
 

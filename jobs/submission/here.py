@@ -21,7 +21,7 @@ from harness.methods import build
 from jobs.run.files import opened
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
-from jobs.watch import failures
+from jobs.watch import exit_reasons
 from jobs.work.worker import LAUNCHER_PID
 
 
@@ -46,7 +46,7 @@ class InProcessJob:
             except asyncio.CancelledError as interrupt:  # a worker takes Ctrl-C as a request to end in good order
                 raise KeyboardInterrupt from interrupt
             except Exception as error:  # noqa: BLE001 reported like the failure of a worker in a process of its own
-                self._failure = RuntimeError(failures.report(error))
+                self._failure = RuntimeError(exit_reasons.report(error))
                 self._failure.__cause__ = error
                 self.log.parent.mkdir(parents=True, exist_ok=True)
                 with os.fdopen(opened(self.log, os.O_EXCL), "w", encoding="utf-8") as file:

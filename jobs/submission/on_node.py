@@ -31,7 +31,7 @@ from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder, until_seen
 from jobs.slurm import client, profiles
 from jobs.submission import submit
-from jobs.watch.failures import reason_in
+from jobs.watch.exit_reasons import reason_in
 
 _COMMANDS = ("sbatch", "squeue", "scancel", "scontrol")
 """Commands without which nothing can be submitted or watched; runs can do without sacct."""

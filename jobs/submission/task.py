@@ -20,7 +20,7 @@ from jobs.run.folder import RunFolder, until_seen
 from jobs.run.submissions import Submission
 from jobs.slurm import client
 from jobs.submission import code_archive
-from jobs.watch import failures
+from jobs.watch import exit_reasons
 
 
 def _work(folder: str, number: str) -> None:
@@ -88,14 +88,14 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     now = datetime.now(UTC).isoformat(" ", "seconds")
-    print(f"{failures.BEGINS} on {socket.gethostname()} at {now}", flush=True)
+    print(f"{exit_reasons.BEGINS} on {socket.gethostname()} at {now}", flush=True)
     try:
         code_archive.require()
     except RuntimeError as error:
         _stop(str(error))
     if kind != "here" and client.this_job() is None:
         _stop(f"the variables of the job do not reach {sys.executable}: give the container the environment of the node")
-    with failures.logged():
+    with exit_reasons.logged():
         _KINDS[kind](*described)
 
 

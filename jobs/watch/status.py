@@ -27,7 +27,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission, files_of_shards, first_shard
 from jobs.slurm import client
 from jobs.slurm.client import Task
-from jobs.watch import failures
+from jobs.watch import exit_reasons
 from jobs.watch.follow import PACE_SECONDS, Pace, phases, rates_in_words
 
 State = Literal["finished", "under way", "not begun", "damaged"]
@@ -278,7 +278,7 @@ def state_of(run: RunFolder, ended: ShardEndings) -> State:
     """Return how a run stands, given how its samples ended."""
     if not ended.num_left:
         return "finished"
-    return "under way" if sum(ended.finished) or run.journals() or failures.local_logs(run) else "not begun"
+    return "under way" if sum(ended.finished) or run.journals() or exit_reasons.local_logs(run) else "not begun"
 
 
 def _add_workers_here(run: RunFolder, result: RunStatus) -> None:
@@ -293,7 +293,7 @@ def _add_workers_here(run: RunFolder, result: RunStatus) -> None:
             "launch command again"
         )
     stopped = [shard for shard in result.shards if shard.state == "stopped"]
-    error, log = failures.local_reason(run) if stopped else ("", "")
+    error, log = exit_reasons.local_reason(run) if stopped else ("", "")
     for shard in stopped:
         shard.last_error, shard.log = error, log
 
@@ -340,8 +340,8 @@ def _set_state(run: RunFolder, shard: ShardStatus, task: Task | None, *, has_que
     elif task.is_active:
         shard.state = "running" if shard.has_worker else "queued"
     else:
-        shard.last_error = failures.task_reason(run, task)
-        shard.log = str(log) if (log := failures.log_path(run, task)).exists() else ""
+        shard.last_error = exit_reasons.task_reason(run, task)
+        shard.log = str(log) if (log := exit_reasons.log_path(run, task)).exists() else ""
 
 
 def _note_silence_and_starts(run: RunFolder, shards: Sequence[ShardStatus], elsewhere: Collection[str]) -> None:
@@ -375,7 +375,7 @@ def _add_conclusion(run: RunFolder, earlier: Sequence[Submission], slurm: Watch,
     elif at_work:
         result.next_step = in_queue(result.missing, at_work[-1])
     elif ended:
-        why = f"job {ended[-1].job_id}: {failures.task_reason(run, ended[-1])}"
+        why = f"job {ended[-1].job_id}: {exit_reasons.task_reason(run, ended[-1])}"
         result.next_step = how_to_conclude(run, result.missing, why)
 
 

@@ -40,7 +40,7 @@ from jobs.run.files import RunDamaged
 from jobs.run.folder import RunFolder, wait_for_plan
 from jobs.slurm import client
 from jobs.submission import code_archive
-from jobs.watch.failures import logged, reason_of
+from jobs.watch.exit_reasons import logged, reason_of
 from jobs.work.run_part import RunPart, ShardBusyError
 
 __all__ = ["LAUNCHER_PID", "ShardBusyError", "Unfinished", "run_parts", "run_shard"]

@@ -23,7 +23,7 @@ DECIDES_NOTHING = {
     "jobs.run.trust": "whose code and options may run",
     "jobs.slurm.client": "asks Slurm",
     "jobs.submission.code_archive": "which code runs",
-    "jobs.watch.failures": "why a worker ended",
+    "jobs.watch.exit_reasons": "why a worker ended",
     "jobs.work.attempt": "records what there is",
 }
 """Modules of jobs that a worker or the grading imports, that are not part of the hash, and why.

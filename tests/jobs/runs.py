@@ -22,8 +22,7 @@ from jobs.drive import drive
 from jobs.finished.grading import finished_samples
 from jobs.run import trust
 from jobs.run.folder import RunFolder
-from jobs.run.forecast import assign_to_shards
-from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, units
+from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, assign_to_shards, units
 from jobs.submission.dispatch import Dispatched, Request, dispatch_together
 from jobs.suite import Suite
 from jobs.watch.follow import Follower

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from jobs import suite
-from jobs.run.forecast import Forecast
+from jobs.forecast import Forecast
 
 FLAGS = ("--method", "vanilla", "--dataset", "demo", "--limit", "4", "--samples", "4", "--engine", "scripted")
 

@@ -21,9 +21,8 @@ from jobs.checks import check_run
 from jobs.preparation import prepare
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.forecast import assign_to_shards
 from jobs.run.plan import plan
-from jobs.run.spec import RunSpec, units
+from jobs.run.spec import RunSpec, assign_to_shards, units
 from jobs.work.engine_settings import engine_needs
 from jobs.work.worker import run_shard
 from tests.harness.checks.question import asked, problem_texts

@@ -13,8 +13,7 @@ from harness.prompts import prompt_hash
 from harness.weights import models
 from jobs.finished import scoring
 from jobs.run.folder import RunFolder
-from jobs.run.forecast import assign_to_shards
-from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, units
+from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, assign_to_shards, units
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 from warehouse.database import reader, rows

@@ -20,9 +20,8 @@ from harness.settings.launch_settings import Launch
 from jobs import suite
 from jobs.run.endings import compact, read_state
 from jobs.run.folder import RunFolder
-from jobs.run.forecast import assign_to_shards
 from jobs.run.plan import plan
-from jobs.run.spec import RunSpec, units
+from jobs.run.spec import RunSpec, assign_to_shards, units
 from jobs.work.worker import run_shard
 from tests.jobs.runs import SLOW_WORKER, finished_ids, planned_ids, wait_for_steps
 from warehouse.comparison.contrasts import compare_runs

@@ -23,11 +23,10 @@ from jobs import suite
 from jobs.__main__ import main as jobs_main
 from jobs.run import codes, trace_files, trust
 from jobs.run.folder import RunFolder, folder_name
-from jobs.run.forecast import assign_to_shards
 from jobs.run.plan import plan
-from jobs.run.spec import RunSpec, units
+from jobs.run.spec import RunSpec, assign_to_shards, units
 from jobs.submission import code_archive
-from jobs.watch.failures import reason_of
+from jobs.watch.exit_reasons import reason_of
 from jobs.work.worker import run_shard
 from tests.jobs.edited_code import hashes, jobs
 from tests.jobs.runs import finished_ids, planned_ids

@@ -21,9 +21,8 @@ from harness.settings.launch_settings import Launch
 from jobs.run import trace_files
 from jobs.run.endings import compact, read_state
 from jobs.run.folder import RunFolder
-from jobs.run.forecast import assign_to_shards
 from jobs.run.plan import check_prompts, plan
-from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, units
+from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, assign_to_shards, units
 from jobs.work.worker import run_shard
 from tests.harness.conftest import save_tokenizer
 from tests.jobs.runs import SLOW_WORKER, finished_ids, planned_ids, wait_for_steps

@@ -30,9 +30,8 @@ def main(problems: int, samples: int) -> None:
     from harness.problems import benchmarks
     from harness.settings.launch_settings import Launch
     from jobs.run.folder import run_folder
-    from jobs.run.forecast import assign_to_shards
     from jobs.run.plan import plan
-    from jobs.run.spec import units
+    from jobs.run.spec import assign_to_shards, units
 
     if problems > benchmarks.DATASETS[_DATASET].count:
         raise SystemExit(f"at most {benchmarks.DATASETS[_DATASET].count} problems")

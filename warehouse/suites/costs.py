@@ -22,8 +22,8 @@ from harness.methods import build, run_identity, sample_identity
 from harness.settings.launch_settings import Launch
 from harness.sizing.memory import cards_of_worker
 from harness.weights import models
+from jobs.forecast import Forecast, check_forecasts
 from jobs.preparation import PreparedLaunch
-from jobs.run.forecast import Forecast, check_forecasts
 from warehouse.suites import published, run_cost
 from warehouse.suites.comparability import run_columns
 from warehouse.suites.published import Planned, Reproduction, Suite, SuiteRun, every_sample_alone, num_samples

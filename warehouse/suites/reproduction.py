@@ -24,9 +24,9 @@ from jobs import suite as suites
 from jobs.cli.launches import SUITES
 from jobs.drive import drive
 from jobs.finished.grading import grade_candidates
+from jobs.forecast import Forecast, in_words, total_of
 from jobs.outcome import launch_errors_in_one_line
 from jobs.preparation import PreparedLaunch, prepare
-from jobs.run.forecast import Forecast, in_words, total_of
 from warehouse.comparison.show import merged
 from warehouse.database import Connection, DatabaseError, WarehouseError, reader, rows
 from warehouse.files import DATABASE_NAME, one_line

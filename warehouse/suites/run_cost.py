@@ -21,7 +21,7 @@ import numpy as np
 from harness.cli.messages import counted
 from harness.methods import build
 from harness.settings.launch_settings import Launch
-from jobs.run.forecast import Forecast
+from jobs.forecast import Forecast
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, DatabaseError, Record, WarehouseError, reader, rows
 from warehouse.statistics.ratios import mean_time

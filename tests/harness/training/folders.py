@@ -14,9 +14,8 @@ from harness.trace import Candidate, Step, Trace
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.forecast import assign_to_shards
 from jobs.run.plan import _model
-from jobs.run.spec import Attempt, EngineSpec, RunSpec, units
+from jobs.run.spec import Attempt, EngineSpec, RunSpec, assign_to_shards, units
 
 RIGHT, WRONG = "So it is \\boxed{{{}}}.", "No, it is \\boxed{{{}}}."
 

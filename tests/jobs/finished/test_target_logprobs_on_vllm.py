@@ -18,8 +18,7 @@ from harness.problems.problem import dataset_hash
 from harness.weights import models
 from jobs.run import derived
 from jobs.run.folder import RunFolder
-from jobs.run.forecast import assign_to_shards
-from jobs.run.spec import EngineSpec, RunSpec, units
+from jobs.run.spec import EngineSpec, RunSpec, assign_to_shards, units
 from jobs.run.trace_files import counting_records
 from jobs.work.run_part import RunPart
 from tests.conftest import VLLMPair

@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 from jobs import after
 from jobs import probe as probing
 from jobs.__main__ import main
+from jobs.forecast import Forecast
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.forecast import Forecast
 from jobs.run.trace_files import counting_records
 from jobs.work.worker import run_shard
 from tests.jobs.runs import SCRIPTED, plan

@@ -17,7 +17,7 @@ from jobs.run import retries, trace_files
 from jobs.run.endings import by_shard, compact, read_endings, read_state
 from jobs.run.files import with_checksum
 from jobs.run.folder import RunFolder
-from jobs.run.forecast import assign_to_shards
+from jobs.run.spec import assign_to_shards
 from jobs.run.submissions import attempt_name, files_of_shards
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan, planned_ids

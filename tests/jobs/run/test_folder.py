@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobs.run.files import RunDamaged
-from jobs.run.forecast import assign_to_shards
+from jobs.run.spec import assign_to_shards
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from jobs.run.forecast import assign_to_shards
-from jobs.run.spec import Unit
+from jobs.run.spec import Unit, assign_to_shards
 
 
 def plan(problems: int, samples: int) -> list[Unit]:

@@ -15,7 +15,7 @@ from jobs.run.submissions import Submission
 from jobs.slurm.client import Task
 from jobs.submission import canceling, code_archive, dispatch, submit, task
 from jobs.submission.dispatch import Request, dispatch_together
-from jobs.watch.failures import FAILED, log_path, task_reason
+from jobs.watch.exit_reasons import FAILED, log_path, task_reason
 from jobs.watch.status import status
 from jobs.work.worker import run_parts, run_shard
 from tests.jobs.runs import dispatch_alone, finished_ids, plan, planned_ids

@@ -22,7 +22,7 @@ from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.submission import code_archive, submit
-from jobs.watch.failures import BEGINS
+from jobs.watch.exit_reasons import BEGINS
 from jobs.watch.status import status
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan

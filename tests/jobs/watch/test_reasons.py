@@ -10,7 +10,7 @@ import pytest
 from harness.engine import EngineDied
 from jobs.run.folder import RunFolder
 from jobs.slurm.client import Task
-from jobs.watch.failures import (
+from jobs.watch.exit_reasons import (
     BEGINS,
     FAILED,
     local_logs,

@@ -22,7 +22,7 @@ from harness.settings.roles import ModelSettings
 from jobs.finished.grading import finish
 from jobs.run import trace_files
 from jobs.run.endings import compact, read_state
-from jobs.run.forecast import assign_to_shards
+from jobs.run.spec import assign_to_shards
 from jobs.work import attempt as attempts
 from jobs.work.worker import ShardBusyError, run_parts, run_shard
 from tests.harness.cards import card, put_nvidia_smi

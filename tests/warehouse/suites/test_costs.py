@@ -9,7 +9,7 @@ from functools import lru_cache
 import pytest
 
 from harness.settings.launch_settings import Launch
-from jobs.run.forecast import Forecast
+from jobs.forecast import Forecast
 from warehouse.suites import costs
 from warehouse.suites import published as papers
 from warehouse.suites.costs import START_SECONDS, Setting, from_published, num_gpus

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.settings.launch_settings import Launch
-from jobs.run.forecast import Forecast, in_words
+from jobs.forecast import Forecast, in_words
 from jobs.run.spec import EngineSpec, RunSpec
 from tests.warehouse import runs
 from warehouse.loading.runs import load_run

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from jobs import __main__ as commands
 from jobs.outcome import LaunchFailed
-from jobs.watch.failures import explained
+from jobs.watch.exit_reasons import explained
 from jobs.watch.status import status
 from tests.harness.test_launch import launch
 from tests.jobs.runs import plan

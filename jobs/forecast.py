@@ -1,7 +1,7 @@
-"""What samples are likely to take: shards that are likely to end at the same time, and the time of the rest of a run.
+"""What the rest of a run is likely to take: GPU-hours, by the time of its own attempts.
 
-What tells what the rest of a run takes is the time of its own attempts. An attempt counts from the start of the engines
-that it waited for to the end of its last call, as the report counts device-hours.
+An attempt counts from the start of the engines that it waited for to the end of its last call, as the report counts
+device-hours.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jobs.run import timing as timings
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.journal import attempt_in, is_own_journal
-from jobs.run.spec import AttemptRow, Unit
+from jobs.run.spec import AttemptRow
 
 _NO_GPU = frozenset({"cpu", "unknown server", "cpu and unknown server"})
 
@@ -82,28 +82,6 @@ def _attempts(run: RunFolder) -> Iterator[tuple[AttemptRow, float]]:
                     yield attempt, path.stat().st_mtime
             elif (attempt := trace_files.attempt_of(path)).get("ended_at"):
                 yield attempt, attempt["ended_at"]
-
-
-def assign_to_shards(units: Sequence[Unit], shards: int, lengths: Mapping[str, int] | None = None) -> list[list[Unit]]:
-    """Deal units to shards like cards, those of the longest problems first; empty shards are left out.
-
-    So every shard has about as many samples of long problems as of short ones. `lengths`: of the problems, by id.
-    """
-    known = lengths or {}
-    place = {length: number for number, length in enumerate(sorted({*known.values(), 0}, reverse=True))}
-    rounds = 1 + max((unit.sample_index for unit in units), default=0)
-
-    def rank(unit: Unit) -> tuple[int, int, str]:
-        # Each length begins with another round: otherwise one shard would have sample 0 of every problem.
-        longer = place[known.get(unit.problem_id, 0)]
-        return longer, (unit.sample_index + longer) % rounds, unit.sample_id
-
-    dealt = sorted(units, key=rank)
-    # Round by round: then a run that is cut short has run every problem about equally often, which its results need.
-    return [
-        sorted(dealt[number::shards], key=lambda unit: (unit.sample_index, rank(unit)))
-        for number in range(min(shards, len(dealt)))
-    ]
 
 
 def unit(*, has_gpu: bool) -> str:
