@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -180,7 +181,12 @@ class OneLineErrors(click.Command):
         if not args and isinstance(self, click.Group) and not self.invoke_without_command and not ctx.resilient_parsing:
             click.echo(ctx.get_help())
             ctx.exit(0)
-        return super().parse_args(ctx, args)
+        rest = super().parse_args(ctx, args)
+        for parameter in self.get_params(ctx):
+            value = ctx.params.get(parameter.name or "")
+            if isinstance(value, float) and math.isnan(value):  # which click takes for a number within every range
+                raise click.BadParameter("'nan' is not a number", ctx, parameter)
+        return rest
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options by heading; those without one come last, under Options."""

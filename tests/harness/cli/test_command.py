@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import sys
+from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from harness.cli.command import OneLineErrors
 
@@ -34,3 +36,10 @@ def test_an_error_is_wrapped_on_a_terminal_except_inside_a_command(
     assert len(lines) == (4 if is_terminal else 1)
     assert [line for line in lines if COMMAND in line]
     assert all(len(line) <= 40 or COMMAND in line for line in lines)
+
+
+@pytest.mark.parametrize("kind", [click.FLOAT, click.FloatRange(0, 1)])
+def test_what_is_not_a_number_is_refused_within_every_range(kind: click.ParamType[Any]) -> None:
+    command = OneLineErrors("take", params=[click.Option(["--number"], type=kind)], callback=lambda number: None)
+    result = CliRunner().invoke(command, ["--number", "nan"])
+    assert (result.exit_code, result.stderr) == (2, "error: Invalid value for '--number': 'nan' is not a number\n")
