@@ -224,7 +224,7 @@ def test_the_share_of_memory_on_a_cpu_is_divided(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(worker, "cpu_kv_bytes", lambda: 4000)
     monkeypatch.setattr(worker, "take_cores", lambda *_: None)
     run = plan(tmp_path)
-    share = {"number": 0, "count": 4, "parts": [[str(run.path), [0]]]}
+    share = {"number": 0, "count": 4, "parts": [[str(run.path), [0]]], "job_name": None}
     monkeypatch.setattr(sys, "argv", ["worker", json.dumps(share)])
     worker.main()
     assert sizes[0] == 1000
