@@ -28,7 +28,7 @@ _HASHED = (
     "jobs/work",
     "jobs/finished/grading.py",
     *(f"jobs/run/{name}.py" for name in (
-        "derived", "endings", "journal", "spec", "trace_files",
+        "derived", "endings", "journal", "retries", "spec", "trace_files",
     )),
 )  # fmt: skip
 """Folders and files of the project that are hashed, but for those below."""

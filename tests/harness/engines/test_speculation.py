@@ -230,7 +230,7 @@ def test_the_hubs_cache_is_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         check_pair("eagle3", TARGET_AWAY, ModelRef("org/head", "org/head", "abc", None))
 
 
-@pytest.mark.parametrize("text", ["[]", "{", "[" * 100_000, '{"a": "' + "x" * (5 << 20) + '"}'])
+@pytest.mark.parametrize("text", ["[]", "{", "[" * 100_000])
 def test_a_hostile_configuration_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
     (tmp_path / "head").mkdir()
     (tmp_path / "head" / "config.json").write_text(text)
