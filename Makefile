@@ -64,7 +64,7 @@ train-demo: $(STAMP) ## Retrain the toy models (under two hours on one core)
 
 pictures: $(STAMP) ## Run the demo and remake the pictures of the README
 	$(RUN) -m tools.pictures.recording "$(TERMTOSVG)"
-	$(RUN) -m tools.pictures.picture runs/demo.html
+	$(RUN) -m tools.pictures.picture runs/demo_full.html
 
 test: $(SMOLLM_STAMP) ## Run the tests
 	$(RUN) -m pytest $(TESTS)

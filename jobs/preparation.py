@@ -125,6 +125,11 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
         if planned.spec.dataset_origin is not None:
             planned.notices.extend(check_golds(launch, planned.problems))
     sizes = lines_for_launch(planned.spec, planned.problems, cluster, sbatch, launch.workers_per_task, launch.shards)
+    if launch.target_logprobs and planned.spec.target is None:
+        planned.notices.append(
+            "--target-logprobs: this run has no target; once it is finished: python -m jobs target-logprobs RUN "
+            "--target-of OTHER-RUN"
+        )
     timings.check_request(launch.latency_sample, planned.spec, run)
     is_to_time = run.exists() and (launch.latency_sample or 0) != timings.progress(run).done
     notice = codes.check(run, accept=launch.accept_code_change, goes_on=bool(launch.latency_sample and is_to_time))

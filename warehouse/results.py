@@ -308,8 +308,9 @@ def _print_next(runs: Sequence[RunFolder], database: Path, console: Console) -> 
             f"{typed('warehouse.trace')}{at} {'-- ' * problem.startswith('-')}{name} {problem} 0": "one sample, step "
             "by step",
             f"{typed('warehouse.compare')}{at} {other} {name}": "tests, what differs",
-            **({f"{typed('warehouse.report')}{at} {name}": "a page with charts"} if len(runs) == 1 else {}),
         }
+        if len(runs) == 1:
+            commands[f"{typed('warehouse.report')}{at} {name} -o report.html"] = "a page with charts"
     commands[f"{typed('jobs show')} {name if is_usual else quote(str(last.path))}"] = "all numbers of a run"
     width = max(map(len, commands))
     console.print("Next:", style="bold")

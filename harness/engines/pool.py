@@ -252,7 +252,14 @@ class EnginePool:
     async def _start(self, need: EngineNeed, log_path: Path) -> _OpenEngine:
         started, started_at = time.monotonic(), datetime.now(UTC)
         wanted = self._serving(need)
-        engine = await registry.start(wanted, need.role, wanted.settings, log_path)
+        try:
+            engine = await registry.start(wanted, need.role, wanted.settings, log_path)
+        except EngineDied:
+            if wanted == need:
+                raise
+            self._planned.clear()  # the longest context may not fit into the smallest memory: each run has its own
+            wanted = need
+            engine = await registry.start(wanted, need.role, wanted.settings, log_path)
         start_id = f"{started_at:%Y%m%dT%H%M%S.%f}-{socket.gethostname()}-{os.getpid()}-{need.role}"
         start = EngineStart(start_id, time.monotonic() - started)
         self._open.append(_OpenEngine(replace(wanted, kv_tokens=engine.kv_tokens), engine, start))

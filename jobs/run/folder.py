@@ -436,8 +436,10 @@ def meant_by(text: str, names: Collection[str]) -> list[str]:
     if begun := [name for name in names if name.startswith(text)]:
         return begun
     readable, dash, digits = text.rpartition("-")
-    with_hash = [name for name in names if name.startswith(readable + dash) and len(digits) >= _FEWEST_DIGITS]
-    return [name for name in with_hash if name.rpartition("-")[2].startswith(digits)]
+    if not re.fullmatch(rf"[0-9a-f]{{{_FEWEST_DIGITS},}}", digits):
+        return []
+    found = (re.fullmatch(r"(.*-)([0-9a-f]{8})", name) for name in names)
+    return [own[0] for own in found if own and own[1].startswith(readable + dash) and own[2].startswith(digits)]
 
 
 def _places(text: str) -> list[Path]:

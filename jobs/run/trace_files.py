@@ -277,7 +277,14 @@ def finished_ids(path: Path) -> set[str]:
 def attempt_of(path: Path) -> AttemptRow:
     """Return the record of the attempt in a trace file's metadata; empty where there is none. Raises FileDamaged."""
     with opened(path, whole=False) as file:
-        return cast(AttemptRow, json.loads(metadata_of(file).get("attempt") or "null") or {})
+        text = metadata_of(file).get("attempt") or "{}"
+    try:
+        attempt = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FileDamaged(f"{path} is damaged: its attempt is no JSON") from error
+    if not isinstance(attempt, dict):
+        raise FileDamaged(f"{path} is damaged: its attempt is no object")
+    return cast(AttemptRow, attempt)
 
 
 FAILED = "error"

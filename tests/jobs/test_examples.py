@@ -40,7 +40,7 @@ def test_a_bundled_suite_is_named_and_a_file_of_its_name_comes_first(
     result = CliRunner().invoke(main, ["suite", "other"])
     assert (result.exit_code, result.stderr) == (
         2,
-        "error: other: no such file; the bundled suites are: demo, demo-methods, specreason-probe\n",
+        "error: other: no such file; the bundled suites are: demo, demo-full, demo-methods, specreason-probe\n",
     )
     Path("demo").touch()
     assert suite_file(Path("demo")) == Path("demo")
@@ -61,7 +61,7 @@ def test_a_bundled_suite_is_valid(name: str, tmp_path: Path, monkeypatch: pytest
 
 def test_the_demo_has_the_nats_of_every_run_with_a_target_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    launches = suite.prepare(suite.read(SUITES["demo"]), None)
+    launches = suite.prepare(suite.read(SUITES["demo-full"]), None)
     by_concurrency = {80: 0, 1: 0}
     for prepared in launches:
         by_concurrency[prepared.plan.spec.concurrency] += prepared.launch.target_logprobs

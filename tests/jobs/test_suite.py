@@ -267,20 +267,22 @@ def test_flags_on_top_of_a_suite_reach_the_runs_whose_method_has_them(tmp_path: 
 
 
 def test_the_demo_plans_what_the_readme_shows() -> None:
-    chosen = suite.read(SUITES["demo"])
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    many = [run for run in chosen.launches if run.concurrency > 1]
-    one = [run for run in chosen.launches if run.concurrency == 1]
+    launches = suite.read(SUITES["demo"]).launches
+    assert {(run.concurrency, run.limit, run.samples) for run in launches} == {(1, 24, 1)}
+    assert "over 24 problems × 1" in readme
+    for run in launches:
+        label = f"vanilla {run.parameters['model']}" if run.method == "vanilla" else run.method
+        assert f"\n{label} " in readme
+
+
+def test_the_full_demo_fills_its_batch() -> None:
+    chosen = suite.read(SUITES["demo-full"]).launches
+    many, one = ([run for run in chosen if (run.concurrency > 1) == is_many] for is_many in (True, False))
     assert [(run.method, run.parameters) for run in one] == [(run.method, run.parameters) for run in many]
     assert {(run.limit, run.samples) for run in one} == {(12, 1)}
     [in_flight], [samples] = {run.concurrency for run in many}, {run.samples for run in many}
-    problems = len(benchmarks.load("demo"))
-    assert samples * problems == in_flight, "a full batch"
-    assert f"  {in_flight} in flight\n" in readme
-    assert f"pass@1 of {problems} problems × {samples} " in readme
-    for run in many:
-        label = f"vanilla {run.parameters['model']}" if run.method == "vanilla" else run.method
-        assert f"\n{label} " in readme
+    assert samples * len(benchmarks.load("demo")) == in_flight
 
 
 def test_gpus_of_a_run_or_of_the_command_line_replace_those_of_the_suite(tmp_path: Path) -> None:

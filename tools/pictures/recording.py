@@ -1,7 +1,7 @@
 """Record the README's terminal: `python -m tools.pictures.recording TERMTOSVG`, in the repository's root.
 
-Runs `make demo` in a terminal of 80 columns and 24 lines and writes `demo.svg`, an animation without scripts, beside
-this module. TERMTOSVG is the program of that name (PyPI; `pip install termtosvg "setuptools<80"` in an environment of
+Runs `make demo-full` in a terminal of 80 columns and 24 lines and writes `demo.svg`, an animation without scripts,
+beside this module. TERMTOSVG is the program of that name (PyPI; `pip install termtosvg "setuptools<80"` in an environment of
 its own, because nothing else here needs it). A second argument is a command to be recorded instead.
 """
 
@@ -68,7 +68,7 @@ def render(program: str, recording: Path, to: Path) -> None:
         raise ValueError(f"{to}: {size:,} bytes, more than {MOST_BYTES:,}: raise FRAME_MILLISECONDS")
 
 
-def main(program: str, command: str = "make demo") -> None:
+def main(program: str, command: str = "make demo-full") -> None:
     """Record a command, and render it."""
     with tempfile.TemporaryDirectory() as folder:
         recording = Path(folder) / "demo.cast"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.engine import RequestRefused, Role, Sampling
+from harness.engine import EngineDied, RequestRefused, Role, Sampling
 from harness.engines import registry
 from harness.engines import scripted as scripted_engine
 from harness.engines.pool import EngineNeed, EnginePool, may_share
@@ -243,6 +243,29 @@ async def test_an_engine_that_has_died_is_not_handed_on(started: list[Any], tmp_
         started[0][2].restarts = 1
         assert (await pool.lease(needs("target"), tmp_path))["target"].restarts == 0
     assert len(started) == 2
+
+
+async def test_an_engine_that_does_not_start_for_all_runs_starts_for_each(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    scripted, tried = scripted_engine.dry_run_engine, []
+
+    def small_only(role: Role, settings: EngineSettings) -> Any:
+        tried.append(settings.max_context)
+        if settings.max_context == 200:
+            raise EngineDied("no room for 200 tokens")
+        return scripted(role, settings)
+
+    monkeypatch.setattr(scripted_engine, "dry_run_engine", small_only)
+    [short], [other], [long] = (needs("target", max_context=most) for most in (80, 90, 200))
+    alike = [replace(one, settings=replace(one.settings, kv_cache_bytes=1)) for one in (short, other, long)]
+    async with EnginePool() as pool:
+        pool.plan([[one] for one in alike])
+        for one in alike[:2]:
+            await pool.lease([one], tmp_path)
+        with pytest.raises(EngineDied, match="no room for 200 tokens"):
+            await pool.lease(alike[2:], tmp_path)
+    assert tried == [200, 80, 90, 200]
 
 
 async def test_runs_are_ordered_so_that_every_engine_starts_once(started: list[Any], tmp_path: Path) -> None:
