@@ -86,7 +86,7 @@ async def find(connection: Connection, wanted: str | None = None) -> Found:
     entries = field(listed, "data")
     cards = [card for card in entries if isinstance(card, dict)] if isinstance(entries, list) else []
     model, card = _chosen(connection, cards, wanted)
-    interface = await _interface(connection)
+    interface = await _interface(connection, card.get("owned_by"))
     context = _context(interface.context_of(card))
     if context is None and interface.context_place is not None:
         context = _context(await _told(connection, *interface.context_place))
@@ -144,7 +144,10 @@ def _chosen(
     return whole[0], named[whole[0]]
 
 
-async def _interface(connection: Connection) -> Interface:
+async def _interface(connection: Connection, owner: Json) -> Interface:
+    for interface in INTERFACES.values():
+        if interface.owner == owner:
+            return interface
     for interface in INTERFACES.values():
         if await _told(connection, interface.own_path) is not None:
             return interface
