@@ -182,8 +182,8 @@ async def _check_tokenizer(connection: Connection, found: Found, tokenizer: Toke
         there = next(
             (value for name in ("prompt", "content", "text") if (value := field(reply, name)) is not None), None
         )
-        if there != text:
-            differs = f"has another tokenizer: {ids[:8]} is {text[:24]!r} here and {shown(there)[:60]!r} there"
+        if there not in (text, f" {text}", text.removeprefix(" ")):  # some put or drop a space before the first word
+            differs = f"has another tokenizer: {ids[:8]} is {text[:24]!r} here and {str(there)[:60]!r} there"
             raise ServerUnfit(f"{connection.name} {differs}; name the right one with --{connection.role}.tokenizer")
     return []
 
