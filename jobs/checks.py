@@ -21,7 +21,7 @@ from harness.problems.benchmarks import KNOWN_HASHES, DatasetNotFound
 from harness.problems.problem import dataset_hash
 from harness.settings.launch_settings import Cluster, Launch, PartialLaunch
 from harness.weights import adapter, models
-from jobs.preparation import sbatch_options
+from jobs.preparation import check_cards, sbatch_options
 from jobs.run import plan, sizing
 from jobs.run.spec import ModelSpec
 from jobs.slurm.client import resolve
@@ -130,7 +130,10 @@ def check_run(question: Question) -> Iterator[Check]:
             return
         notices = [*planned.notices, *plan.check_new(whole, planned, (), is_here=is_here)]
         yield from (warning("run", notice) for notice in notices)
-        sizes = sizing.lines_for_launch(spec, planned.problems, cluster, question.sbatch)
+        if cluster == "slurm":
+            check_cards(whole, spec, question.sbatch)
+        workers, shards = whole.workers_per_task, whole.shards
+        sizes = sizing.lines_for_launch(spec, planned.problems, cluster, question.sbatch, workers, shards)
     except (ValueError, OSError, models.ModelUnavailable, DatasetNotFound) as problem:
         yield failure(subject, str(problem))
     else:

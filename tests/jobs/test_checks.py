@@ -60,6 +60,19 @@ def test_what_a_launch_refuses_is_a_failure_in_its_words() -> None:
     assert "token-level speculation needs --engine vllm" in problem_texts(list(check_run(question)))
 
 
+@pytest.mark.parametrize(
+    ("cards", "workers", "message"),
+    [("l40s:1", 1, "do not fit on 1 × L40S"), ("h100:8", 8, "do not fit on 1 × H100"), ("h100:8", 2, "")],
+)
+def test_memory_is_planned_with_the_cards_that_a_worker_has(cards: str, workers: int, message: str) -> None:
+    models = {"draft": "r1-distill-qwen-1.5b", "target": "r1-distill-llama-70b"}
+    flags = {"method": "speccot", "gpus_per_node": cards, "workers_per_task": workers}
+    question = question_of(PartialLaunch.from_flags({"engine": "vllm", "cluster": "slurm", **models, **flags}))
+    failures = [check.text for check in check_run(question) if check.status == "failure"]
+    assert len(failures) == bool(message)
+    assert message in "".join(failures)
+
+
 def test_the_bundled_dataset_has_its_recorded_hash() -> None:
     [check] = check_run(asked(dataset="demo"))
     assert check.status == "ok"
