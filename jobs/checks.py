@@ -117,6 +117,7 @@ def check_run(question: Question) -> Iterator[Check]:
         if launch.dataset is not None:
             yield from _dataset(launch)
         if launch.method is None:
+            yield from _named(launch)
             return
         subject = "run"
         whole = Launch(**{**vars(launch), "dataset": launch.dataset or "demo"})
@@ -138,6 +139,19 @@ def check_run(question: Question) -> Iterator[Check]:
         yield failure(subject, str(problem))
     else:
         yield ok("run", "; ".join(sizes) or "a launch of it would begin")
+
+
+def _named(launch: PartialLaunch) -> Iterator[Check]:
+    """Check the models that are named, where no method says which of them are used and how."""
+    if not registry.capabilities(launch.engine).runs_models:
+        return
+    for name, model in (*launch.models.items(), ("speculator", launch.spec_model)):
+        if model is None or is_address(model):
+            continue
+        try:
+            yield from _model(name, plan.model_spec(model))
+        except (ValueError, OSError, models.ModelUnavailable) as problem:
+            yield failure(name, str(problem))
 
 
 def _dataset(launch: PartialLaunch) -> Iterator[Check]:

@@ -89,7 +89,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     models_of_run, model_notices = _models(launch, cluster, used, served)
     specs = {role: replace(model, **told.get(role, {})) for role, model in models_of_run.items()}
     draft, target, reward = (specs.get(role) for role in ROLES)
-    speculator = _model(launch.spec_model) if launch.spec_model else None
+    speculator = model_spec(launch.spec_model) if launch.spec_model else None
     if selection is not None and target is not None:
         _check_trained_for(selection, target)
     notices = [*dataset.notices, *model_notices]
@@ -187,11 +187,11 @@ def _models(
     device = "gpu" if cluster == "slurm" else environment.accelerator()
     compares = build(launch.method, dict(launch.parameters)).asks_equivalence
     names, stand_ins = models.by_role(launch.method, roles, launch.models, device, compares=compares)
-    specs = {role: served[role].spec if role in served else _model(name) for role, name in names.items()}
+    specs = {role: served[role].spec if role in served else model_spec(name) for role, name in names.items()}
     return specs, [*filter(None, [stand_ins]), *(notice for one in served.values() for notice in one.notices)]
 
 
-def _model(name: str) -> ModelSpec:
+def model_spec(name: str) -> ModelSpec:
     """Return what a run keeps of a model."""
     reference = models.resolve(name)
     path = reference.path_or_hub_id

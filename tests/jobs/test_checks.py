@@ -45,6 +45,18 @@ def test_every_damaged_model_is_named(tmp_path: Path) -> None:
     assert "incomplete metadata" in problem_texts(checks)
 
 
+def test_without_a_method_every_model_that_is_named_is_checked(tmp_path: Path) -> None:
+    folders = {name: str(tmp_path / name) for name in ("draft", "target", "spec_model")}
+    for folder in folders.values():
+        Path(folder).mkdir()
+        (Path(folder) / "config.json").write_text("{}")
+    checks = list(check_run(asked({**folders, "reward": "demo-target"})))
+    failed = {check.subject for check in checks if check.status == "failure"}
+    assert failed == {"draft", "target", "speculator"}
+    assert "has no weights" in problem_texts(checks)
+    assert [check.subject for check in checks if check.status == "ok"] == ["reward"]
+
+
 def test_a_model_that_is_not_here_is_a_warning_with_the_command_that_fetches_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
