@@ -41,7 +41,7 @@ from harness.settings.roles import SAMPLING, flat_role_name
 from harness.sizing.memory import shape_of
 from harness.weights import adapter, models
 from harness.weights.models import BUNDLED, MODELS, PAIR, faults_of, files_at_hand, hub_cache, pair_folder
-from harness.weights.templates import BadTemplate
+from harness.weights.templates import BadTemplate, Conventions
 from harness.weights.tokenizer import HFTokenizer, loaded_tokenizer
 from jobs.run import sizing
 from jobs.run.sizing import ServedRole
@@ -317,7 +317,7 @@ def check_new(launch: Launch, planned: RunPlan, typed: Collection[str], *, is_he
     """
     check_used(launch, typed)
     yield from check_models(planned.spec, is_here=is_here)
-    yield from check_prompts(launch, planned.spec)
+    yield from check_prompts(launch, planned.spec, is_here=is_here)
     yield from check_contexts(launch, planned)
 
 
@@ -373,24 +373,50 @@ def _tokenizer_here(spec: RunSpec, model: ModelSpec, role: Role) -> HFTokenizer 
     return None if folder is None else loaded_tokenizer(str(folder), None, spec.conventions(role))
 
 
-def check_prompts(launch: PartialLaunch, spec: RunSpec) -> Iterator[str]:
+def tokenizer_of(model: ModelSpec, asked: Conventions) -> HFTokenizer | None:
+    """Return the tokenizer of a model that writes; None where not all of its files, or no transformers, are here.
+
+    Raises ValueError, with one line, where it cannot be loaded as asked.
+    """
+    folder = local_folder(model)
+    if folder is None or models.tokenizer_problem(folder):
+        return None
+    try:
+        return HFTokenizer(str(folder), None, asked)
+    except BadTemplate:
+        raise
+    except ImportError:
+        return None
+    except Exception as error:  # the library raises bare Exceptions
+        line = " ".join(str(error).split())[:400]
+        if type(error) is ValueError:
+            raise ValueError(line) from error
+        kind = type(error).__name__
+        raise ValueError(f"its tokenizer cannot be loaded ({kind}: {line}): download it again") from error
+
+
+def check_prompts(launch: PartialLaunch, spec: RunSpec, *, is_here: bool = True) -> Iterator[str]:
     """Yield a warning for a model without a chat template, and for one that may think without being told to.
 
     Raises ValueError where a model that is here would be sent another prompt than its chat template means, where that
-    does not read a variable that is given, and where a wording asks for answers that are not one token of it.
+    does not read a variable that is given, where a wording asks for answers that are not one token of it, and where
+    its tokenizer cannot be loaded, by the workers' own libraries (`is_here`: see `check_models`).
     """
     for role in build(spec.method, dict(spec.params)).roles if spec.engine.can.runs_models else ():
         model = spec.models[role]
-        if model is None or (folder := local_folder(model)) is None:
+        if model is None:
             continue
         own, asked = f"--{role} {model.name}", spec.conventions(role)
         is_asked = bool(asked.variables or asked.thinking_tags)
         if not (spec.prompts or is_asked) and model.name in BUNDLED and Path(model.path) == pair_folder(model.name):
             continue  # it is known, and to load its tokenizer takes seconds
         try:
-            tokenizer = HFTokenizer(str(folder), None, asked) if is_asked else _tokenizer_here(spec, model, role)
-            if tokenizer is None:  # a copy without all of its files: the doctor and the workers name them
-                continue
+            tokenizer = tokenizer_of(model, asked) if is_asked or is_here else _tokenizer_here(spec, model, role)
+        except ValueError as error:
+            raise ValueError(f"{own}: {error}") from error
+        if tokenizer is None:  # a copy without all of its files: the doctor and the workers name them
+            continue
+        try:
             check_questions(tokenizer, role, spec.method, spec.params, spec.wording)
         except ValueError as error:
             if is_asked or isinstance(error, BadTemplate):

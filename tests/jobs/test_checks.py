@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,6 +58,17 @@ def test_without_a_method_every_model_that_is_named_is_checked(tmp_path: Path) -
     assert [check.subject for check in checks if check.status == "ok"] == ["reward"]
 
 
+@pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json"])
+@pytest.mark.parametrize("method", ["vanilla", None])
+def test_a_torn_tokenizer_is_a_failure(method: str | None, file: str, tmp_path: Path) -> None:
+    folder = shutil.copytree(pair_folder("demo-target"), tmp_path / "torn")
+    (folder / file).write_bytes((folder / file).read_bytes()[:100])
+    checks = list(check_run(asked({"target": str(folder)}, method=method, engine="transformers")))
+    [failed] = [check for check in checks if check.status == "failure"]
+    assert failed.subject == "target tokenizer"
+    assert "its tokenizer cannot be loaded" in failed.text
+
+
 def test_a_model_that_is_not_here_is_a_warning_with_the_command_that_fetches_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,7 +90,7 @@ def test_what_a_launch_refuses_is_a_failure_in_its_words() -> None:
 )
 def test_memory_is_planned_with_the_cards_that_a_worker_has(cards: str, workers: int, message: str) -> None:
     models = {"draft": "r1-distill-qwen-1.5b", "target": "r1-distill-llama-70b"}
-    flags = {"method": "speccot", "gpus_per_node": cards, "workers_per_task": workers}
+    flags: dict[str, Any] = {"method": "speccot", "gpus_per_node": cards, "workers_per_task": workers}
     question = question_of(PartialLaunch.from_flags({"engine": "vllm", "cluster": "slurm", **models, **flags}))
     failures = [check.text for check in check_run(question) if check.status == "failure"]
     assert len(failures) == bool(message)
