@@ -21,7 +21,8 @@ from harness.problems.benchmarks import KNOWN_HASHES, DatasetNotFound
 from harness.problems.problem import dataset_hash
 from harness.settings.launch_settings import Cluster, Launch, PartialLaunch
 from harness.weights import adapter, models
-from jobs.preparation import sbatch_options
+from harness.weights.templates import NO_CONVENTIONS
+from jobs.preparation import check_cards, sbatch_options
 from jobs.run import plan, sizing
 from jobs.run.spec import ModelSpec
 from jobs.slurm.client import resolve
@@ -117,6 +118,7 @@ def check_run(question: Question) -> Iterator[Check]:
         if launch.dataset is not None:
             yield from _dataset(launch)
         if launch.method is None:
+            yield from _named(launch, is_here)
             return
         subject = "run"
         whole = Launch(**{**vars(launch), "dataset": launch.dataset or "demo"})
@@ -124,17 +126,33 @@ def check_run(question: Question) -> Iterator[Check]:
         planned = plan.plan(whole, cluster, is_own_python=not is_here)
         spec = planned.spec
         named = [*spec.models.items(), ("speculator", spec.speculator)] if spec.engine.can.runs_models else []
-        of_models = [check for name, model in named if model is not None for check in _model(name, model)]
+        of_models = [check for name, model in named if model is not None for check in _model(name, model, is_here)]
         yield from of_models
         if any(check.status == "failure" for check in of_models):
             return
         notices = [*planned.notices, *plan.check_new(whole, planned, (), is_here=is_here)]
         yield from (warning("run", notice) for notice in notices)
-        sizes = sizing.lines_for_launch(spec, planned.problems, cluster, question.sbatch)
+        if cluster == "slurm":
+            check_cards(whole, spec, question.sbatch)
+        workers, shards = whole.workers_per_task, whole.shards
+        sizes = sizing.lines_for_launch(spec, planned.problems, cluster, question.sbatch, workers, shards)
     except (ValueError, OSError, models.ModelUnavailable, DatasetNotFound) as problem:
         yield failure(subject, str(problem))
     else:
         yield ok("run", "; ".join(sizes) or "a launch of it would begin")
+
+
+def _named(launch: PartialLaunch, is_here: bool) -> Iterator[Check]:
+    """Check the models that are named, where no method says which of them are used and how."""
+    if not registry.capabilities(launch.engine).runs_models:
+        return
+    for name, model in (*launch.models.items(), ("speculator", launch.spec_model)):
+        if model is None or is_address(model):
+            continue
+        try:
+            yield from _model(name, plan.model_spec(model), is_here)
+        except (ValueError, OSError, models.ModelUnavailable) as problem:
+            yield failure(name, str(problem))
 
 
 def _dataset(launch: PartialLaunch) -> Iterator[Check]:
@@ -148,8 +166,11 @@ def _dataset(launch: PartialLaunch) -> Iterator[Check]:
         yield ok("dataset", text)
 
 
-def _model(name: str, model: ModelSpec) -> Iterator[Check]:
-    """Check the files of a model, if a launch is not to read them from a server."""
+def _model(name: str, model: ModelSpec, is_here: bool) -> Iterator[Check]:
+    """Check the files of a model, if a launch is not to read them from a server.
+
+    `is_here`: whether its tokenizer is loaded, because the workers have the libraries of this process.
+    """
     folder = plan.local_folder(model)
     if model.server is not None:
         yield ok(name, f"{model.server} with {model.model}: token ids and verdicts work")
@@ -163,3 +184,12 @@ def _model(name: str, model: ModelSpec) -> Iterator[Check]:
         found = models.weight_files(folder)
         size = f"{found.num_bytes / 2**30:.1f} GiB"
         yield ok(name, f"{model.name}: {counted(len(found.files), 'complete weight file')}, {size}")
+        if name != "speculator" and is_here:
+            yield from _tokenizer(name, model)
+
+
+def _tokenizer(name: str, model: ModelSpec) -> Iterator[Check]:
+    try:
+        plan.tokenizer_of(model, NO_CONVENTIONS)
+    except ValueError as problem:
+        yield failure(f"{name} tokenizer", str(problem))

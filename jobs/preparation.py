@@ -116,7 +116,7 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
     cluster = resolve(launch.cluster)
     planned = plan(launch, cluster, is_own_python=bool(sbatch.get("python")))
     if cluster == "slurm":
-        _check_cards(launch, planned.spec, sbatch)
+        check_cards(launch, planned.spec, sbatch)
         planned.notices.extend(no_gpus(planned.spec, sbatch))
     run = run_folder(launch.output, planned.spec)
     if not run.exists():
@@ -164,7 +164,7 @@ def _prepares_python(sbatch: Mapping[str, Option]) -> bool:
     return bool(sbatch.get("python") or sbatch.get("setup"))
 
 
-def _check_cards(launch: Launch, spec: RunSpec, sbatch: Mapping[str, Option]) -> None:
+def check_cards(launch: Launch, spec: RunSpec, sbatch: Mapping[str, Option]) -> None:
     """Raise ValueError where a worker would have fewer cards than its engines, as far as sbatch's options tell."""
     of_worker, needed = cards_of_worker(sbatch, launch.workers_per_task), num_cards(spec)
     if of_worker is None:

@@ -69,7 +69,9 @@ def read(source: HubSource) -> tuple[list[Row], str, bool]:
         # The client's own errors are those that the hub's are made of.
         failures = (OSError, ValueError, datasets.exceptions.DatasetsError, *HfHubHTTPError.__bases__)
         try:
-            if not _COMMIT.fullmatch(wanted or "") and not is_offline():
+            if wanted and is_offline():
+                wanted = _cached_commit(hub_id, wanted) or wanted
+            elif not _COMMIT.fullmatch(wanted or "") and not is_offline():
                 wanted = HfApi().dataset_info(hub_id, revision=wanted or "main", timeout=20).sha
             table = datasets.load_dataset(hub_id, source.config, split=source.split, revision=wanted)
         except failures as error:
@@ -82,6 +84,14 @@ def read(source: HubSource) -> tuple[list[Row], str, bool]:
             f"hub {hub_id}: the hub cannot be reached, and the newest commit in its cache is {found}, not {wanted}"
         )
     return list(table), found, wanted is not None
+
+
+def _cached_commit(hub_id: str, revision: str) -> str | None:
+    """Return the commit that a branch or tag of a dataset was when the cache got it; None where it does not know."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    file = Path(HF_HUB_CACHE) / f"datasets--{hub_id.replace('/', '--')}" / "refs" / revision
+    return file.read_text(encoding="ascii").strip() if file.is_file() else None
 
 
 @contextmanager

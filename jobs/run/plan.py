@@ -41,7 +41,7 @@ from harness.settings.roles import SAMPLING, flat_role_name
 from harness.sizing.memory import shape_of
 from harness.weights import adapter, models
 from harness.weights.models import BUNDLED, MODELS, PAIR, faults_of, files_at_hand, hub_cache, pair_folder
-from harness.weights.templates import BadTemplate
+from harness.weights.templates import BadTemplate, Conventions
 from harness.weights.tokenizer import HFTokenizer, loaded_tokenizer
 from jobs.run import sizing
 from jobs.run.sizing import ServedRole
@@ -89,7 +89,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     models_of_run, model_notices = _models(launch, cluster, used, served)
     specs = {role: replace(model, **told.get(role, {})) for role, model in models_of_run.items()}
     draft, target, reward = (specs.get(role) for role in ROLES)
-    speculator = _model(launch.spec_model) if launch.spec_model else None
+    speculator = model_spec(launch.spec_model) if launch.spec_model else None
     if selection is not None and target is not None:
         _check_trained_for(selection, target)
     notices = [*dataset.notices, *model_notices]
@@ -187,11 +187,11 @@ def _models(
     device = "gpu" if cluster == "slurm" else environment.accelerator()
     compares = build(launch.method, dict(launch.parameters)).asks_equivalence
     names, stand_ins = models.by_role(launch.method, roles, launch.models, device, compares=compares)
-    specs = {role: served[role].spec if role in served else _model(name) for role, name in names.items()}
+    specs = {role: served[role].spec if role in served else model_spec(name) for role, name in names.items()}
     return specs, [*filter(None, [stand_ins]), *(notice for one in served.values() for notice in one.notices)]
 
 
-def _model(name: str) -> ModelSpec:
+def model_spec(name: str) -> ModelSpec:
     """Return what a run keeps of a model."""
     reference = models.resolve(name)
     path = reference.path_or_hub_id
@@ -317,7 +317,7 @@ def check_new(launch: Launch, planned: RunPlan, typed: Collection[str], *, is_he
     """
     check_used(launch, typed)
     yield from check_models(planned.spec, is_here=is_here)
-    yield from check_prompts(launch, planned.spec)
+    yield from check_prompts(launch, planned.spec, is_here=is_here)
     yield from check_contexts(launch, planned)
 
 
@@ -373,24 +373,50 @@ def _tokenizer_here(spec: RunSpec, model: ModelSpec, role: Role) -> HFTokenizer 
     return None if folder is None else loaded_tokenizer(str(folder), None, spec.conventions(role))
 
 
-def check_prompts(launch: PartialLaunch, spec: RunSpec) -> Iterator[str]:
+def tokenizer_of(model: ModelSpec, asked: Conventions) -> HFTokenizer | None:
+    """Return the tokenizer of a model that writes; None where not all of its files, or no transformers, are here.
+
+    Raises ValueError, with one line, where it cannot be loaded as asked.
+    """
+    folder = local_folder(model)
+    if folder is None or models.tokenizer_problem(folder):
+        return None
+    try:
+        return HFTokenizer(str(folder), None, asked)
+    except BadTemplate:
+        raise
+    except ImportError:
+        return None
+    except Exception as error:  # the library raises bare Exceptions
+        line = " ".join(str(error).split())[:400]
+        if type(error) is ValueError:
+            raise ValueError(line) from error
+        kind = type(error).__name__
+        raise ValueError(f"its tokenizer cannot be loaded ({kind}: {line}): download it again") from error
+
+
+def check_prompts(launch: PartialLaunch, spec: RunSpec, *, is_here: bool = True) -> Iterator[str]:
     """Yield a warning for a model without a chat template, and for one that may think without being told to.
 
     Raises ValueError where a model that is here would be sent another prompt than its chat template means, where that
-    does not read a variable that is given, and where a wording asks for answers that are not one token of it.
+    does not read a variable that is given, where a wording asks for answers that are not one token of it, and where
+    its tokenizer cannot be loaded, by the workers' own libraries (`is_here`: see `check_models`).
     """
     for role in build(spec.method, dict(spec.params)).roles if spec.engine.can.runs_models else ():
         model = spec.models[role]
-        if model is None or (folder := local_folder(model)) is None:
+        if model is None:
             continue
         own, asked = f"--{role} {model.name}", spec.conventions(role)
         is_asked = bool(asked.variables or asked.thinking_tags)
         if not (spec.prompts or is_asked) and model.name in BUNDLED and Path(model.path) == pair_folder(model.name):
             continue  # it is known, and to load its tokenizer takes seconds
         try:
-            tokenizer = HFTokenizer(str(folder), None, asked) if is_asked else _tokenizer_here(spec, model, role)
-            if tokenizer is None:  # a copy without all of its files: the doctor and the workers name them
-                continue
+            tokenizer = tokenizer_of(model, asked) if is_asked or is_here else _tokenizer_here(spec, model, role)
+        except ValueError as error:
+            raise ValueError(f"{own}: {error}") from error
+        if tokenizer is None:  # a copy without all of its files: the doctor and the workers name them
+            continue
+        try:
             check_questions(tokenizer, role, spec.method, spec.params, spec.wording)
         except ValueError as error:
             if is_asked or isinstance(error, BadTemplate):

@@ -14,7 +14,7 @@ from harness.train import main
 from harness.training.tuning import data_hash, find_manifest
 from harness.weights import adapter, models
 from jobs.run.folder import RunFolder
-from jobs.run.plan import _model, plan
+from jobs.run.plan import model_spec, plan
 from tests.harness.training import folders
 
 QUICK = ("--epochs", "1", "--learning-rate", "0.01")
@@ -53,10 +53,10 @@ def test_align_writes_a_draft_that_runs_name_with_its_data(
     assert made.data["run_id"] == chains.path.name
     assert made.data["run_spec"]["dataset"] == "gsm8k-train"
     assert made.base["fingerprint"] == models.folder_fingerprint(tiny_models["draft"])
-    model = _model(str(output))
+    model = model_spec(str(output))
     assert model.fingerprint == made.weights != made.base["fingerprint"]
     assert model.training == str(made.data["sha256"])[:16]
-    assert _model(str(tiny_models["draft"])).training is None
+    assert model_spec(str(tiny_models["draft"])).training is None
     again = train(*command)
     assert again.exit_code == 0
     assert "already finished" in again.output

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,29 @@ def test_every_damaged_model_is_named(tmp_path: Path) -> None:
     assert "incomplete metadata" in problem_texts(checks)
 
 
+def test_without_a_method_every_model_that_is_named_is_checked(tmp_path: Path) -> None:
+    folders = {name: str(tmp_path / name) for name in ("draft", "target", "spec_model")}
+    for folder in folders.values():
+        Path(folder).mkdir()
+        (Path(folder) / "config.json").write_text("{}")
+    checks = list(check_run(asked({**folders, "reward": "demo-target"})))
+    failed = {check.subject for check in checks if check.status == "failure"}
+    assert failed == {"draft", "target", "speculator"}
+    assert "has no weights" in problem_texts(checks)
+    assert [check.subject for check in checks if check.status == "ok"] == ["reward"]
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json"])
+@pytest.mark.parametrize("method", ["vanilla", None])
+def test_a_torn_tokenizer_is_a_failure(method: str | None, file: str, tmp_path: Path) -> None:
+    folder = shutil.copytree(pair_folder("demo-target"), tmp_path / "torn")
+    (folder / file).write_bytes((folder / file).read_bytes()[:100])
+    checks = list(check_run(asked({"target": str(folder)}, method=method, engine="transformers")))
+    [failed] = [check for check in checks if check.status == "failure"]
+    assert failed.subject == "target tokenizer"
+    assert "its tokenizer cannot be loaded" in failed.text
+
+
 def test_a_model_that_is_not_here_is_a_warning_with_the_command_that_fetches_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,6 +82,19 @@ def test_a_model_that_is_not_here_is_a_warning_with_the_command_that_fetches_it(
 def test_what_a_launch_refuses_is_a_failure_in_its_words() -> None:
     question = asked({"target": "demo-target"}, method="specdecode", engine="transformers", spec_decode="ngram")
     assert "token-level speculation needs --engine vllm" in problem_texts(list(check_run(question)))
+
+
+@pytest.mark.parametrize(
+    ("cards", "workers", "message"),
+    [("l40s:1", 1, "do not fit on 1 × L40S"), ("h100:8", 8, "do not fit on 1 × H100"), ("h100:8", 2, "")],
+)
+def test_memory_is_planned_with_the_cards_that_a_worker_has(cards: str, workers: int, message: str) -> None:
+    models = {"draft": "r1-distill-qwen-1.5b", "target": "r1-distill-llama-70b"}
+    flags: dict[str, Any] = {"method": "speccot", "gpus_per_node": cards, "workers_per_task": workers}
+    question = question_of(PartialLaunch.from_flags({"engine": "vllm", "cluster": "slurm", **models, **flags}))
+    failures = [check.text for check in check_run(question) if check.status == "failure"]
+    assert len(failures) == bool(message)
+    assert message in "".join(failures)
 
 
 def test_the_bundled_dataset_has_its_recorded_hash() -> None:

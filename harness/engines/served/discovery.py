@@ -86,7 +86,7 @@ async def find(connection: Connection, wanted: str | None = None) -> Found:
     entries = field(listed, "data")
     cards = [card for card in entries if isinstance(card, dict)] if isinstance(entries, list) else []
     model, card = _chosen(connection, cards, wanted)
-    interface = await _interface(connection)
+    interface = await _interface(connection, card.get("owned_by"))
     context = _context(interface.context_of(card))
     if context is None and interface.context_place is not None:
         context = _context(await _told(connection, *interface.context_place))
@@ -144,7 +144,10 @@ def _chosen(
     return whole[0], named[whole[0]]
 
 
-async def _interface(connection: Connection) -> Interface:
+async def _interface(connection: Connection, owner: Json) -> Interface:
+    for interface in INTERFACES.values():
+        if interface.owner == owner:
+            return interface
     for interface in INTERFACES.values():
         if await _told(connection, interface.own_path) is not None:
             return interface
@@ -179,8 +182,8 @@ async def _check_tokenizer(connection: Connection, found: Found, tokenizer: Toke
         there = next(
             (value for name in ("prompt", "content", "text") if (value := field(reply, name)) is not None), None
         )
-        if there != text:
-            differs = f"has another tokenizer: {ids[:8]} is {text[:24]!r} here and {shown(there)[:60]!r} there"
+        if there not in (text, f" {text}", text.removeprefix(" ")):  # some put or drop a space before the first word
+            differs = f"has another tokenizer: {ids[:8]} is {text[:24]!r} here and {str(there)[:60]!r} there"
             raise ServerUnfit(f"{connection.name} {differs}; name the right one with --{connection.role}.tokenizer")
     return []
 

@@ -167,8 +167,10 @@ class Interface(Protocol):
     """The requests and replies of one kind of server. A request is the body of a POST to `path`."""
 
     kind: ServerKind
+    owner: str
+    """Who owns a model in the list of models."""
     own_path: str
-    """A path that only this kind has."""
+    """A path that only this kind has, for servers behind a program that changes the list of models."""
     path: str
     version_place: Place
     context_place: Place | None = None
@@ -261,6 +263,7 @@ class VllmServer(Interface):
     """vLLM's server. It reports cached tokens with `--enable-prompt-tokens-details`."""
 
     kind = "vllm"
+    owner = "vllm"
     own_path = "/version"
     path = "/v1/completions"
     version_place = ("/version", "version")
@@ -345,6 +348,7 @@ class SglangServer(Interface):
     """SGLang's server."""
 
     kind = "sglang"
+    owner = "sglang"
     own_path = "/get_model_info"
     path = "/generate"
     version_place = ("/server_info", "version")
@@ -414,6 +418,7 @@ class LlamaServer(Interface):
     """llama.cpp's server."""
 
     kind = "llama.cpp"
+    owner = "llamacpp"
     own_path = "/props"
     path = "/completion"
     salts_caches = False

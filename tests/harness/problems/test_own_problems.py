@@ -349,6 +349,12 @@ def test_a_revision_is_the_commit_that_it_names_also_from_the_cache(hub: LocalHu
     assert (offline["source"], offline["answers"]) == (first["source"], first["answers"])
     assert offline["notices"] == [f"THE HUB CANNOT BE REACHED: org/sums is the newest commit in its cache, {OLD}."]
 
+    reference = tmp_path / "hub" / "datasets--org--sums" / "refs" / "v1"
+    reference.parent.mkdir(parents=True, exist_ok=True)
+    reference.write_text(OLD)
+    [cached] = loaded("http://127.0.0.1:9", tmp_path, ("hf:org/sums@v1", None))
+    assert (cached["source"], cached["notices"]) == (first["source"], [])
+
     hub.add("org/sums", NEW, {"test.jsonl": lines(ROWS[:2])})
     moved, pinned, tagged, split, config, missing = loaded(
         hub.address,

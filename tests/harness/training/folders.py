@@ -14,7 +14,7 @@ from harness.trace import Candidate, Step, Trace
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.plan import _model
+from jobs.run.plan import model_spec
 from jobs.run.spec import Attempt, EngineSpec, RunSpec, assign_to_shards, units
 
 RIGHT, WRONG = "So it is \\boxed{{{}}}.", "No, it is \\boxed{{{}}}."
@@ -84,8 +84,8 @@ def _planned(folder: Path, method: str, draft: Path | None, target: Path, chosen
         temperature=0.0,
         top_p=0.95,
         token_budget=256,
-        draft=_model(str(draft)) if draft else None,
-        target=_model(str(target)),
+        draft=model_spec(str(draft)) if draft else None,
+        target=model_spec(str(target)),
         engine=EngineSpec("transformers"),
         concurrency=1,
         prompt_hash=prompt_hash(),

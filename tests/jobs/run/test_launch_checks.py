@@ -54,6 +54,14 @@ def test_a_typed_flag_of_a_model_that_is_not_used_is_refused(typed: str, flags: 
     prepared((), method="vanilla", **flags)  # as a preset, a file or a suite gives it to every method
 
 
+@pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json"])
+def test_a_model_whose_tokenizer_cannot_be_loaded_is_refused_in_one_line(file: str, tmp_path: Path) -> None:
+    folder = shutil.copytree(pair_folder("demo-target"), tmp_path / "torn")
+    (folder / file).write_bytes((folder / file).read_bytes()[:100])
+    with pytest.raises(ValueError, match=r"^--target torn: its tokenizer cannot be loaded .*: download it again$"):
+        prepared(target=str(folder))
+
+
 def test_who_proposes_tokens_is_used() -> None:
     prepared(("draft",), method="specdecode", temperature=0)
     with pytest.raises(ValueError, match="--draft demo-draft: specdecode writes with the target alone"):

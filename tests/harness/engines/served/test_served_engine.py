@@ -284,6 +284,25 @@ async def test_a_server_is_told_by_its_own_path(fake: FakeServer) -> None:
     await link.close()
 
 
+async def test_a_space_before_the_first_word_does_not_make_it_another_tokenizer(fake: FakeServer) -> None:
+    link = fake.connection()
+    found = await discovery.find(link)
+    fake.edits.append(lambda path, reply: {"content": f" {reply['content']}"} if path == "/detokenize" else reply)
+    assert not any("tokenizer" in notice for notice in await discovery.check(link, found, fake.tokenizer))
+    fake.edits *= 2
+    with pytest.raises(discovery.ServerUnfit, match=r"has another tokenizer: .* is 'Hello, .*' here and '  Hello, "):
+        await discovery.check(link, found, fake.tokenizer)
+    await link.close()
+
+
+async def test_a_server_that_shows_its_models_alone_is_told_by_their_owner(vllm: FakeServer) -> None:
+    vllm.kind, vllm.models[0]["owned_by"] = "proxy", "vllm"
+    link = vllm.connection()
+    found = await discovery.find(link)
+    assert (found.kind, found.version) == ("vllm", None)
+    await link.close()
+
+
 @pytest.mark.parametrize(("told", "tokens"), [(8192, 8192), (1 << 62, None), (0, None), (True, None), ("8192", None)])
 async def test_a_context_that_cannot_be_true_is_none(vllm: FakeServer, told: Json, tokens: int | None) -> None:
     vllm.models[0]["max_model_len"] = told
