@@ -10,6 +10,7 @@ others were missing at random; `worst`: missing ones counted as wrong, which com
 
 from __future__ import annotations
 
+import click
 import numpy as np
 
 from warehouse.comparison.outcomes import LEAST_COMPLETENESS
@@ -42,8 +43,9 @@ def shown(missing_share: float, seed: int = 0) -> tuple[float, float]:
     return float(counts[0] / REPETITIONS), float(counts[1] / REPETITIONS)
 
 
+@click.command()
 def main() -> None:
-    """Print the table."""
+    """Print how often a run with missing samples is wrongly shown to be not worse."""
     print("missing  there   worst   compare")
     for missing in (0.0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1):
         there, worst = shown(missing)
