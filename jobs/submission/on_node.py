@@ -73,6 +73,7 @@ def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None
     line about progress.
     """
     output = question.launch.output
+    is_new_folder = not output.exists()
     try:
         output.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=".doctor-", dir=output))
@@ -104,6 +105,9 @@ def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None
         with contextlib.suppress(client.SlurmError):
             client.cancel([name])
         shutil.rmtree(folder, ignore_errors=True)
+        if is_new_folder:
+            with contextlib.suppress(OSError):  # somebody may use it by now
+                output.rmdir()
 
 
 def check_here(folder: str) -> None:

@@ -169,7 +169,6 @@ def test_the_disk_fills_up(launch: Launch, undisturbed: Texts, ledger: Ledger, t
         now = launched.status()
         assert now.finished < now.planned
         shown = harness("jobs", "status", str(launched.run.path), environment=launched.environment)
-        assert "THE DISK IS FULL" in shown, shown
         # A log has the exception if its last block had room; otherwise Slurm's word is all that there is.
         assert any(said in shown for said in ("Slurm: FAILED", "is the disk full?", "No space left")), shown
         witness = launched.witness()
