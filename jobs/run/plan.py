@@ -318,10 +318,10 @@ def check_new(launch: Launch, planned: RunPlan, typed: Collection[str], *, is_he
     check_used(launch, typed)
     yield from check_models(planned.spec, is_here=is_here)
     yield from check_prompts(launch, planned.spec, is_here=is_here)
-    yield from check_contexts(launch, planned)
+    yield from check_contexts(planned)
 
 
-def check_contexts(launch: PartialLaunch, planned: RunPlan) -> Iterator[str]:
+def check_contexts(planned: RunPlan) -> Iterator[str]:
     """Yield warnings where a model's context is too short for a prompt and a text behind it (see methods.method).
 
     Raises ValueError where `--max-context` is, and where a model's own is below the token budget that was asked for. Of

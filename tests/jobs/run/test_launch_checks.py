@@ -143,7 +143,7 @@ def test_the_context_of_a_server_counts_as_that_of_a_model(context: int | None, 
         {} if context is None else {"target": ServedRole(served, "http://host:1/v1", [], context)}
     )
     spec = replace(launch.plan.spec, target=served)
-    found = check_contexts(launch.launch, replace(launch.plan, spec=spec, served=of_target))
+    found = check_contexts(replace(launch.plan, spec=spec, served=of_target))
     if ends == "refused":
         with pytest.raises(ValueError, match="--token-budget 512: the context of the target served is 500 tokens"):
             list(found)
