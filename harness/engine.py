@@ -153,6 +153,23 @@ class Likelihood:
     timing: Timing
 
 
+@dataclass(frozen=True, slots=True)
+class Rating:
+    """The answer to one `rate`: what a model's own head says of a text."""
+
+    outputs: tuple[float, ...]
+    """One number per class of a classifier, one of a value head, at the text's last token and before any activation."""
+    prompt_tokens: int
+    cached_tokens: int
+    timing: Timing
+
+    @property
+    def probability(self) -> float:
+        """Probability of the last class, from 0 to 1: of two classes that the text is good. A value is a logit."""
+        values = self.outputs if len(self.outputs) > 1 else (0.0, *self.outputs)
+        return normalized(values)[-1]
+
+
 def normalized(logprobs: Sequence[float]) -> tuple[float, ...]:
     """Return probabilities that sum to 1, from log-probabilities (nats)."""
     top = max(logprobs)
@@ -226,6 +243,10 @@ class Engine(Protocol):
     def restarts(self) -> int:
         """Number of times that its processes died and were replaced; samples running then have no true latency."""
 
+    @property
+    def has_head(self) -> bool:
+        """True where the model ends in a value head or a classifier: it answers `rate` alone, and others all else."""
+
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
         """Generate `sampling.n` completions. Raises EngineError; a cancelled call frees its request at once."""
 
@@ -241,6 +262,9 @@ class Engine(Protocol):
         An engine may compute a long text in several passes. The distribution is that of `Completion.token_logprobs`.
         Raises EngineError.
         """
+
+    async def rate(self, prompt: Sequence[int]) -> Rating:
+        """Return what the model's head says of a text. Raises EngineError."""
 
     async def reset_prefix_cache(self) -> bool:
         """Forget the prompts of earlier requests, so that none of their tokens counts as cached from now on.

@@ -136,6 +136,8 @@ class Reward(_Table):
     reply: ReplyText
     good: Word
     bad: Word
+    mark: NeededText | None = None
+    """What follows a step for a model with a head of its own, with control tokens; None: the head reads at its end."""
 
 
 class Equivalence(_Table):
@@ -333,7 +335,7 @@ def piece_hashes(wording: Prompts) -> dict[Piece, str]:
         "separate_score": wording.separate_score.model_dump(),
         "step_choice": wording.step_choice.model_dump(exclude_none=True),
         "chain_choice": wording.chain_choice.model_dump(),
-        "reward": wording.reward.model_dump(),
+        "reward": wording.reward.model_dump(exclude_none=True),
         "equivalence": wording.equivalence.model_dump(),
     }
     written = {piece: json.dumps([piece, value], sort_keys=True).encode() for piece, value in texts.items()}
@@ -377,7 +379,8 @@ def prompt_hash(wording: Prompts = BUILT_IN) -> str:
 
     Wordings of the same texts have the same hash, whatever their files look like.
     """
-    return hashlib.sha256(wording.model_dump_json().encode()).hexdigest()[:16]
+    at_default = {"reward": {"mark"}} if wording.reward.mark is None else None
+    return hashlib.sha256(wording.model_dump_json(exclude=at_default).encode()).hexdigest()[:16]
 
 
 def problem_text(problem: Problem, wording: Prompts = BUILT_IN) -> str:

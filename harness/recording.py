@@ -19,6 +19,7 @@ from harness.engine import (
     EngineError,
     Generation,
     Likelihood,
+    Rating,
     Role,
     Sampling,
     Timing,
@@ -91,6 +92,12 @@ class Model:
         self._record_verdicts(step, replies)
         return tuple(replies)
 
+    async def rate_each(self, prompts: Sequence[Sequence[int]], *, step: int) -> tuple[Rating, ...]:
+        """Engine.rate of each prompt, in parallel; recorded as one verdict that writes no token."""
+        replies = await gather_or_cancel([self.engine.rate(prompt) for prompt in prompts])
+        self._record_verdicts(step, replies, 0)
+        return tuple(replies)
+
     def begin(self, prompt: Sequence[int], sampling: Sampling, *, step: int) -> None:
         """Send the request that the next `generate` will probably make. A second call discards the first request."""
         self.discard()
@@ -146,9 +153,9 @@ class Model:
         call.confirmed_tokens = _total([c.confirmed_tokens for c in reply.completions])
         return call
 
-    def _record_verdicts(self, step: int, replies: Sequence[Choice | Likelihood]) -> None:
+    def _record_verdicts(self, step: int, replies: Sequence[Choice | Likelihood | Rating], written: int = 1) -> None:
         tokens = sum(r.prompt_tokens for r in replies), sum(r.cached_tokens for r in replies)
-        self._record("verdict", step, _together([r.timing for r in replies]), tokens, [1] * len(replies))
+        self._record("verdict", step, _together([r.timing for r in replies]), tokens, [written] * len(replies))
 
     def _record(self, purpose: Purpose, step: int, timing: Timing, prompt: tuple[int, int], lengths: list[int]) -> Call:
         call = Call(

@@ -9,21 +9,25 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict
 
 from harness.engine import Finish, Role, normalized
 
-StepRole = Literal["guidance", "draft", "fallback", "rethink", "chain", "answer"] | str
+StepRole = Literal["guidance", "draft", "fallback", "rethink", "chain", "closing", "answer"] | str
 """guidance: opening written by the target. draft: an accepted draft. fallback: the target's own step after a rejection.
 rethink: the target's own chain after "all wrong" (SCoT). chain: a whole chain by one model (vanilla).
-answer: the final answer. Any other word is a method's own, for a step that no verdict or decision stands behind."""
-Purpose = Literal["guidance", "draft", "verdict", "fallback", "rethink", "chain", "answer", "lookahead"] | str
-"""The role of the step that a call worked for, or its verdict. lookahead: a draft that was started early
-(`--lookahead`) and discarded; one that was used has the purpose draft."""
-VerdictKind = Literal["choice", "score"]
-VERDICT_KINDS = frozenset(get_args(VerdictKind))
+closing: `</think>` that the method set, which nobody generated. answer: the final answer.
+Any other word is a method's own, for a step that no verdict or decision stands behind."""
+Purpose = Literal["guidance", "draft", "verdict", "fallback", "rethink", "chain", "answer", "lookahead", "probe"] | str
+"""The role of the step that a call worked for, or its verdict. probe: what the chain does not keep. lookahead: a draft
+that was started early (`--lookahead`) and discarded; one that was used has the purpose draft."""
+VerdictKind = Literal["choice", "score", "reward"]
+"""choice: one of several options, the last of which may reject all. score: a digit from 0 to 9. reward: a reward
+model's probability, from 0 to 1, that a step is good."""
+DECIDING_KINDS: frozenset[VerdictKind] = frozenset(("choice", "score"))
+"""Kinds that need no `Decision` beside them: the verdict says itself what was compared with what."""
 StopReason = Literal["answered", "budget", "repeated", "context", "error"]
 """answered: the model ended its answer. budget: the token budget was spent. repeated: a step had the same text as
 the one before. context: the model's context window was full. error: an exception, kept in `error`."""
@@ -94,7 +98,7 @@ class Candidate:
 
 @dataclass(slots=True)
 class Verdict:
-    """The target's one-token judgment, with the full probability vector."""
+    """A model's judgment in one forward pass, with the full probability vector."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -106,11 +110,13 @@ class Verdict:
     logprobs: tuple[LogProbability, ...]
     """Log-probability of each option before any mask (nats)."""
     decision: int
-    """Index of the decided option: the chosen candidate or the rejection; for a score the most probable digit."""
+    """Index of the decided option: the chosen candidate or the rejection; else the most probable one."""
     score: float | None
-    """The score that was compared with the threshold; None for a choice."""
+    """The score or reward that was compared with a threshold; None for a choice."""
     accepted: bool
     """True where a candidate was accepted."""
+    model: Role = "target"
+    """Whose judgment it is."""
 
     @property
     def probabilities(self) -> tuple[float, ...]:
@@ -122,15 +128,15 @@ class Verdict:
 class Decision:
     """How a step came to be taken, or its candidates to be refused: by what, at which number, against which threshold.
 
-    A verdict says so itself. A method that decides by other means (the draft's own confidence, agreement of several
-    drafts, a reward model) records a decision with every step that it decided about; rates, positions, calibration and
-    replay count it under its kind like a verdict.
+    A choice or a score says so itself. A method that decides by other means (the draft's own confidence, agreement of
+    several drafts, a reward model) records a decision with every step that it decided about; rates, positions,
+    calibration and replay count it under its kind like a verdict.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     kind: str
-    """What decided, one word or a few: `confidence`, `agreement`, `reward`. `choice` and `score` belong to verdicts."""
+    """What decided, one word or a few: `confidence`, `agreement`, `reward`. `choice` and `score` are verdicts'."""
     value: float | None
     """The number that was decided by; None where there is none."""
     threshold: float | None
@@ -169,14 +175,20 @@ class Step:
     """The ids that entered the author's own context, text forced by the harness included; used to resume."""
     finish: Finish
     candidates: list[Candidate] = field(default_factory=list)
-    verdict: Verdict | None = None
+    verdicts: list[Verdict] = field(default_factory=list)
+    """In the order in which they were asked for; the last one decided."""
     elapsed_seconds: float = 0.0
     """Active time of the sample until this step was accepted, earlier attempts included."""
     decision: Decision | None = None
-    """How it was decided about, where the verdict does not say it; files leave the field out where it is None."""
+    """How it was decided about, where the last verdict does not say it; files leave the field out where it is None."""
 
     def __post_init__(self) -> None:
         _check_word("role of a step", self.role)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict that decided; None where no model was asked."""
+        return self.verdicts[-1] if self.verdicts else None
 
 
 @dataclass(slots=True)

@@ -178,7 +178,7 @@ def _model(name: str, model: ModelSpec, is_here: bool) -> Iterator[Check]:
         remedy = hub.download(model.path, model.revision)
         text = f"{model.name} is not in the cache, so every worker would download it; instead, {remedy}"
         yield warning(name, text)
-    elif faults := models.faults_of(folder, proposes=name == "speculator"):
+    elif faults := models.faults_of(folder, proposes=name == "speculator", rates=name == "reward"):
         yield from (failure(name, fault) for fault in faults)
     else:
         found = models.weight_files(folder)

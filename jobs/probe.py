@@ -197,25 +197,24 @@ def _point(sample: SampleRow, step_index: int, step: StepRow, seed: int) -> Poin
 
 def _decided(sample: SampleRow) -> Iterator[tuple[int, StepRow]]:
     for step_index, step in enumerate(sample["steps"]):
-        if step["candidates"] and (step["verdict"] is not None or step.get("decision") is not None):
+        if step["candidates"] and (step["verdicts"] or step.get("decision") is not None):
             yield step_index, step
 
 
 def _decided_by(step: StepRow) -> tuple[str, float | None, bool]:
     """Return the kind of a decision, its number, and whether low numbers are accepted."""
-    decision, verdict = step.get("decision"), step["verdict"]
+    decision = step.get("decision")
     if decision is not None:
         return decision["kind"], decision["value"], bool(decision["accepts_below"])
-    assert verdict is not None  # a step that was decided has one of the two
+    verdict = step["verdicts"][-1]  # a step that was decided has one of the two
     if verdict["kind"] == "score":
         return "score", verdict["score"], False
     return "choice", 1.0 - normalized(verdict["logprobs"])[-1], False  # the last option refuses all candidates
 
 
 def _is_accepted(step: StepRow) -> bool:
-    decision = step.get("decision")
-    made = step["verdict"] if decision is None else decision
-    return made is not None and made["accepted"]
+    made = step.get("decision") or step["verdicts"][-1]
+    return bool(made["accepted"])
 
 
 def _accepted_candidate(step: StepRow) -> int:

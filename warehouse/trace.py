@@ -54,11 +54,13 @@ def trace_lines(connection: Connection, run_id: str, problem_id: str, sample_ind
         connection, _OF_SAMPLE.format(table="candidate", order="step_index, candidate_index"), key
     )
     calls: list[Row] = rows(connection, _OF_SAMPLE.format(table="call", order="call_index"), key)
+    verdicts: list[Row] = rows(connection, _OF_SAMPLE.format(table="verdict", order="step_index, verdict_index"), key)
     for step in steps:
         index = step["step_index"]
         yield from _step(
             step,
             [row for row in candidates if row["step_index"] == index],
+            [row for row in verdicts if row["step_index"] == index],
             [row for row in calls if row["step_index"] == index],
         )
     later_calls = [row for row in calls if row["step_index"] >= len(steps)]
@@ -87,7 +89,7 @@ def _opening(sample: Row) -> Iterator[Text]:
             yield _block(sample[f"{role}_prompt"])
 
 
-def _step(step: Row, candidates: list[Row], calls: list[Row]) -> Iterator[Text]:
+def _step(step: Row, candidates: list[Row], verdicts: list[Row], calls: list[Row]) -> Iterator[Text]:
     color = "green" if step["author"] == "draft" else "cyan"
     yield plain(
         f"── step {step['step_index']}: {step['role']} by {step['author']}, {step['num_tokens']} tokens, "
@@ -111,15 +113,31 @@ def _step(step: Row, candidates: list[Row], calls: list[Row]) -> Iterator[Text]:
             yield _block(candidate["text"], "      ")
     if step["decision_kind"] is not None and step["decision_kind"] != step["verdict_kind"]:
         yield plain(f"   decision ({step['decision_kind']}): {_decided(step)}", style="yellow")
-    if step["verdict_kind"] is not None:
-        yield from _verdict(step)
+    for verdict in verdicts:
+        yield from _verdict(verdict, step["decision_threshold"] if verdict["kind"] == step["decision_kind"] else None)
     yield from map(_call, calls)
     yield _block(step["text"])
 
 
+def _prompts(folder: Path, problem_id: str, sample_index: int, step: int) -> Iterator[Text]:
+    from jobs.finished.step_prompts import prompts_of
+    from jobs.run.folder import RunFolder
+
+    try:
+        calls = prompts_of(RunFolder(folder), problem_id, sample_index, step)
+    except ValueError as error:
+        raise WarehouseError(str(error)) from error
+    for number, sent in enumerate(calls):
+        call = sent.call
+        told = "" if sent.is_as_recorded else ": not the prompt that was recorded, whose reply the trace does not keep"
+        for prompt in sent.prompts:
+            yield plain(f"── step {step}, call {number}: {call.purpose} by {call.model}{told}", style="bold")
+            yield _block(prompt)
+
+
 def _option(step: Row, place: int) -> str:
     """Return an option by the name that the judge knows it by, else by its number from 1."""
-    options = step["verdict_options"] or ()
+    options = step["verdict_options"] if step["verdict_kind"] == "choice" else ()
     return str(options[place] if place < len(options) else place + 1)
 
 
@@ -136,21 +154,19 @@ def _decided(step: Row) -> str:
     return f"{outcome}, {value:.3g} {accepting if step['decision_accepted'] else refusing} {threshold:.3g}"
 
 
-def _verdict(step: Row) -> Iterator[Text]:
-    options, logprobs = step["verdict_options"], step["verdict_logprobs"]
+def _verdict(verdict: Row, threshold: float | None) -> Iterator[Text]:
+    logprobs, decision = verdict["logprobs"], verdict["decision"]
     shares = normalized(logprobs) if any(map(math.isfinite, logprobs)) else logprobs
-    decision = step["verdict_decision"]
     shown = "  ".join(
         f"{'▶' if i == decision else ''}{option} {100 * share:.1f} %"
-        for i, (option, share) in enumerate(zip(options, shares, strict=True))
+        for i, (option, share) in enumerate(zip(verdict["options"], shares, strict=True))
     )
-    score = "" if step["verdict_score"] is None else f", score {step['verdict_score']:.3g}"
-    if score and step["decision_kind"] == step["verdict_kind"] and step["decision_threshold"] is not None:
-        score += f" (threshold {step['decision_threshold']:.3g})"
-    outcome = "accepted" if step["verdict_accepted"] else "rejected"
-    yield plain(f"   verdict ({step['verdict_kind']}): {outcome}{score}", style="yellow")
-    yield plain(f"      {shown}  (all options {100 * step['verdict_mass']:.1f} %)", style="yellow")
-    yield _block(step["verdict_question"], "      ? ", style="dim")
+    score = "" if verdict["score"] is None else f", score {verdict['score']:.3g}"
+    score += f" (threshold {threshold:.3g})" if score and threshold is not None else ""
+    outcome = "accepted" if verdict["accepted"] else "rejected"
+    yield plain(f"   verdict by {verdict['model']} ({verdict['kind']}): {outcome}{score}", style="yellow")
+    yield plain(f"      {shown}  (all options {100 * verdict['mass']:.1f} %)", style="yellow")
+    yield _block(verdict["question"], "      ? ", style="dim")
 
 
 def _confirmed(call: Row) -> str:
@@ -197,9 +213,18 @@ def _explain_missing(connection: Connection, run_id: str, problem_id: str, sampl
 @click.argument("run", metavar="RUN", type=RunName())
 @click.argument("problem_id")
 @click.argument("sample_index", type=int)
+@click.option(
+    "--prompt",
+    "step",
+    type=click.IntRange(0),
+    metavar="STEP",
+    help="Print what each call of this step sent instead, put together again from the run folder.",
+)
 @database_option()
 @wait_option()
-def main(run: str, problem_id: str, sample_index: int, database: Path | None, wait_seconds: float) -> None:
+def main(
+    run: str, problem_id: str, sample_index: int, step: int | None, database: Path | None, wait_seconds: float
+) -> None:
     """Print one sample: prompt, steps, candidates, verdicts, calls.
 
     RUN is a run id, a prefix of one, or a run folder. PROBLEM_ID is a problem of the dataset, e.g. demo/0; SAMPLE_INDEX
@@ -210,8 +235,11 @@ def main(run: str, problem_id: str, sample_index: int, database: Path | None, wa
 
     console = terminal()
     with reader(database or default_database(run), wait_seconds) as connection:
-        for line in trace_lines(connection, resolve(connection, run), problem_id, sample_index):
-            console.print(line, soft_wrap=True)
+        run_id = resolve(connection, run)
+        lines = list(trace_lines(connection, run_id, problem_id, sample_index))
+        [(folder,)] = connection.execute("SELECT folder FROM run WHERE run_id = $id", {"id": run_id}).fetchall()
+    for line in lines if step is None else _prompts(Path(folder), problem_id, sample_index, step):
+        console.print(line, soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ repetition and completion are checked, so that these mean the same for every met
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -27,12 +28,12 @@ from harness.chain.chain_ending import (
     whole_completion,
 )
 from harness.chain.step_candidates import offered_texts
-from harness.engine import Choice, Completion, Role, Sampling, Tokenizer
+from harness.engine import Choice, Completion, Rating, Role, Sampling, Tokenizer
 from harness.problems.problem import Problem
 from harness.prompts import BUILT_IN, Prompts
 from harness.recording import Model
 from harness.trace import (
-    VERDICT_KINDS,
+    DECIDING_KINDS,
     Candidate,
     Decision,
     Purpose,
@@ -209,20 +210,26 @@ class Chain:
         role: StepRole,
         completion: Completion,
         candidates: Sequence[Candidate] = (),
-        verdict: Verdict | None = None,
+        verdict: Verdict | Sequence[Verdict] | None = None,
         *,
         closing: bool = False,
         decision: Decision | None = None,
     ) -> None:
         """Append a step to both contexts and to the trace; `closing` ends the thought after it, whatever its text.
 
-        `decision`: how the candidates were decided about, where the verdict does not say it. Raises Stop where the
-        chain cannot continue after the step, and ValueError for a decision by a verdict that there is not.
+        `verdict`: the verdict on the candidates, or all of them in the order in which they were asked for; the last one
+        decided. `decision`: how the candidates were decided about, where that verdict does not say it. Raises Stop
+        where the chain cannot continue after the step, and ValueError for a decision by a verdict that there is not.
         """
-        if decision and decision.kind in VERDICT_KINDS and (verdict is None or verdict.kind != decision.kind):
-            raise ValueError(f"a decision of the kind {decision.kind!r} needs a verdict of this kind")
         step = self._step(author, role, completion, closing=closing)
-        step.candidates, step.verdict, step.decision = list(candidates), verdict, decision
+        step.verdicts = [verdict] if isinstance(verdict, Verdict) else list(verdict or ())
+        if (
+            decision
+            and decision.kind in DECIDING_KINDS
+            and (step.verdict is None or step.verdict.kind != decision.kind)
+        ):
+            raise ValueError(f"a decision of the kind {decision.kind!r} needs a verdict of this kind")
+        step.candidates, step.decision = list(candidates), decision
         self._enter(step)
         self.steps.append(step)
         self._on_step(step)
@@ -340,7 +347,7 @@ class Chain:
         max_tokens: int,
         stop: tuple[str, ...] | None = None,
         refused: Sequence[Candidate] = (),
-        verdict: Verdict | None = None,
+        verdict: Verdict | Sequence[Verdict] | None = None,
         decision: Decision | None = None,
         temperature: float | None = None,
         opening: str = "",
@@ -378,6 +385,36 @@ class Chain:
             text=(self.wording.answer_bridge if forced else "") + completion.text,
         )
         self.accept(model, "answer", whole)
+
+    def close(self, author: Model) -> None:
+        """Close the thought behind the last step, as `author` writes it, so that `answer` may follow.
+
+        Recorded as a step of the role `closing`, without a token. A chain that reasons no more stays as it is.
+        """
+        if self.reasoning:
+            self.accept(author, "closing", Completion((), "", "stop", num_tokens=0), closing=True)
+
+    async def probe(
+        self,
+        model: Model,
+        text: str = "",
+        *,
+        max_tokens: int,
+        n: int = 1,
+        stop: tuple[str, ...] = (),
+        temperature: float | None = None,
+        token_logprobs: bool = False,
+        entropies: bool = False,
+    ) -> list[Completion]:
+        """Return `n` continuations of the chain and this text that the chain does not keep, such as a trial answer.
+
+        They count as spent (purpose `probe`), not as emitted, and the token budget does not limit them. Behind the
+        same chain and text the same is drawn again, with a seed of their own. Raises Stop where there is no room.
+        """
+        place = _Place(model, [*self._contexts[model.role].ids, *model.tokenizer.encode(text)])
+        drawn = self._sampling(place, "probe", max_tokens, stop=stop, n=n, temperature=temperature, budget=max_tokens)
+        drawn = replace(drawn, token_logprobs=token_logprobs, entropies=entropies)
+        return list(await model.generate(place.ids, drawn, purpose="probe", step=len(self.steps)))
 
     async def score(self, model: Model, candidate: Completion, author: Model) -> Verdict:
         """Return SpecReason's verdict on a candidate: one token, 0 to 9, in one forward pass (section 4.1).
@@ -423,17 +460,37 @@ class Chain:
             judged.append([*context.ids, *context.read(proposed.token_ids, proposed.text, author.tokenizer)])
         return await self._verdicts(model, judged, question, "score")
 
-    async def reward(self, candidate: Completion, author: Model) -> float:
-        """Return the reward model's probability, from 0 to 1, that this next step is right.
+    async def reward(self, candidate: Completion, author: Model) -> Verdict:
+        """Return the reward model's verdict on this next step; its `score` is the probability that it is right.
 
         For methods whose `roles` have a reward model. The candidate is read right after the chain, with the wording's
-        `reward` question behind it. Raises Stop.
+        `reward` question behind it, or its `mark` for a model with a head of its own. Raises Stop.
         """
-        model, context = self._models["reward"], self._contexts["reward"]
-        question = prompts.reward_question(model.tokenizer, self.wording)
+        model, wording = self._models["reward"], self.wording
+        if model.engine.has_head:
+            mark, labels = wording.reward.mark or "", (wording.reward.good, wording.reward.bad)
+            [rating] = await self.rate(model, [candidate], author, mark)
+            good = rating.probability
+            logprobs = tuple(math.log(p) if p else -math.inf for p in (good, 1 - good))
+            return Verdict("reward", mark, labels, logprobs, int(good < 0.5), good, False, model.role)
+        question, context = prompts.reward_question(model.tokenizer, wording), self._contexts["reward"]
         read = context.read(candidate.token_ids, candidate.text, author.tokenizer)
-        [choice] = await self.ask_each(model, [replace(question, ids=(*context.ids, *read, *question.ids))])
-        return choice.probabilities[0]
+        [verdict] = await self._verdicts(model, [[*context.ids, *read]], question, "reward")
+        verdict.score = verdict.probabilities[0]
+        return verdict
+
+    async def rate(self, model: Model, candidates: Sequence[Completion], author: Model, mark: str = "") -> list[Rating]:
+        """Return what a model's own head says of each candidate as the next step, asked in parallel.
+
+        `mark`: text with control tokens behind the candidate, at whose end the head reads. Recorded as one call that
+        writes nothing. Raises Stop where one does not fit.
+        """
+        if not model.engine.has_head:
+            raise ValueError(f"the {model.role} model has no head of its own that could rate: ask it by `score`")
+        context, behind = self._contexts[model.role], model.tokenizer.encode_template(mark)
+        texts = [[*context.ids, *context.read(c.token_ids, c.text, author.tokenizer), *behind] for c in candidates]
+        self.check_fits(model, max(map(len, texts)))
+        return list(await model.rate_each(texts, step=len(self.steps)))
 
     async def ask_each(self, model: Model, questions: Sequence[prompts.Question]) -> list[Choice]:
         """Return the answers to whole prompts, which do not follow the chain by themselves; all are asked in parallel.
@@ -480,12 +537,15 @@ class Chain:
         stop: tuple[str, ...] | None = None,
         n: int = 1,
         temperature: float | None = None,
+        budget: int | None = None,
     ) -> Sampling:
         """Return the sampling of the next step at a place. Raises Stop.
 
-        A `temperature` of the method's own takes precedence over the run's.
+        A `temperature` of the method's own takes precedence over the run's. `budget`: the tokens that may be emitted;
+        None: what the chain leaves.
         """
-        budget, room = self._budget(place.ahead), place.model.engine.context_tokens - len(place.ids)
+        budget = self._budget(place.ahead) if budget is None else budget
+        room = place.model.engine.context_tokens - len(place.ids)
         if budget <= 0 or room <= 0:
             raise Stop("budget" if budget <= 0 else "context")
         limits = self.limits
@@ -535,7 +595,7 @@ class Chain:
         """Return the answers to one question behind each of these contexts, all asked in parallel. Raises Stop."""
         asked = [replace(question, ids=(*context, *question.ids)) for context in contexts]
         return [
-            Verdict(kind, question.text, question.labels, choice.logprobs, choice.best, score=None, accepted=False)
+            Verdict(kind, question.text, question.labels, choice.logprobs, choice.best, None, False, model.role)
             for choice in await self.ask_each(model, asked)
         ]
 

@@ -41,7 +41,9 @@ def ending(step: Step, *, in_thought: bool, at_any_answer: bool = False) -> Endi
     reply = step.text.rpartition(THINK_END)[2]
     ends_reply = step.finish == "eos" and bool(reply.strip() or not in_thought)
     is_last = (closes or not in_thought) and (has_boxed(reply) or ends_reply)
-    return Ending(chain=is_whole or is_last, thought=closes or step.finish == "eos" or is_whole)
+    return Ending(
+        chain=is_whole or is_last, thought=closes or step.finish == "eos" or step.role == "closing" or is_whole
+    )
 
 
 def has_any_answer(text: str) -> bool:

@@ -27,6 +27,7 @@ from harness.engine import (
     Engine,
     Generation,
     Likelihood,
+    Rating,
     RequestRefused,
     Role,
     Sampling,
@@ -36,7 +37,7 @@ from harness.engine import (
 )
 
 _T = TypeVar("_T")
-_Reply = TypeVar("_Reply", Generation, Choice, Likelihood)
+_Reply = TypeVar("_Reply", Generation, Choice, Likelihood, Rating)
 
 
 class CallClock:
@@ -243,6 +244,10 @@ class EngineWrapper:
     def restarts(self) -> int:
         return self.inner.restarts
 
+    @property
+    def has_head(self) -> bool:
+        return self.inner.has_head
+
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
         return await self._in_turn(lambda: self.inner.generate(prompt, sampling))
 
@@ -251,6 +256,9 @@ class EngineWrapper:
 
     async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
         return await self._in_turn(lambda: self.inner.log_probabilities(prompt, continuation))
+
+    async def rate(self, prompt: Sequence[int]) -> Rating:
+        return await self._in_turn(lambda: self.inner.rate(prompt))
 
     async def reset_prefix_cache(self) -> bool:
         return await self.inner.reset_prefix_cache()

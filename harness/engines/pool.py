@@ -31,7 +31,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
-from harness.engine import Choice, Engine, EngineDied, Generation, Likelihood, Role, Sampling
+from harness.engine import Choice, Engine, EngineDied, Generation, Likelihood, Rating, Role, Sampling
 from harness.engines import placement, registry
 from harness.engines.calls import EngineWrapper, room_behind
 from harness.engines.settings import EngineSettings
@@ -132,6 +132,11 @@ class LeasedEngine(EngineWrapper):
         """Engine.log_probabilities within the run's context."""
         room_behind([*prompt, *continuation], self.context_tokens)
         return await self.inner.log_probabilities(prompt, continuation)
+
+    async def rate(self, prompt: Sequence[int]) -> Rating:
+        """Engine.rate within the run's context."""
+        room_behind(prompt, self.context_tokens)
+        return await self.inner.rate(prompt)
 
     async def close(self) -> None:
         """Do nothing: the engine's pool closes it."""

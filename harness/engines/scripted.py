@@ -25,6 +25,7 @@ from harness.engine import (
     Finish,
     Generation,
     Likelihood,
+    Rating,
     RequestRefused,
     Role,
     Sampling,
@@ -38,6 +39,8 @@ WriteScript = Callable[[str, Sampling], Sequence[str]]
 """(prompt text, sampling) -> `sampling.n` texts, each up to the model's end of sequence."""
 JudgeScript = Callable[[str, tuple[str, ...]], Sequence[float]]
 """(prompt text, option labels) -> the probability of each option."""
+HeadScript = Callable[[str], Sequence[float]]
+"""(prompt text) -> the outputs of a model's own head."""
 TokenScript = Callable[[str, str], tuple[float, float]]
 """(all text before a token, the token's text) -> its log-probability and the entropy of its distribution, in nats."""
 
@@ -105,9 +108,10 @@ class ScriptedEngine:
     failures: Mapping[int, EngineError] = field(default_factory=dict)
     """The error that the call with this number raises; the first call is number 0."""
     requests: list[str] = field(default_factory=list)
-    """What was asked so far: `generate`, `choose` or `log_probabilities`."""
+    """What was asked so far: `generate`, `choose`, `log_probabilities` or `rate`."""
     output_tokens: int = 0
     weigh: TokenScript = lambda before, token: (-0.5, 0.5)
+    head: HeadScript | None = None
     closed: bool = False
     _cache: set[int] = field(default_factory=set, repr=False)
     calls: Calls = field(default_factory=Calls, repr=False)
@@ -153,6 +157,16 @@ class ScriptedEngine:
         timing = await self._served(1)
         self.output_tokens += 1
         return Likelihood(tuple(logprob for logprob, _ in weights), len(whole), cached, timing)
+
+    @property
+    def has_head(self) -> bool:
+        return self.head is not None
+
+    async def rate(self, prompt: Sequence[int]) -> Rating:
+        assert self.head is not None  # as callers know by `has_head`
+        self._admit("rate", prompt, 1)
+        outputs, cached = tuple(self.head(self.tokenizer.decode(prompt))), self._cached(prompt)
+        return Rating(outputs, len(prompt), cached, await self._served(0))
 
     async def reset_prefix_cache(self) -> bool:
         if self.calls.in_flight:

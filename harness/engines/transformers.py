@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from harness import gpus
 from harness.engine import (
@@ -25,19 +25,23 @@ from harness.engine import (
     Finish,
     Generation,
     Likelihood,
+    Rating,
     Role,
     Sampling,
 )
 from harness.engines import calls
 from harness.engines.calls import CallClock, Calls
 from harness.engines.settings import EngineSettings
+from harness.weights.models import architectures, has_head
 from harness.weights.tokenizer import HFTokenizer
 
 if TYPE_CHECKING:
     import torch
-    from transformers import Cache, PreTrainedModel
+    from transformers import Cache, PretrainedConfig, PreTrainedModel
 
 _T = TypeVar("_T")
+_HEADS = ("ForSequenceClassification", "ForTokenClassification")
+"""Heads that transformers loads without a program that comes with the model."""
 
 
 class TransformersEngine:
@@ -49,11 +53,13 @@ class TransformersEngine:
 
     def __init__(self, model_path: str, role: Role, settings: EngineSettings, revision: str | None = None) -> None:
         """Load the model; blocks."""
-        from transformers import AutoModelForCausalLM
+        from transformers import AutoConfig
 
         self.role, self.settings = role, settings
         self.tokenizer = HFTokenizer(model_path, revision, settings.conventions)
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+        config = AutoConfig.from_pretrained(model_path, revision=revision, trust_remote_code=False)
+        self.has_head = has_head(config.to_dict())
+        model: PreTrainedModel = _loader(config).from_pretrained(
             model_path, revision=revision, dtype=settings.dtype, trust_remote_code=False
         )
         if settings.adapter is not None:
@@ -65,7 +71,7 @@ class TransformersEngine:
         if settings.max_context is not None:
             self.context_tokens = min(self.context_tokens, settings.max_context)
         self._vocabulary = int(text_config.vocab_size)
-        self._eos = _eos_ids(model, self.tokenizer)
+        self._eos = set[int]() if self.has_head else _eos_ids(model, self.tokenizer)
         self._lock = asyncio.Lock()
         self._calls = Calls()
 
@@ -108,6 +114,12 @@ class TransformersEngine:
         async with self._calls.clocked() as clock:
             logprobs = await self._in_thread(lambda cancelled: self._read(prompt, continuation, clock), clock)
         return Likelihood(logprobs, len(whole), 0, clock.timing())
+
+    async def rate(self, prompt: Sequence[int]) -> Rating:
+        self._check(prompt)
+        async with self._calls.clocked() as clock:
+            outputs = await self._in_thread(lambda cancelled: self._rate(prompt, clock), clock)
+        return Rating(outputs, len(prompt), 0, clock.timing())
 
     async def reset_prefix_cache(self) -> bool:
         return self._calls.in_flight == 0
@@ -221,6 +233,14 @@ class TransformersEngine:
         clock.first_token_seconds = clock.elapsed()
         return tuple(given.tolist())
 
+    def _rate(self, prompt: Sequence[int], clock: CallClock) -> tuple[float, ...]:
+        import torch
+
+        with torch.inference_mode():
+            logits = self._model(input_ids=torch.tensor([list(prompt)], device=self._model.device)).logits
+        clock.first_token_seconds = clock.elapsed()
+        return tuple(logits.reshape(-1, logits.shape[-1])[-1].float().tolist())  # of a token, or of the last one
+
     def _forward(self, ids: Sequence[int], cache: Cache | None) -> tuple[torch.Tensor, Cache]:
         """Return the next token's logits, shape (vocabulary,) in float32 on the CPU, and the extended KV cache."""
         import torch
@@ -257,6 +277,15 @@ def _sampled_token(
         outside = ordered.cumsum(-1) - ordered > sampling.top_p
         probabilities[order[outside]] = 0
     return int(torch.multinomial(probabilities, 1, generator=generator))
+
+
+def _loader(config: PretrainedConfig) -> Any:
+    """Return the class of transformers that loads a model with its own head, or one that writes."""
+    import transformers
+
+    names = [*architectures(config.to_dict())]
+    kind = next((kind for kind in _HEADS if any(name.endswith(kind) for name in names)), "ForCausalLM")
+    return getattr(transformers, f"AutoModel{kind}")
 
 
 def _eos_ids(model: PreTrainedModel, tokenizer: HFTokenizer) -> set[int]:

@@ -17,7 +17,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from harness.engine import (
     Choice,
@@ -26,6 +26,7 @@ from harness.engine import (
     Finish,
     Generation,
     Likelihood,
+    Rating,
     RequestRefused,
     Role,
     Sampling,
@@ -40,10 +41,11 @@ from harness.weights.tokenizer import HFTokenizer
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
-    from vllm import AsyncEngineArgs, CompletionOutput, RequestOutput, SamplingParams
+    from vllm import AsyncEngineArgs, CompletionOutput, PoolingParams, RequestOutput, SamplingParams
     from vllm.config import CacheConfig, VllmConfig
     from vllm.logprobs import Logprob
     from vllm.lora.request import LoRARequest
+    from vllm.outputs import PoolingOutput, PoolingRequestOutput
     from vllm.v1.engine.async_llm import AsyncLLM
 
 Argument = str | float | Mapping[str, str | int] | None
@@ -75,6 +77,7 @@ class VLLMEngine:
         """Raises vLLM's error for a prompt with ids that the model does not have."""
         self.processes: processes.EngineProcesses | None = None
         """The processes of the last start; None before it."""
+        self.has_head = False
         self.context_tokens = self.vocabulary = 0
         self.kv_tokens: int | None = None
         self.draft_sample_method: str | None = None
@@ -154,6 +157,7 @@ class VLLMEngine:
         self.context_tokens = int(llm.model_config.max_model_len)
         self.vocabulary = int(llm.model_config.get_vocab_size())
         self.kv_tokens = _kv_tokens(llm.vllm_config.cache_config)
+        self.has_head = llm.model_config.runner_type == "pooling"
         try:
             async with asyncio.timeout(START_SECONDS):
                 await self._load_adapter(llm)
@@ -323,6 +327,26 @@ class VLLMEngine:
         given = given_logprobs(output.prompt_logprobs, ids, len(prompt))
         return Likelihood(given, len(ids), output.num_cached_tokens or 0, _timing(clock, [output]))
 
+    async def rate(self, prompt: Sequence[int]) -> Rating:
+        ids = self._checked(prompt)
+        calls.room_behind(ids, self.context_tokens)
+        async with self._calls.clocked() as clock:
+            output = await self._request(ids, await self._rating_params(), _VERDICT_PRIORITY)
+        rated = cast("PoolingRequestOutput[PoolingOutput]", output)
+        # One row for the text, or one for each of its tokens, or for those that the model's own configuration marks.
+        rows = rated.outputs.data.float().reshape(-1, rated.outputs.data.shape[-1])
+        return Rating(tuple(rows[-1].tolist()), len(prompt), rated.num_cached_tokens or 0, clock.timing())
+
+    async def _rating_params(self) -> PoolingParams:
+        """Return the parameters of a `rate`. Raises EngineDied for a model whose head gives vectors and no classes."""
+        from vllm import PoolingParams
+
+        assert self.llm is not None
+        tasks = await self.llm.get_supported_tasks()
+        if (task := next((task for task in ("classify", "token_classify") if task in tasks), None)) is None:
+            raise EngineDied(f"the {self.role} model rates nothing: its head does {', '.join(tasks)}")
+        return PoolingParams(task=task, use_activation=False)
+
     def _generation_params(self, sampling: Sampling, index: int, max_tokens: int) -> SamplingParams:
         """Return the parameters of completion `index` of a `generate`. Raises RequestRefused."""
         has_logprobs = sampling.mean_logprob or sampling.token_logprobs
@@ -364,7 +388,7 @@ class VLLMEngine:
         return ids
 
     async def _request(
-        self, prompt: list[int], params: SamplingParams, priority: int, lora: LoRARequest | None = None
+        self, prompt: list[int], params: SamplingParams | PoolingParams, priority: int, lora: LoRARequest | None = None
     ) -> RequestOutput:
         """Return the finished output of one request.
 
@@ -383,7 +407,12 @@ class VLLMEngine:
                 await self.replace(llm)
 
     async def _send(
-        self, llm: AsyncLLM, prompt: list[int], params: SamplingParams, priority: int, lora: LoRARequest | None = None
+        self,
+        llm: AsyncLLM,
+        prompt: list[int],
+        params: SamplingParams | PoolingParams,
+        priority: int,
+        lora: LoRARequest | None = None,
     ) -> RequestOutput:
         """Return the finished output of one request. Raises EngineDeadError and RequestRefused."""
         from vllm.inputs import tokens_input
@@ -394,12 +423,15 @@ class VLLMEngine:
         request_id = f"{self.role}-{next(self._request_numbers)}"
         output: RequestOutput | None = None
         try:
-            async for latest in llm.generate(tokens_input(prompt), params, request_id, **optional):
+            ask = llm.encode if self.has_head else llm.generate
+            async for latest in ask(tokens_input(prompt), params, request_id, **optional):
                 output = latest
         except EngineGenerateError as error:  # of vLLM itself: what is wrong with a request, it checks before
             raise EngineDeadError from error
         except rejection_errors() as rejection:
             raise RequestRefused(str(rejection)) from rejection
+        if output is not None and self.has_head:
+            return output
         if output is None or output.outputs[0].finish_reason not in ("stop", "length"):
             raise EngineDeadError(f"a request ended with {output and output.outputs[0].finish_reason!r}")
         return output
@@ -407,9 +439,12 @@ class VLLMEngine:
     async def _warm_up(self) -> None:
         """Send one request of each kind, so that compilation does not count into the first sample's latency."""
         prompt = self.tokenizer.encode("Hello")
+        assert self.llm is not None
+        if self.has_head:
+            await self._send(self.llm, prompt, await self._rating_params(), _VERDICT_PRIORITY)
+            return
         generation = self._generation_params(Sampling(2, 0.6, 0.95, ("\n\n",)), 0, 2)
         verdict = self._verdict_params(prompt[:1])[0]
-        assert self.llm is not None
         await self._send(self.llm, prompt, generation, _GENERATION_PRIORITY)
         await self._send(self.llm, prompt, verdict, _VERDICT_PRIORITY, self.lora)
 

@@ -105,6 +105,17 @@ class Method(Protocol):
         """True where a decision reads the mean log-probability of candidates."""
         return False
 
+    @property
+    def step_separator(self) -> str | None:
+        """Text that ends a step; None: that of the wording, which a prompt file may set."""
+        return None
+
+    def worded(self, wording: Prompts) -> Prompts:
+        """Return a wording with this method's step separator, unless the wording has one of its own."""
+        if self.step_separator is None or wording.step_separator != BUILT_IN.step_separator:
+            return wording
+        return wording.model_copy(update={"step_separator": self.step_separator})
+
     def verdict_tokens(self, token_budget: int) -> int:
         """Return the tokens that the longest verdict prompt holds beyond problem and chain."""
         return 0

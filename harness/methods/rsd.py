@@ -10,9 +10,9 @@ What the paper leaves open, and what is done here:
 - How long a step may be: its program sets no limit below that of the whole reply; `step_tokens` is this project's.
 - What is rated: its program sends the problem and the reply so far to the reward model, without the models' prompt;
   a step of the target is not rated, there or here.
-  Here the reward model continues the chain as the other models read it, and its question is data (`--prompts`, table
-  reward), so that reward models of other formats can be described. It has to be a causal model with two labels; the
-  paper's own (Skywork-o1-Open-PRM) has a value head instead.
+  Here the reward model continues the chain as the other models read it, and what it is asked is data (`--prompts`,
+  table reward), so that reward models of other formats can be described: a causal model with two labels, or one with a
+  value head or a classifier, as the paper's own (Skywork-o1-Open-PRM) has.
 - The reward of a step is the one of this step alone, as in the program, neither a product nor a minimum over the chain.
 - Repeated steps, budget and context end a chain as they do in every method here. Its program (BaohaoLiao/RSD) ends one
   after 100 steps, which is left out, and a batch that finishes no problem for five steps, which depends on the batch.
@@ -70,15 +70,19 @@ class RSD(Method):
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
         while not chain.answered:
             [proposed] = await chain.propose(draft, 1, max_tokens=self.step_tokens)
-            value = await chain.reward(proposed, draft)
-            decision = Decision.at_least("reward", value, self._threshold(chain))
+            verdict = await chain.reward(proposed, draft)
+            decision = Decision.at_least("reward", verdict.score or 0.0, self._threshold(chain))
             [candidate] = as_candidates([proposed])
-            candidate.accepted = decision.accepted
+            candidate.accepted = verdict.accepted = decision.accepted
             if decision.accepted:
-                chain.accept(draft, "draft", proposed, [candidate], decision=decision)
+                chain.accept(draft, "draft", proposed, [candidate], verdict, decision=decision)
             else:
                 await chain.write(
-                    target, "fallback", max_tokens=self.step_tokens, refused=[candidate], decision=decision
+                    *(target, "fallback"),
+                    max_tokens=self.step_tokens,
+                    refused=[candidate],
+                    verdict=verdict,
+                    decision=decision,
                 )
 
     def _threshold(self, chain: Chain) -> float:

@@ -284,12 +284,18 @@ _LONGEST_PROBLEM = 500
 
 
 def faults_of(
-    folder: Path, *, to_download: bool = False, proposes: bool = False, arguments: Collection[str] = ()
+    folder: Path,
+    *,
+    to_download: bool = False,
+    proposes: bool = False,
+    rates: bool = False,
+    arguments: Collection[str] = (),
 ) -> list[str]:
     """Return what keeps engines from loading the model in a folder and writing with it, as far as its files tell.
 
     One line each, which names the file and what helps. `to_download`: engines fetch what is missing. `proposes`: its
-    weights are loaded beside the target's, which needs no tokenizer. `arguments`: the engine's own.
+    weights are loaded beside the target's, which needs no tokenizer. `rates`: it may have a head of its own instead of
+    writing. `arguments`: the engine's own.
     """
 
     def of(problem: str) -> str:
@@ -304,6 +310,8 @@ def faults_of(
     faults = [of(problem) for problem in _folder_problems(folder, to_download=to_download)]
     if faults or not (folder / "config.json").is_file() or not _ANOTHER_LOADER.isdisjoint(arguments):
         return faults
+    if rates and has_head(read_config(folder / "config.json")):
+        return []
     return [of(nothing)] if (nothing := writes_nothing(folder)) is not None else []
 
 
@@ -333,6 +341,14 @@ _WRITE_NOTHING = (
     "CLIPModel",
 )  # fmt: skip
 """How the names of architectures end that rate, classify or encode text, in every version of the libraries."""
+
+
+_HEADS = ("ForSequenceClassification", "ForTokenClassification", "RewardModel")
+
+
+def has_head(config: Mapping[str, Json]) -> bool:
+    """Return True for a model that ends in a value head or a classifier, by which it rates texts."""
+    return any(name.endswith(_HEADS) for name in architectures(config))
 
 
 def writes_nothing(folder: Path) -> str | None:

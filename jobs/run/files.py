@@ -169,7 +169,7 @@ def records_of(path: Path, kind: type[_T], records: Iterable[Any]) -> Iterator[_
             say_once(f"{path} is damaged: a record is left out ({place}: {error.errors()[0]['msg']})")
 
 
-FORMAT = 2
+FORMAT = 3
 """Version of the format of run folders: of specifications, plans, trace files, grades, timings and journals, each of
 which names it. No other one is read."""
 FORMAT_KEY = "format"

@@ -67,10 +67,10 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     `is_own_python`: whether the jobs have a Python of their own, so that the packages of this one decide nothing.
     Raises ValueError, ModelUnavailable, DatasetNotFound and BadDataset, each with one line.
     """
-    wording = prompts.load(launch.prompts) if launch.prompts else prompts.BUILT_IN
+    method = build(launch.method, dict(launch.parameters))
+    wording = method.worded(prompts.load(launch.prompts) if launch.prompts else prompts.BUILT_IN)
     dataset = sources.load(launch.dataset, launch.data_dir, launch.seed, launch.split, launch.columns)
     problems = benchmarks.select(dataset.problems, launch.limit, launch.problems)
-    method = build(launch.method, dict(launch.parameters))
     roles = method.roles
     check_used(launch)
     is_here = not (is_own_python and cluster == "slurm")
@@ -452,7 +452,10 @@ def check_models(spec: RunSpec, *, is_here: bool) -> Iterator[str]:
             raise ValueError(f"{given}: it is not in the cache{fetched}")
         if folder is not None:
             proposes, to_download = name == "spec-model", not (is_own or variable)
-            if faults := faults_of(folder, to_download=to_download, proposes=proposes, arguments=arguments):
+            rates = name == "reward"
+            if faults := faults_of(
+                folder, to_download=to_download, proposes=proposes, rates=rates, arguments=arguments
+            ):
                 raise ValueError(f"{given}: {faults[0]}{fetched}")
         is_known = model.path in pinned or "/" not in model.path or is_own or hub_cache(model.path).is_dir()
         if folder is None and not is_known and not _is_at_hub(given, model):

@@ -78,7 +78,7 @@ class StepRow(TypedDict):
     token_ids: list[int]
     finish: Finish
     candidates: list[Mapping[str, Any]]
-    verdict: Mapping[str, Any] | None
+    verdicts: list[Mapping[str, Any]]
     elapsed_seconds: float
     decision: Mapping[str, Any] | None
 

@@ -64,6 +64,18 @@ def save_tiny_model(folder: Path, *, seed: int = 0, context: int = 512, vocabula
     return folder
 
 
+def save_tiny_head(folder: Path, model: Path, kind: str, *, classes: int) -> Path:
+    """The tiny model with a random head in place of its vocabulary: `SequenceClassification` or `Token…`."""
+    import torch
+    import transformers
+
+    torch.manual_seed(7)
+    loader = getattr(transformers, f"AutoModelFor{kind}")
+    loader.from_pretrained(model, num_labels=classes, dtype=torch.float32).save_pretrained(folder)
+    save_tokenizer(folder)
+    return folder
+
+
 def save_tiny_adapter(folder: Path, model: Path, *, seed: int = 0, rank: int = 8) -> Path:
     """Random LoRA weights on the query and value projections, far from zero."""
     import torch

@@ -102,7 +102,7 @@ def speculative(unit: Unit, refused: bool = False, latency: float = 10.0, text: 
         Candidate(text, 6, "stop", -0.5, 0, accepted=not refused),
         Candidate("Perhaps 3.\n", 5, "stop", -1.5, 1),
     ]
-    second.verdict = choice(2, False, (0.1, 0.2, 0.5)) if refused else choice(0, True)
+    second.verdicts = [choice(2, False, (0.1, 0.2, 0.5)) if refused else choice(0, True)]
     trace.steps = [
         step("target", "guidance", "Let us see. ", 8, 2.0),
         second,

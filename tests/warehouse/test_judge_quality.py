@@ -31,7 +31,7 @@ def scored(digit: int, spread: dict[int, float] | None = None) -> Step:
     accepted = digit >= 7
     step = runs.step("draft" if accepted else "target", "draft" if accepted else "fallback", f"Step {digit}.\n", 10)
     step.candidates = [Candidate("A draft.\n", 9, "stop", -0.1, 0, accepted)]
-    step.verdict = Verdict("score", "Score?", DIGITS, logprobs, digit, float(digit), accepted)
+    step.verdicts = [Verdict("score", "Score?", DIGITS, logprobs, digit, float(digit), accepted)]
     return step
 
 
@@ -181,7 +181,7 @@ def test_a_replay_has_accuracies_of_graded_samples_only(tmp_path: Path) -> None:
 def test_a_choice_without_any_probability_is_loaded_and_rates_nothing(tmp_path: Path) -> None:
     folder = runs.create(tmp_path)
     sure, lost = (runs.speculative(unit) for unit in runs.planned(folder)[:2])
-    lost.steps[1].verdict = runs.choice(0, True, (0.0, 0.0, 0.0))
+    lost.steps[1].verdicts = [runs.choice(0, True, (0.0, 0.0, 0.0))]
     runs.write_part(folder, [sure, lost])
     runs.write_grades(folder, {sure.sample_id: "correct", lost.sample_id: "wrong"})
     assert load_run(folder, tmp_path / "w.duckdb").num_finished == 2

@@ -50,7 +50,7 @@ def chain(unit: Unit) -> Trace:
             Candidate("a", 6, "stop", -0.5, 0, accepted=accepted),
             Candidate("b", 5, "stop", -1.5, 1),
         ]
-        step.verdict = runs.choice(0, True) if accepted else runs.choice(2, False, (0.25, 0.25, 0.3))
+        step.verdicts = [runs.choice(0, True) if accepted else runs.choice(2, False, (0.25, 0.25, 0.3))]
         trace.steps.append(step)
         trace.calls += [
             runs.call("draft", "draft", i, 11, n=2, longest=6, seconds=2.0),

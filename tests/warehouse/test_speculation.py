@@ -103,7 +103,7 @@ def test_odd_verdicts_are_kept(tmp_path: Path) -> None:
     scored, unasked, _ = (runs.speculative(unit) for unit in runs.planned(folder)[:3])
     digits = tuple(str(i) for i in range(10))
     logprobs = (-math.inf, *(math.log(0.1) for _ in digits[1:]))
-    scored.steps[1].verdict = Verdict("score", "Score?", digits, logprobs, 7, 6.5, False)
+    scored.steps[1].verdicts = [Verdict("score", "Score?", digits, logprobs, 7, 6.5, False)]
     unasked.steps = [Step("target", "rethink", "Anew.", 9, (), "eos", candidates=unasked.steps[1].candidates)]
     runs.write_part(folder, [scored, unasked])
     load_run(folder, database)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, LlamaForCausalLM
 
-from harness.engine import Choice, Completion, Finish, Generation, Likelihood, Sampling, Timing
+from harness.engine import Choice, Completion, Finish, Generation, Likelihood, Rating, Sampling, Timing
 from harness.weights.tokenizer import HFTokenizer
 from tools.demo_pair import inference
 
@@ -36,6 +36,7 @@ class BatchEngine:
 
     kv_tokens: int | None = None
     restarts: int = 0
+    has_head = False
 
     def __init__(self, model: LlamaForCausalLM, tokenizer: HFTokenizer, context_tokens: int = 1024) -> None:
         self.tokenizer, self.context_tokens = tokenizer, context_tokens
@@ -55,6 +56,10 @@ class BatchEngine:
 
     async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
         """Not offered: no method evaluated here asks for it."""
+        raise NotImplementedError
+
+    async def rate(self, prompt: Sequence[int]) -> Rating:
+        """Not offered: a model here has no head of its own."""
         raise NotImplementedError
 
     async def reset_prefix_cache(self) -> bool:

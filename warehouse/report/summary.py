@@ -22,7 +22,7 @@ from harness.cli.screen import Column, Line, Screen, Table, terminal
 from harness.engine import Role
 from harness.engines import registry
 from harness.engines.speculation import greedy_drafts_notice
-from harness.trace import VERDICT_KINDS
+from harness.trace import DECIDING_KINDS
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, Record, Row, reader, rows
 from warehouse.files import WarehouseError
@@ -671,7 +671,7 @@ def fallback(run: RunSummary) -> str:
     if not run.num_decisions:
         return NOTHING
     shown = f"{percent(run.value('fallback_rate'))} of {run.num_decisions}"
-    are_verdicts = set(run.decision_kinds) <= VERDICT_KINDS
+    are_verdicts = set(run.decision_kinds) <= DECIDING_KINDS
     return f"{shown} verdicts" if are_verdicts else f"{shown} decisions ({', '.join(run.decision_kinds)})"
 
 

@@ -31,13 +31,14 @@ SELECT run_id, sample_id, author, role, num_tokens, finish, elapsed_seconds, tex
     CASE WHEN decision_kind IS NOT NULL THEN {{
         'kind': decision_kind, 'value': round(if_finite(decision_value), 4),
         'threshold': round(if_finite(decision_threshold), 4), 'accepts_below': decision_accepts_below,
-        'accepted': decision_accepted}} END AS decision,
-    CASE WHEN verdict_kind IS NOT NULL THEN {{
-        'kind': verdict_kind, 'question': verdict_question, 'options': verdict_options,
-        'probabilities': list_transform(probabilities(verdict_logprobs), lambda p: round(if_finite(p), 4)),
-        'decision': verdict_decision, 'mass': round(if_finite(verdict_mass), 4),
-        'score': round(if_finite(verdict_score), 4), 'accepted': verdict_accepted}} END AS verdict
+        'accepted': decision_accepted}} END AS decision
 FROM step SEMI JOIN {_BATCH_KEYS} AS batch USING (run_id, sample_id) ORDER BY step_index
+"""
+_VERDICT = f"""
+SELECT run_id, sample_id, step_index, model, kind, question, options, decision, accepted,
+    list_transform(probabilities(logprobs), lambda p: round(if_finite(p), 4)) AS probabilities,
+    round(if_finite(mass), 4) AS mass, round(if_finite(score), 4) AS score
+FROM verdict SEMI JOIN {_BATCH_KEYS} AS batch USING (run_id, sample_id) ORDER BY step_index, verdict_index
 """
 _CANDIDATE = f"""
 SELECT run_id, sample_id, step_index, num_tokens, finish, option, accepted, text,
@@ -141,9 +142,10 @@ def _read(connection: Connection, keys: Sequence[Key]) -> dict[Key, Row]:
 
     traces = {key: _cut(row) | {"steps": [], "calls": []} for key, row in selected(_SAMPLE)}
     for key, row in selected(_STEP):
-        traces[key]["steps"].append(_cut(row) | {"verdict": row["verdict"] and _cut(row["verdict"]), "candidates": []})
-    for key, row in selected(_CANDIDATE):
-        traces[key]["steps"][row.pop("step_index")]["candidates"].append(_cut(row))
+        traces[key]["steps"].append(_cut(row) | {"verdicts": [], "candidates": []})
+    for of_step, sql in (("verdicts", _VERDICT), ("candidates", _CANDIDATE)):
+        for key, row in selected(sql):
+            traces[key]["steps"][row.pop("step_index")][of_step].append(_cut(row))
     for key, row in selected(_CALL):
         traces[key]["calls"].append(list(row.values()))
     return traces

@@ -16,6 +16,7 @@ from harness.engine import (
     Generation,
     Json,
     Likelihood,
+    Rating,
     Role,
     Sampling,
     VerdictUnavailable,
@@ -38,6 +39,7 @@ probable ones; the next batch is another one."""
 class ServedEngine:
     """An Engine whose requests go to a server. It shares the server with whoever else uses it."""
 
+    has_head = False
     kv_tokens: int | None = None
     """None: the server admits requests to its cache itself."""
 
@@ -152,6 +154,10 @@ class ServedEngine:
             except BadReply as error:
                 raise EngineDied(f"{self.connection.name}: {error}") from error
         return Likelihood(logprobs, len(whole), 0, clock.timing())
+
+    async def rate(self, prompt: Sequence[int]) -> Rating:
+        """Not offered: servers are asked for text and its probabilities."""
+        raise NotImplementedError
 
     async def reset_prefix_cache(self) -> bool:
         """See Engine.reset_prefix_cache: later requests carry another salt, where the server separates caches by it."""

@@ -34,7 +34,7 @@ class Rewarded(Method):
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
         while not chain.answered:
             [step] = await chain.propose(draft, 1, max_tokens=50)
-            decision = Decision.at_least("reward", await chain.reward(step, draft), 0.7)
+            decision = Decision.at_least("reward", (await chain.reward(step, draft)).score or 0.0, 0.7)
             if decision.accepted:
                 chain.accept(draft, "draft", step, decision=decision)
             else:

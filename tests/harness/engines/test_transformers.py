@@ -17,6 +17,7 @@ from harness.engine import EngineDied, RequestRefused, Role, Sampling
 from harness.engines import transformers
 from harness.engines.settings import EngineSettings
 from harness.engines.transformers import TransformersEngine
+from tests.harness.conftest import save_tiny_head
 
 PROMPT = list(range(40, 80))
 _SETTINGS = EngineSettings(kind="transformers", dtype="float32", max_context=300)
@@ -180,3 +181,20 @@ async def test_too_little_memory_is_a_death_of_the_engine_and_no_refusal(
     ):
         with pytest.raises(EngineDied, match="the draft engine failed: CUDA out of memory"):
             await call
+
+
+@pytest.mark.parametrize(("kind", "classes"), [("SequenceClassification", 1), ("TokenClassification", 2)])
+async def test_a_model_with_a_head_rates_a_text_at_its_last_token(
+    tiny_models: dict[Role, Path], tmp_path: Path, kind: str, classes: int
+) -> None:
+    folder = save_tiny_head(tmp_path / "head", tiny_models["draft"], kind, classes=classes)
+    engine = await TransformersEngine.start(str(folder), "reward", _SETTINGS)
+    assert engine.has_head
+    rating = await engine.rate(PROMPT)
+    head = engine._model.score
+    with torch.inference_mode():
+        hidden = engine._model.model(input_ids=torch.tensor([PROMPT])).last_hidden_state[0, -1]
+        assert rating.outputs == pytest.approx(head(hidden).tolist(), abs=1e-5)
+    assert len(rating.outputs) == classes
+    assert 0 < rating.probability < 1
+    await engine.close()

@@ -16,7 +16,7 @@ from harness.engines.settings import EngineSettings
 from harness.engines.transformers import TransformersEngine
 from harness.engines.vllm import VLLMEngine
 from tests.conftest import VLLMPair
-from tests.harness.conftest import save_tiny_adapter
+from tests.harness.conftest import save_tiny_adapter, save_tiny_head
 from tests.harness.engines.tiny_engines import PROMPT, alive, ids_of, process_of, processes_of, tiny_settings
 
 pytestmark = [
@@ -55,6 +55,23 @@ async def test_an_adapter_is_served_beside_the_base_model_for_verdicts_alone_and
     assert choice.logprobs == pytest.approx(expected.logprobs, abs=1e-3)
     assert choice.logprobs != pytest.approx(without.logprobs, abs=1e-1)
     assert ids_of(written.completions[0]) == ids_of((await plain.generate(PROMPT, sampling)).completions[0])
+
+
+async def test_a_model_with_a_head_rates_as_in_transformers(tiny_models: dict[Role, Path], tmp_path: Path) -> None:
+    folder = str(save_tiny_head(tmp_path / "head", tiny_models["target"], "SequenceClassification", classes=2))
+    reference = await TransformersEngine.start(folder, "reward", EngineSettings(kind="transformers", dtype="float32"))
+    engine = await VLLMEngine.start(folder, "reward", tiny_settings()["target"], tmp_path / "log")
+    try:
+        assert engine.has_head
+        texts = [[number, *PROMPT] for number in range(3, 8)]
+        ratings = await asyncio.gather(*map(engine.rate, texts))
+        again = await engine.rate(texts[0])
+    finally:
+        await engine.close()
+    for rating, text in zip(ratings, texts, strict=True):
+        assert rating.outputs == pytest.approx((await reference.rate(text)).outputs, abs=1e-3)
+    assert again.outputs == pytest.approx(ratings[0].outputs, abs=1e-4)
+    assert again.cached_tokens > 0, "the beginning of a chain is computed once"
 
 
 class _CountingClock(calls.StallClock):

@@ -67,13 +67,12 @@ def test_a_point_is_the_chain_before_a_step_and_the_proposal_for_it(probed: RunF
         step = steps[point.step_index]
         assert point.before == "".join(one["text"] for one in steps[: point.step_index])
         assert point.draft == (step["text"] if point.accepted else step["candidates"][point.candidate_index]["text"])
-        assert step["verdict"] is not None
-        assert point.value == step["verdict"]["score"]
+        assert point.value == step["verdicts"][-1]["score"]
 
 
 def test_proposals_that_end_the_reply_are_counted_and_left_out(probed: RunFolder) -> None:
     points, population = probing.draw(probed, 1000, seed=0)
-    decided = [step for row in counting_records(probed, ["steps"]) for step in row["steps"] if step["verdict"]]
+    decided = [step for row in counting_records(probed, ["steps"]) for step in row["steps"] if step["verdicts"]]
     assert population.num_ending > 0
     assert len(points) + population.num_ending == len(decided)
 

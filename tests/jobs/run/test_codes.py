@@ -155,6 +155,6 @@ def test_a_torn_record_is_skipped(tmp_path: Path) -> None:
     run = plan(tmp_path)
     codes.claim(run)
     with run.events_path.open("a") as out:
-        out.write('{"format":2,"event":"code","code_hash":"torn')
+        out.write('{"format":3,"event":"code","code_hash":"torn')
     assert codes.claim(run) == []
     assert hashes(run) == [running_code().hash]

@@ -202,7 +202,7 @@ def test_a_folder_of_another_format_is_neither_read_nor_written(
         result = CliRunner().invoke(jobs, [command, str(run.path), *(["0"] if command == "worker" else [])])
         assert result.exit_code == 1
         [line] = result.stderr.splitlines()
-        assert "has format 2, and this version of the harness reads format 7 alone: use the version that" in line
+        assert "has format 3, and this version of the harness reads format 7 alone: use the version that" in line
     assert contents(run) == before
 
 
@@ -212,14 +212,14 @@ def test_a_journal_of_another_format_keeps_its_samples_from_being_run_again(tmp_
     run_shard(str(run.path), 0)
     [journal] = run.journals()
     attempt, *lines = journal.read_bytes().splitlines(keepends=True)
-    event = {**orjson.loads(attempt), "format": 3}
+    event = {**orjson.loads(attempt), "format": 4}
     del event["crc32"]
     journal.write_bytes(b"".join([with_checksum(orjson.dumps(event), journal.stem), *lines]))
     before = sorted(path.name for path in run.path.rglob("*"))
     for command in (["worker", str(run.path), "0"], ["finalize", str(run.path)]):
         result = CliRunner().invoke(jobs, command)
         assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
-        assert f"{journal} has format 3, and this version" in result.stderr
+        assert f"{journal} has format 4, and this version" in result.stderr
     assert set(before) <= {path.name for path in run.path.rglob("*")}
     assert run.trace_files() == []
 

@@ -109,7 +109,7 @@ def test_nobody_is_granted_two_tries_at_once(failed_run: RunFolder) -> None:
 
 def test_a_torn_grant_grants_nothing(failed_run: RunFolder) -> None:
     with failed_run.events_path.open("ab") as out:
-        out.write(b'{"format":2,"event":"retries","at":1.0,"sam')
+        out.write(b'{"format":3,"event":"retries","at":1.0,"sam')
     assert by_shard(failed_run, read_endings(failed_run)).num_unfinished == 0
     assert granted(failed_run, 1) == (3, 0)
     assert by_shard(failed_run, read_endings(failed_run)).num_unfinished == 3
@@ -123,7 +123,7 @@ def test_the_journal_of_a_try_that_was_killed_is_kept(failed_run: RunFolder, nar
     journal = failed_run.journal_dir / f"{part.stem}.jsonl"
     [attempt] = [trace_files.read_metadata(part)["attempt"]]
     lines = (
-        b'{"event":"attempt","format":2,%b' % attempt[1:].encode(),
+        b'{"event":"attempt","format":3,%b' % attempt[1:].encode(),
         b'{"event":"start","trace":%b}' % _began(part).encode(),
     )
     journal.write_bytes(b"".join(with_checksum(line, journal.stem) for line in lines))

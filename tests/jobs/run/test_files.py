@@ -58,7 +58,7 @@ def test_a_file_of_another_format_is_refused(tmp_path: Path, monkeypatch: pytest
     append_record(path, {"number": 0})
     monkeypatch.setattr("jobs.run.files.FORMAT", 7)
     with pytest.raises(
-        WrongFormat, match=r"records\.jsonl has format 2, and this version of the harness reads format 7"
+        WrongFormat, match=r"records\.jsonl has format 3, and this version of the harness reads format 7"
     ):
         list(read_records(path))
 

@@ -29,7 +29,7 @@ def test_a_specification_of_another_format_is_refused_by_name(tmp_path: Path) ->
     run = plan(tmp_path)
     text = run.spec_path.read_text(encoding="utf-8")
     for written, named in (('"format": 7', "format 7"), ('"forma": 1', "no format")):
-        run.spec_path.write_text(text.replace('"format": 2', written))
+        run.spec_path.write_text(text.replace('"format": 3', written))
         with pytest.raises(RunDamaged, match=rf"spec\.json has {named}, and this version of the harness reads"):
             run.spec()
 

@@ -20,7 +20,7 @@ ATTEMPT = Attempt("a", "run", 0, "host", 1, 0.0, None)
 def a_step(text: str) -> Step:
     verdict = Verdict("choice", "which?", ("1", "2"), (-0.1, -2.4), 0, None, accepted=True)
     candidate = Candidate(text, 3, "stop", -0.5, option=0, accepted=True)
-    return Step("draft", "draft", text, 3, (1, 2, 3), "stop", [candidate], verdict, 1.5)
+    return Step("draft", "draft", text, 3, (1, 2, 3), "stop", [candidate], [verdict], 1.5)
 
 
 def a_call() -> Call:

@@ -48,11 +48,12 @@ class Rated(Method):
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
         while not chain.answered:
             [step] = await chain.propose(draft, 1, max_tokens=100)
-            decision = Decision.at_least("reward", await chain.reward(step, draft), self.delta)
+            verdict = await chain.reward(step, draft)
+            decision = Decision.at_least("reward", verdict.score or 0.0, self.delta)
             if decision.accepted:
-                chain.accept(draft, "draft", step, decision=decision)
+                chain.accept(draft, "draft", step, (), verdict, decision=decision)
             else:
-                await chain.write(target, "fallback", max_tokens=100, decision=decision)
+                await chain.write(target, "fallback", max_tokens=100, verdict=verdict, decision=decision)
 
 
 @pytest.fixture(autouse=True)
@@ -135,8 +136,9 @@ def test_a_model_that_cannot_answer_the_question_is_refused_by_name(tmp_path: Pa
         checked(**judged)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"architectures": ["Qwen2ForProcessRewardModel"]}))
-    with pytest.raises(ValueError, match=r"--reward prm: .*Qwen2ForProcessRewardModel writes no text"):
-        checked()
+    checked()  # a head of its own rates steps, and writes nothing
+    with pytest.raises(ValueError, match=r"--draft prm: .*Qwen2ForProcessRewardModel writes no text"):
+        checked(draft=str(folder))
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def test_a_trace_comes_back_as_it_was_written(tmp_path: Path) -> None:
     path = plan(tmp_path).trace_files_dir / "p.parquet"
     trace_files.write_table(path, trace_files.TRACES, [asdict(trace)], {"attempt": "{}"})
     [row] = trace_files.read_rows(path)
-    assert row["steps"][0]["verdict"]["logprobs"] == [-0.1, -2.4]
+    assert row["steps"][0]["verdicts"][0]["logprobs"] == [-0.1, -2.4]
     assert row["calls"] == [asdict(a_call())]
     assert trace_files.read_metadata(path) == {"attempt": "{}"}
 

@@ -88,7 +88,7 @@ def decided(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     folder = runs.create(where, replace(runs.SPEC, method="own", params={}))
     traces = [runs.speculative(unit, refused=i % 2 == 1) for i, unit in enumerate(runs.planned(folder))]
     for i, trace in enumerate(traces):
-        trace.steps[1].verdict = None
+        trace.steps[1].verdicts = []
         trace.steps[1].decision = Decision.at_most("entropy", 0.75 if i % 2 else 0.25, 0.5)
     kind = traces[0].steps[1].decision
     assert kind is not None

@@ -38,7 +38,7 @@ def scored(unit: Unit, score: int, latency: float) -> Trace:
     trace.steps[1].candidates = trace.steps[1].candidates[:1]
     digits = tuple(map(str, range(10)))
     logprobs = tuple(math.log(0.91 if digit == score else 0.01) for digit in range(10))
-    trace.steps[1].verdict = Verdict("score", "How good?", digits, logprobs, score, float(score), True)
+    trace.steps[1].verdicts = [Verdict("score", "How good?", digits, logprobs, score, float(score), True)]
     return trace
 
 

@@ -44,13 +44,13 @@ WITH sample AS (
             WHEN $method = 'specreason' THEN struct_pack(
                 kind := 'score', question := $question, options := ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9'],
                 logprobs := list_transform(range(10), lambda j: -0.9 - 0.7 * abs(j - digit) - 0.6 * uniform(key, j)),
-                decision := digit, score := digit::DOUBLE, accepted := accepted)
+                decision := digit, score := digit::DOUBLE, accepted := accepted, model := 'target')
             ELSE struct_pack(
                 kind := 'choice', question := $question || text, options := ['1', '2', '3', '4', '5', '6'][:$drafts + 1],
                 logprobs := list_transform(range($drafts + 1), lambda j:
                     -0.4 - 1.5 * (j <> CASE WHEN accepted THEN chosen ELSE $drafts END)::INTEGER - uniform(key, j)),
                 decision := CASE WHEN accepted THEN chosen ELSE $drafts END::INTEGER, score := NULL::DOUBLE,
-                accepted := accepted)
+                accepted := accepted, model := 'target')
         END AS verdict
     FROM written
 ), timed AS (
@@ -67,7 +67,7 @@ SELECT sample_id, 'synthetic/' || problem AS problem_id, sample_index::INTEGER A
     list(struct_pack(
         author := CASE WHEN accepted THEN 'draft' ELSE 'target' END, role := role, text := text,
         num_tokens := num_tokens, token_ids := list_transform(range(num_tokens), lambda t: ((t * 7919 + i) % 150000)::INTEGER),
-        finish := 'stop', candidates := candidates, verdict := verdict, elapsed_seconds := i * 2.0,
+        finish := 'stop', candidates := candidates, verdicts := CASE WHEN verdict IS NULL THEN [] ELSE [verdict] END, elapsed_seconds := i * 2.0,
         decision := NULL::STRUCT(kind VARCHAR, value DOUBLE, threshold DOUBLE, accepted BOOLEAN, accepts_below BOOLEAN)) ORDER BY i) AS steps,
     flatten(list(calls ORDER BY i)) AS calls,
     CASE WHEN uniform(sample_id, 'stop') < 0.97 THEN 'answered' ELSE 'budget' END AS stop_reason,

@@ -85,7 +85,7 @@ function stepCard(step, i, trace, isRendered, isFirstDraft) {
       isFirstDraft ? el('span', { class: 'flag' }, 'first accepted draft step') : null,
       step.decision ? el('span', { class: step.decision.accepted ? 'accepted' : 'rejected' }, outcome(step.decision)) : null),
     prose(step.text, isRendered),
-    step.verdict ? verdict(step) : null,
+    ...step.verdicts.map(verdict),
     step.candidates.length ? candidates(step, isRendered) : null,
     own.length ? fold(`${own.length} ${own.length === 1 ? 'call' : 'calls'}`, calls(own)) : null);
 }
@@ -106,25 +106,24 @@ function comparison({ value, threshold, accepts_below: isBelow, accepted }) {
   return agrees ? ` ${value} ${sign} ${threshold}` : ` ${value} (threshold ${threshold})`;
 }
 
-function verdict(step) {
-  const decision = step.verdict;
-  const bars = decision.options.map((option, i) => {
-    const share = decision.probabilities[i];
+function verdict(given) {
+  const bars = given.options.map((option, i) => {
+    const share = given.probabilities[i];
     const fill = el('i');
     fill.style.width = `${100 * (share ?? 0)}%`;
-    return el('span', { class: `option${i === decision.decision ? ' decided' : ''}` },
+    return el('span', { class: `option${i === given.decision ? ' decided' : ''}` },
       el('b', {}, harmless(option)), el('span', { class: 'meter' }, fill), el('span', { class: 'share' }, percent(share)));
   });
-  return fold(`verdict: ${decision.kind} of ${decision.options.length}, options have ${percent(decision.mass)} of the probability`,
-    el('div', { class: 'options' }, ...bars), el('h5', {}, 'question'), el('pre', { tabindex: 0 }, harmless(decision.question ?? '')));
+  return fold(`verdict by ${given.model}: ${given.kind} of ${given.options.length}, options have ${percent(given.mass)} of the probability`,
+    el('div', { class: 'options' }, ...bars), el('h5', {}, 'question'), el('pre', { tabindex: 0 }, harmless(given.question ?? '')));
 }
 
 function candidates(step, isRendered) {
-  const labels = step.verdict?.options ?? [];
+  const choice = step.verdicts.find((given) => given.kind === 'choice');
   const cards = step.candidates.map((candidate, i) => el('div', { class: `candidate${candidate.accepted ? ' chosen' : ''}` },
     el('h5', {}, `${candidate.accepted ? '✔ chosen' : '✘ not chosen'}: candidate ${i}`,
-      candidate.option === null || step.verdict?.kind === 'score' ? '' : `, option ${harmless(labels[candidate.option] ?? String(candidate.option))}`
-        + (step.verdict ? ` (${percent(step.verdict.probabilities[candidate.option])})` : ''),
+      candidate.option === null || !choice ? '' : `, option ${harmless(choice.options[candidate.option] ?? String(candidate.option))}`
+        + ` (${percent(choice.probabilities[candidate.option])})`,
       `, ${candidate.num_tokens} tokens`,
       candidate.mean_logprob === null ? '' : `, mean log-probability ${candidate.mean_logprob.toFixed(3)}`,
       candidate.finish === 'length' ? ', cut at the limit' : ''),

@@ -25,9 +25,9 @@ WITH numbered AS (
         unnest(steps) AS step
     FROM staged_trace CROSS JOIN (SELECT map(list(attempt_id), list(engines::VARCHAR)) AS engines_of FROM staged_attempt)
 ), read AS (
-    SELECT run_id, sample_id, step_index, step, step.verdict AS verdict,
+    SELECT run_id, sample_id, step_index, step, step.verdicts[-1] AS verdict,
         try_cast(json_extract_string(engines, '$.' || step.author || '.think_end_id') AS INTEGER) AS think_end_id,
-        list_max(step.verdict.logprobs) AS peak,
+        list_max(step.verdicts[-1].logprobs) AS peak,
         list_max(list_transform(step.candidates, lambda candidate: candidate.option)) + 1 AS num_offered,
         list_transform(
             regexp_extract_all(step.text, '(?i)\b(?:wait|but|hm+)\b'), lambda word: lower(word[1])
@@ -47,6 +47,7 @@ SELECT weighed.run_id, sample_id, step_index, step.author, step.role, step.text,
     len(list_filter(reflections, lambda letter: letter = 'b')) AS num_but,
     len(list_filter(reflections, lambda letter: letter = 'h')) AS num_hmm,
     num_offered,
+    verdict.model AS verdict_model,
     verdict.kind AS verdict_kind,
     verdict.question AS verdict_question,
     verdict.options AS verdict_options,
@@ -60,6 +61,7 @@ SELECT weighed.run_id, sample_id, step_index, step.author, step.role, step.text,
     CASE WHEN verdict.kind = 'choice' THEN list_sum(weights[:num_offered]) / total END
         AS verdict_acceptance_probability,
     verdict.accepted AS verdict_accepted,
+    nullif(step.verdicts[:-2], []) AS earlier_verdicts,
     CASE
         WHEN step.decision.kind IS NOT NULL THEN step.decision.kind
         WHEN verdict.kind IS NOT NULL THEN verdict.kind

@@ -34,7 +34,8 @@ CREATE OR REPLACE TEMP TABLE written AS
 SELECT sample_id, author, role, count(*) AS num_steps, sum(num_tokens) AS num_tokens,
     count(verdict_kind) AS num_verdicts, count(decision_kind) AS num_decisions,
     count(*) FILTER (decision_kind IS NOT NULL AND NOT decision_accepted) AS num_refused,
-    exact_sum(verdict_mass) AS option_mass, count(verdict_score) AS num_scores, exact_sum(verdict_score) AS score,
+    exact_sum(verdict_mass) AS option_mass, count(verdict_score) FILTER (verdict_kind = 'score') AS num_scores,
+    exact_sum(CASE WHEN verdict_kind = 'score' THEN verdict_score END) AS score,
     sum(num_wait) AS num_wait, sum(num_but) AS num_but, sum(num_hmm) AS num_hmm
 FROM step WHERE run_id = getvariable('loading_run') GROUP BY sample_id, author, role;
 

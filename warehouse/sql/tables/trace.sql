@@ -49,6 +49,7 @@ CREATE TABLE step (
     num_offered INTEGER,
     finish VARCHAR,
     elapsed_seconds DOUBLE,
+    verdict_model VARCHAR,
     verdict_kind VARCHAR,
     verdict_question VARCHAR,
     verdict_options VARCHAR[],
@@ -60,6 +61,9 @@ CREATE TABLE step (
     verdict_expected_score DOUBLE,
     verdict_acceptance_probability DOUBLE,
     verdict_accepted BOOLEAN,
+    earlier_verdicts STRUCT(
+        kind VARCHAR, question VARCHAR, options VARCHAR[], logprobs DOUBLE[], decision INTEGER, score DOUBLE,
+        accepted BOOLEAN, model VARCHAR)[],
     decision_kind VARCHAR,
     decision_value DOUBLE,
     decision_threshold DOUBLE,
@@ -81,17 +85,19 @@ COMMENT ON COLUMN step.num_hmm IS 'How often the text says «hm», «hmm», …'
 COMMENT ON COLUMN step.num_offered IS 'Distinct candidates that a verdict was asked about; NULL where nothing was proposed or offered';
 COMMENT ON COLUMN step.finish IS 'stop, eos or length';
 COMMENT ON COLUMN step.elapsed_seconds IS 'Active time of the sample until this step was accepted';
-COMMENT ON COLUMN step.verdict_kind IS 'choice or score; NULL where no verdict was asked for';
+COMMENT ON COLUMN step.verdict_model IS 'Who gave the verdict: draft, target or reward; of several verdicts the last, which decided';
+COMMENT ON COLUMN step.verdict_kind IS 'choice, score or reward; NULL where no verdict was asked for';
 COMMENT ON COLUMN step.verdict_question IS 'Text asked after the chain, exactly as sent';
 COMMENT ON COLUMN step.verdict_options IS 'Option labels';
 COMMENT ON COLUMN step.verdict_logprobs IS 'Log-probability of each option before any mask (nats)';
 COMMENT ON COLUMN step.verdict_decision IS 'Index of the decided option, from 0';
 COMMENT ON COLUMN step.verdict_probability IS 'Probability of the decided option, normalised over the options';
 COMMENT ON COLUMN step.verdict_mass IS 'Probability of all options together; low: the question was not understood';
-COMMENT ON COLUMN step.verdict_score IS 'Score that was compared with the threshold; NULL for a choice';
-COMMENT ON COLUMN step.verdict_expected_score IS 'Probability-weighted mean of the digits; NULL for a choice';
-COMMENT ON COLUMN step.verdict_acceptance_probability IS 'Probability of all candidates together, against reject; NULL for a score';
+COMMENT ON COLUMN step.verdict_score IS 'Score, or the probability by a reward model, that was compared with the threshold; NULL for a choice';
+COMMENT ON COLUMN step.verdict_expected_score IS 'Probability-weighted mean of the digits; NULL but for a score';
+COMMENT ON COLUMN step.verdict_acceptance_probability IS 'Probability of all candidates together, against reject; NULL but for a choice';
 COMMENT ON COLUMN step.verdict_accepted IS 'Whether a candidate was accepted; false: all were refused';
+COMMENT ON COLUMN step.earlier_verdicts IS 'Verdicts on this step before the last one, in their order; NULL where there was one or none. The view verdict has one row for each';
 COMMENT ON COLUMN step.decision_kind IS 'What decided about the draft''s proposal: choice or score (a verdict), the method''s own word (confidence, agreement, reward, …), or unstated: candidates were accepted or refused without a record of how; NULL: nothing was decided';
 COMMENT ON COLUMN step.decision_value IS 'Number that was decided by: of a choice the probability of all candidates together, of a score the score; NULL: there is none';
 COMMENT ON COLUMN step.decision_threshold IS 'What the number was compared with; NULL where it was not compared';

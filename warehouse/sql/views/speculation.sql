@@ -19,6 +19,30 @@ SELECT run_id, sample_id, step_index, decision_kind AS kind, decision_value AS v
 FROM step WHERE decision_kind IS NOT NULL;
 COMMENT ON VIEW decision IS 'How each step came to be taken or its candidates to be refused: by what, at which number, against which threshold. One row per step that something decided about, whether a verdict or the method''s own means; choice and score are verdicts, whose details are in step. Key: run_id, sample_id, step_index';
 
+CREATE OR REPLACE VIEW verdict AS
+WITH listed AS (
+    SELECT run_id, sample_id, step_index, list_append(earlier_verdicts, {
+        kind: verdict_kind, question: verdict_question, options: verdict_options, logprobs: verdict_logprobs,
+        decision: verdict_decision, score: verdict_score, accepted: verdict_accepted, model: verdict_model}) AS verdicts
+    FROM step WHERE verdict_kind IS NOT NULL
+), numbered AS (
+    SELECT run_id, sample_id, step_index, generate_subscripts(verdicts, 1) - 1 AS verdict_index, len(verdicts) AS number,
+        unnest(verdicts) AS verdict
+    FROM listed
+)
+SELECT run_id, sample_id, step_index, verdict_index, verdict_index = number - 1 AS decided, verdict.*,
+    list_sum(list_transform(verdict.logprobs, lambda x: exp(x))) AS mass,
+    exp(verdict.logprobs[verdict.decision + 1]) / mass AS probability
+FROM numbered;
+COMMENT ON VIEW verdict IS 'Every verdict on every step: who gave it, what was asked and answered. The columns verdict_… of step have the last one. Key: run_id, sample_id, step_index, verdict_index';
+
+CREATE OR REPLACE VIEW verdicts_by_model AS
+SELECT run_id, model, kind, count(*) AS num_verdicts, count(*) FILTER (decided) AS num_decided,
+    count(*) FILTER (accepted) AS num_accepted, num_accepted / num_verdicts AS acceptance_rate, avg(score) AS mean_score,
+    avg(mass) AS mean_option_mass
+FROM verdict GROUP BY run_id, model, kind;
+COMMENT ON VIEW verdicts_by_model IS 'How often each model was asked, and accepted a candidate. Key: run_id, model, kind';
+
 CREATE OR REPLACE VIEW acceptance_by_position AS
 SELECT run_id, group_value::INTEGER AS step_index, den::BIGINT AS num_decisions, num::BIGINT AS num_accepted,
     value AS acceptance_rate

@@ -1,0 +1,160 @@
+"""The prompts of one step as its calls sent them: the step is taken again by engines that answer as the trace has it.
+
+No model runs. A sample resumes by the step, so method, chain and wording put every prompt together as they did in the
+run. Replies that the trace does not keep (what was probed, or drafted ahead) are empty here, and what a method sends
+after one may differ: a prompt with another number of tokens than was recorded says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from pydantic import TypeAdapter
+
+from harness.chain import Limits, Stop
+from harness.engine import Choice, Completion, Finish, Generation, Likelihood, Rating, Role, Sampling, Timing, Tokenizer
+from harness.engines.scripted import ByteTokenizer
+from harness.methods import build
+from harness.sample import run_sample
+from harness.trace import Call, Step, Trace, Verdict
+from jobs.run.codes import method_of
+from jobs.run.folder import RunFolder
+from jobs.run.plan import tokenizer_of
+from jobs.run.spec import RunSpec
+from jobs.run.trace_files import counting_records
+
+_COLUMNS = ("problem_id", "sample_index", "seed", "steps", "calls")
+_UNTIMED = Timing(0.0, 0.0, 0.0, 0.0, 1)
+_NO_LIMIT = 1 << 30
+
+
+@dataclass(frozen=True)
+class SentCall:
+    """One call with the prompts that it sent."""
+
+    call: Call
+    prompts: tuple[str, ...]
+    """One, or one for each of the requests that were sent together."""
+    is_as_recorded: bool
+    """False where the recorded call of this number had another number of prompt tokens, or was for something else."""
+
+
+@dataclass
+class _RecitingEngine:
+    """An Engine that answers as a step was recorded, and keeps what it was sent."""
+
+    role: Role
+    tokenizer: Tokenizer
+    step: Step
+    context_tokens: int
+    has_head: bool = False
+    kv_tokens: int | None = None
+    restarts: int = 0
+    sent: list[list[int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._drafts = list(self.step.candidates) if self.role == "draft" else []
+        self._verdicts = [verdict for verdict in self.step.verdicts if verdict.model == self.role]
+
+    async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
+        self.sent.append(list(prompt))
+        drafts, self._drafts = self._drafts[: sampling.n], self._drafts[sampling.n :]
+        completions = [self._completion(d.text, d.finish, d.num_tokens, d.mean_logprob) for d in drafts]
+        if not drafts and self.step.author == self.role:
+            completions.append(self._completion(self.step.text, self.step.finish, self.step.num_tokens, None))
+        completions += [self._completion("", "eos", 1, None)] * (sampling.n - len(completions))
+        return Generation(tuple(completions), len(prompt), 0, _UNTIMED)
+
+    async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
+        self.sent.append(list(prompt))
+        verdict = self._next_verdict(len(options))
+        logprobs = verdict.logprobs if verdict else (-math.log(len(options)),) * len(options)
+        return Choice(logprobs, len(prompt), 0, _UNTIMED)
+
+    async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
+        self.sent.append([*prompt, *continuation])
+        return Likelihood((0.0,) * len(continuation), len(prompt) + len(continuation), 0, _UNTIMED)
+
+    async def rate(self, prompt: Sequence[int]) -> Rating:
+        self.sent.append(list(prompt))
+        verdict = self._next_verdict(2)
+        good, bad = verdict.logprobs if verdict else (0.0, 0.0)
+        return Rating((good - bad,), len(prompt), 0, _UNTIMED)
+
+    async def reset_prefix_cache(self) -> bool:
+        return True
+
+    async def close(self) -> None:
+        pass
+
+    def _next_verdict(self, num_options: int) -> Verdict | None:
+        matching = self._verdicts and len(self._verdicts[0].logprobs) == num_options
+        return self._verdicts.pop(0) if matching else None
+
+    def _completion(self, text: str, finish: Finish, num_tokens: int, mean_logprob: float | None) -> Completion:
+        ids, zeros = tuple(self.tokenizer.encode(text)), (0.0,) * num_tokens
+        return Completion(ids, text, finish, num_tokens, mean_logprob, token_logprobs=zeros, entropies=zeros)
+
+
+def prompts_of(run: RunFolder, problem_id: str, sample_index: int, step: int) -> list[SentCall]:
+    """Return the calls of a step of a finished sample with what each sent, in the models' own tokens as text.
+
+    Raises ValueError for a sample or step that the run does not have, and where a tokenizer of the run is not here;
+    BadMethod and trust.NotTrusted for the code of a user's own method.
+    """
+    plugin, spec = method_of(run), run.spec()
+    recorded = _recorded(run, problem_id, sample_index)
+    if not 0 <= step < len(recorded.steps):
+        raise ValueError(f"--prompt {step}: the sample has steps 0 to {len(recorded.steps) - 1}")
+    method = build(plugin.name if plugin else spec.method, dict(spec.params))
+    context = spec.engine.max_context or _NO_LIMIT
+    engines = {
+        role: _RecitingEngine(role, _tokenizer(spec, role), recorded.steps[step], context) for role in method.roles
+    }
+    [problem] = (problem for problem in run.problems() if problem.id == problem_id)
+    limits = Limits(spec.temperature, spec.top_p, spec.token_budget, spec.sampling)
+    again = Trace(recorded.sample_id, problem_id, sample_index, recorded.seed, steps=recorded.steps[:step])
+
+    def stop(step: Step) -> None:
+        raise Stop("budget")
+
+    asyncio.run(run_sample(problem, method, engines, again, limits, stop, wording=spec.wording))
+    of_step = [call for call in recorded.calls if call.step == step]
+    return list(_sent([call for call in again.calls if call.step == step], of_step, engines))
+
+
+def _recorded(run: RunFolder, problem_id: str, sample_index: int) -> Trace:
+    for row in counting_records(run, _COLUMNS):
+        if (row["problem_id"], row["sample_index"]) == (problem_id, sample_index):
+            trace: Trace = TypeAdapter(Trace).validate_python(row)
+            return trace
+    raise ValueError(f"{run.path.name} has no finished sample {sample_index} of {problem_id}")
+
+
+def _tokenizer(spec: RunSpec, role: Role) -> Tokenizer:
+    model = spec.models[role]
+    if model is None or not (spec.engine.can.runs_models or model.server):
+        return ByteTokenizer()
+    if (tokenizer := tokenizer_of(model, spec.conventions(role))) is None:
+        raise ValueError(f"the tokenizer of the {role} {model.name} is not on this machine, or transformers is not")
+    return tokenizer
+
+
+def _sent(calls: Sequence[Call], recorded: Sequence[Call], engines: Mapping[Role, _RecitingEngine]) -> list[SentCall]:
+    """Return the calls with their prompts: each took as many of its engine's as have its tokens together."""
+    found, waiting = [], {role: list(engine.sent) for role, engine in engines.items()}
+    for number, call in enumerate(calls):
+        prompts, left = [], call.prompt_tokens
+        while left > 0:
+            prompts.append(waiting[call.model].pop(0))
+            left -= len(prompts[-1])
+        decoded = tuple(engines[call.model].tokenizer.decode(ids) for ids in prompts)
+        was = recorded[number] if number < len(recorded) else None
+        same = was is not None and all(
+            asdict(was)[name] == asdict(call)[name] for name in ("purpose", "model", "n", "prompt_tokens")
+        )
+        found.append(SentCall(call, decoded, same))
+    return found
