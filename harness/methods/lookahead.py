@@ -25,6 +25,7 @@ tokens of the target's own, and not its text.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Literal
@@ -32,8 +33,9 @@ from typing import Literal
 from harness import prompts
 from harness.chain import Chain, Proposal
 from harness.chain.step_candidates import as_candidates, cosine
-from harness.engine import Completion, Role
+from harness.engine import Completion, Role, Tokenizer
 from harness.methods.method import Method, Text, check_range, parameter
+from harness.prompts import Prompts, Question
 from harness.recording import Model
 from harness.trace import Decision
 
@@ -78,6 +80,10 @@ class Lookahead(Method):
     @property
     def asks_equivalence(self) -> bool:
         return self.verifier == "judge"
+
+    def questions(self, role: Role, tokenizer: Tokenizer, wording: Prompts) -> Iterator[Question]:
+        if role == self.judge and self.asks_equivalence:
+            yield prompts.equivalence_question(tokenizer, "1", "2", wording)
 
     def verdict_tokens(self, token_budget: int) -> int:
         """A question holds two steps, and neither problem nor chain."""

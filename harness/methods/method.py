@@ -31,7 +31,7 @@ from pydantic import TypeAdapter, ValidationError
 from harness.chain import Chain
 from harness.engine import Role, Tokenizer
 from harness.problems.problem import Problem
-from harness.prompts import BUILT_IN, Prompts, opening, problem_text
+from harness.prompts import BUILT_IN, Prompts, Question, opening, problem_text
 from harness.recording import Model
 from harness.settings.declaration import Parameter as Parameter
 from harness.settings.declaration import flag as flag
@@ -43,6 +43,9 @@ BYTES_PER_TOKEN = 2
 """Fewer UTF-8 bytes than a token of any benchmark's text has on average."""
 PROMPT_RESERVE_TOKENS = 512
 """Room for the chat template, the instructions and a verdict's question."""
+
+SAMPLE = Problem("demo/0", "demo", "1 + 1?", "2")
+"""A problem to try prompts with."""
 
 PromptLength = Callable[[Tokenizer, Problem, Prompts], int]
 """Returns the tokens of a prompt for a problem."""
@@ -115,6 +118,19 @@ class Method(Protocol):
         if self.step_separator is None or wording.step_separator != BUILT_IN.step_separator:
             return wording
         return wording.model_copy(update={"step_separator": self.step_separator})
+
+    def questions(self, role: Role, tokenizer: Tokenizer, wording: Prompts) -> Iterator[Question]:
+        """Yield what a model is asked beside writing, so that a launch refuses a tokenizer that lacks an answer.
+
+        Raises ValueError where an option is not a single token, and BadTemplate.
+        """
+        yield from ()
+
+    def check_questions(self, role: Role, tokenizer: Tokenizer, wording: Prompts) -> None:
+        """Build what the method sends a model. Raises ValueError as `questions` does, and BadTemplate."""
+        if role in self.roles:  # others propose tokens, and read what the target does
+            opening(tokenizer, SAMPLE, wording)
+            list(self.questions(role, tokenizer, wording))
 
     def verdict_tokens(self, token_budget: int) -> int:
         """Return the tokens that the longest verdict prompt holds beyond problem and chain."""

@@ -7,14 +7,15 @@ chosen chain or, where all are wrong, thinks about the question again and answer
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from harness.chain import Chain, Stop
 from harness.chain.step_candidates import as_candidates, mark_accepted, offered_texts
 from harness.engine import Completion, Role, Tokenizer
-from harness.methods.method import Method, Text, check_range, parameter
+from harness.methods.method import SAMPLE, Method, Text, check_range, parameter
 from harness.problems.problem import Problem
-from harness.prompts import THINK_END, Prompts, chain_choice_question
+from harness.prompts import THINK_END, Prompts, Question, chain_choice_question
 from harness.recording import Model
 from harness.trace import Candidate
 
@@ -56,6 +57,11 @@ class SCoT(Method):
     @property
     def drafts_whole_chains(self) -> bool:
         return True
+
+    def questions(self, role: Role, tokenizer: Tokenizer, wording: Prompts) -> Iterator[Question]:
+        if role == "target":
+            drafts = [str(i) for i in range(self.drafts)]
+            yield chain_choice_question(tokenizer, SAMPLE, drafts, wording, may_reject=self.error_correction)
 
     def verdict_tokens(self, token_budget: int) -> int:
         return self.drafts * min(self.draft_tokens, token_budget)

@@ -7,13 +7,16 @@ the step itself (3.4).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from harness import prompts
 from harness.chain import Chain
 from harness.chain.step_candidates import as_candidates, mark_accepted, mean_score, offered_texts
-from harness.engine import Completion, Role
+from harness.engine import Completion, Role, Tokenizer
 from harness.methods.method import Method, check_range, parameter
+from harness.prompts import Prompts, Question
 from harness.recording import Model
 from harness.trace import Candidate, Verdict
 
@@ -78,6 +81,12 @@ class SpecCoT(Method):
     def rubric(self) -> bool:
         """True for separate verdicts: their question is one word, which the target's prompt explains."""
         return self.verdict == "separate"
+
+    def questions(self, role: Role, tokenizer: Tokenizer, wording: Prompts) -> Iterator[Question]:
+        if role == "target" and self.verdict == "separate":
+            yield prompts.short_score_question(tokenizer, wording)
+        elif role == "target":
+            yield prompts.step_choice_question(tokenizer, [str(i) for i in range(self.drafts)], wording)
 
     def verdict_tokens(self, token_budget: int) -> int:
         return {"joint": self.drafts, "separate": 1, "none": 0}[self.verdict] * min(self.step_tokens, token_budget)

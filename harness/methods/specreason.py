@@ -15,12 +15,15 @@ there, and a second step that repeats the first one ends the chain, as the progr
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from harness.chain import Chain
 from harness.chain.step_candidates import as_candidates, mean_score
+from harness.engine import Role, Tokenizer
 from harness.methods.method import Method, check_range, parameter
+from harness.prompts import Prompts, Question, score_question
 from harness.recording import Model
 
 
@@ -76,6 +79,10 @@ class SpecReason(Method):
     @property
     def ends_at_box(self) -> bool:
         return self.ends_at == "boxed"
+
+    def questions(self, role: Role, tokenizer: Tokenizer, wording: Prompts) -> Iterator[Question]:
+        if role == "target":
+            yield score_question(tokenizer, wording)
 
     def verdict_tokens(self, token_budget: int) -> int:
         return min(self.step_tokens, token_budget)

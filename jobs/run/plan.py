@@ -30,7 +30,6 @@ from harness.engines.speculation import (
 )
 from harness.methods import build
 from harness.methods.method import flag, needs, required_context_tokens
-from harness.methods.questions import check_prompts as check_questions
 from harness.methods.references import source_of
 from harness.problems import benchmarks, hub, sources
 from harness.problems.problem import Problem, dataset_hash
@@ -402,7 +401,8 @@ def check_prompts(launch: PartialLaunch, spec: RunSpec, *, is_here: bool = True)
     does not read a variable that is given, where a wording asks for answers that are not one token of it, and where
     its tokenizer cannot be loaded, by the workers' own libraries (`is_here`: see `check_models`).
     """
-    for role in build(spec.method, dict(spec.params)).roles if spec.engine.can.runs_models else ():
+    method = build(spec.method, dict(spec.params))
+    for role in method.roles if spec.engine.can.runs_models else ():
         model = spec.models[role]
         if model is None:
             continue
@@ -417,7 +417,7 @@ def check_prompts(launch: PartialLaunch, spec: RunSpec, *, is_here: bool = True)
         if tokenizer is None:  # a copy without all of its files: the doctor and the workers name them
             continue
         try:
-            check_questions(tokenizer, role, spec.method, spec.params, spec.wording)
+            method.check_questions(role, tokenizer, spec.wording)
         except ValueError as error:
             if is_asked or isinstance(error, BadTemplate):
                 raise ValueError(f"{own}: {error}") from error

@@ -15,7 +15,6 @@ from harness.engines.served.address import ServedModel
 from harness.engines.settings import EngineSettings, check_arguments, pair_settings
 from harness.engines.speculation import DraftSampling, Proposer, Speculation, unsupported_reason
 from harness.methods import Method
-from harness.methods.questions import check_prompts
 from harness.problems.problem import Problem
 from harness.settings.roles import ModelSettings
 from harness.sizing.card_plan import DoesNotFit, RunSizing, asked_for, chosen_here, small_models
@@ -54,19 +53,19 @@ def engine_needs(
         if (model := spec.models[role]) is None:
             raise ValueError(f"this method needs a {role} model")
         if spec.engine.can.runs_models or model.server is not None:
-            _check_prompts(spec, role, model)
+            _check_prompts(spec, method, role, model)
         reads_logprobs = method.reads_logprobs if asked is None else asked
         needs.append(EngineNeed(role, model.path, model.revision, settings[role], reads_logprobs, one_in_flight))
     return needs
 
 
-def _check_prompts(spec: RunSpec, role: Role, model: ModelSpec) -> None:
+def _check_prompts(spec: RunSpec, method: Method, role: Role, model: ModelSpec) -> None:
     """Raise ValueError as a launch does: it may not have had the model's files, or they have changed since."""
     tokenizer = loaded_tokenizer(model.path, model.revision, spec.conventions(role))
     if tokenizer is None:  # its engine says why
         return
     try:
-        check_prompts(tokenizer, role, spec.method, spec.params, spec.wording)
+        method.check_questions(role, tokenizer, spec.wording)
     except ValueError as error:
         raise ValueError(f"{role} {model.name}: {error}") from error
 

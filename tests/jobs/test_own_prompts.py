@@ -59,7 +59,7 @@ def test_a_killed_run_goes_on_in_its_own_wording_after_the_file_is_gone(tmp_path
     rows = [row for part in run.trace_files() for row in trace_files.read_rows(part)]
     assert all(row["draft_prompt"].startswith("System: Sir.\nUser: ") for row in rows)
     assert all("\n\nMind the units.\nAssistant: " in row["target_prompt"] for row in rows)
-    questions = [step["verdict"]["question"] for row in rows for step in row["steps"] if step["verdict"]]
+    questions = [verdict["question"] for row in rows for step in row["steps"] for verdict in step["verdicts"]]
     assert questions
     assert all("Try 1: " in question for question in questions)
 

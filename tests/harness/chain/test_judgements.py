@@ -82,7 +82,7 @@ async def test_a_reward_model_may_have_a_tokenizer_of_its_own_and_other_words() 
     models = {role: Model(engines[role], role, trace) for role in roles}
     chain = Chain(PROBLEM, list(models.values()), trace, LIMITS, wording=wording)
     [step] = await chain.propose(models["draft"], 1, max_tokens=50)
-    assert await chain.reward(step, models["draft"]) == pytest.approx(0.1)
+    assert (await chain.reward(step, models["draft"])).score == pytest.approx(0.1)
     assert reward.prompts[0].endswith("One.\n\nok? ")
 
 

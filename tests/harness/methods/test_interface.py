@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness import methods
 from harness.chain import Chain, Limits, as_candidates
 from harness.engine import Role
 from harness.engines.scripted import ScriptedEngine
@@ -162,3 +166,19 @@ def test_a_method_s_step_separator_counts_unless_the_prompt_file_has_one() -> No
     assert EarlyExit().worded(own) == own
     assert Cascade().worded(BUILT_IN) is BUILT_IN
     assert prompt_hash(EarlyExit().worded(BUILT_IN)) != prompt_hash(BUILT_IN)
+
+
+def test_the_page_has_every_call_with_its_parameters_and_every_property() -> None:
+    page = (Path(methods.__file__).parent / "README.md").read_text(encoding="utf-8")
+    told = {
+        name: [one.strip("*") for one in re.sub("=[^,]*", "", text).split(", ") if one.strip("*")]
+        for name, text in re.findall(r"^\| `(?:await )?chain\.(\w+)\((.*?)\)` \|", page, re.MULTILINE)
+    }
+    public = {name: call for name, call in vars(Chain).items() if inspect.isfunction(call) and name[0] != "_"}
+    assert told == {name: [*inspect.signature(call).parameters][1:] for name, call in public.items()}
+    shown = [*vars(Chain(PROBLEM, [], new_trace(), Limits(0, 1, 1))), *_properties(Chain), *_properties(Method)]
+    assert [name for name in shown if name[0] != "_" and f"`{name}`" not in page] == []
+
+
+def _properties(owner: type) -> list[str]:
+    return [name for name, member in vars(owner).items() if isinstance(member, property)]

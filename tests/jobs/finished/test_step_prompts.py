@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -20,7 +21,7 @@ from warehouse.trace import main
     [("vanilla", {}), ("speccot", {}), ("specreason", {"first_steps": 1}), ("scot", {}), ("specguard", {})],
 )
 def test_every_call_of_every_step_is_put_together_as_it_was_sent(
-    tmp_path: Path, method: str, params: dict[str, int]
+    tmp_path: Path, method: str, params: dict[str, Any]
 ) -> None:
     run = plan(tmp_path, samples=1, method=method, **params)
     run_shard(str(run.path), 0)

@@ -97,7 +97,7 @@ def test_the_page_holds_every_trace_and_every_sample(loaded: Loaded, written: Wr
     trace = unpacked(page, "chunk-0")["0/0/0"]
     assert [step["author"] for step in trace["steps"]] == ["target", "draft", "target"]
     assert [candidate["accepted"] for candidate in trace["steps"][1]["candidates"]] == [True, False]
-    assert trace["steps"][1]["verdict"]["probabilities"] == [0.625, 0.25, 0.125]
+    assert trace["steps"][1]["verdicts"][0]["probabilities"] == [0.625, 0.25, 0.125]
     assert "all 11 traces" in page.read_text()
 
 

@@ -83,7 +83,7 @@ def test_every_described_column_exists(loaded: Loaded) -> None:
 def test_every_field_of_a_trace_is_a_column(loaded: Loaded) -> None:
     assert {f.name for f in fields(Candidate)} <= columns(loaded, "candidate")
     assert {f.name for f in fields(Call)} - {"step"} <= columns(loaded, "call")
-    assert {f.name for f in fields(Step)} - {"token_ids", "candidates", "verdict", "decision"} <= columns(
+    assert {f.name for f in fields(Step)} - {"token_ids", "candidates", "verdicts", "decision"} <= columns(
         loaded, "step"
     )
     assert {f"verdict_{f.name}" for f in fields(Verdict)} <= columns(loaded, "step")
