@@ -1,4 +1,4 @@
-"""What a method may ask of a chain, by three plug-ins of a few lines: a judging draft, early exit, a rating head."""
+"""What a method may ask of a chain, by plug-ins of a few lines."""
 
 from __future__ import annotations
 
@@ -40,6 +40,35 @@ class Cascade(Method):
                 chain.accept(draft, "draft", step, [candidate], verdicts)
             else:
                 await chain.write(target, "fallback", max_tokens=100, refused=[candidate], verdict=verdicts)
+
+
+@dataclass(frozen=True)
+class DraftTree(Method):
+    """Two beginnings and what follows each; the target chooses a beginning and scores what follows it."""
+
+    @property
+    def parallel(self) -> int:
+        return 2
+
+    async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
+        while not chain.answered:
+            roots = await chain.propose(draft, 2, max_tokens=100)
+            behind = [[(draft, root)] for root in roots]
+            leaves = await chain.propose_each(draft, behind, max_tokens=100, purpose="draft")
+            candidates = as_candidates(roots)
+            choice = await chain.choose(target, candidates)
+            choice.accepted = choice.decision < 2
+            if not choice.accepted:
+                await chain.write(target, "fallback", max_tokens=100, refused=candidates, verdict=choice)
+                continue
+            candidates[choice.decision].accepted = True
+            chain.accept(draft, "draft", roots[choice.decision], candidates, choice)
+            if not chain.answered:
+                leaf = leaves[choice.decision]
+                verdict = await chain.score(target, leaf, draft)
+                verdict.score, verdict.accepted = float(verdict.decision), verdict.decision >= 7
+                if verdict.accepted:
+                    chain.accept(draft, "draft", leaf, as_candidates([leaf]), verdict)
 
 
 @dataclass(frozen=True)
@@ -101,6 +130,15 @@ async def test_every_verdict_is_kept_in_its_order_with_the_model_that_gave_it() 
     ]
     assert [step.verdict and step.verdict.model for step in trace.steps] == ["draft", "target", "target"]
     assert [c.model for c in trace.calls if c.purpose == "verdict"] == ["draft", "draft", "target", "draft", "target"]
+
+
+async def test_a_tree_of_drafts_is_walked_by_two_kinds_of_verdict() -> None:
+    roots, more = ["left\n\n", "right\n\n"], ["so\n\n", "\\boxed{5}\n\n"]
+    draft = Script([roots, "left two\n\n", "right two\n\n", more, "a\n\n", "b\n\n"])
+    target = Script(["third\n\n"], ["2", "8", "2"])
+    trace = await _run(DraftTree(), {"draft": draft.engine(), "target": target.engine()})
+    assert trace.output_text == "right\n\nright two\n\n\\boxed{5}\n\n"
+    assert [v.kind for step in trace.steps for v in step.verdicts] == ["choice", "score", "choice"]
 
 
 def _unsure_then_sure(before: str, token: str) -> tuple[float, float]:
