@@ -123,9 +123,12 @@ def check_continuation(prompt: Sequence[int], continuation: Sequence[int]) -> No
 
 
 def finite(role: Role, options: Sequence[int], logprobs: Sequence[float]) -> tuple[float, ...]:
-    """Return the log-probabilities of the options of a `choose`. Raises VerdictUnavailable."""
+    """Return the log-probabilities of the options of a `choose`, or of a `rate` the outputs by class.
+
+    Raises VerdictUnavailable.
+    """
     if not all(map(math.isfinite, logprobs)):
-        raise VerdictUnavailable(f"the {role} engine gave {tuple(logprobs)} for the options {list(options)}")
+        raise VerdictUnavailable(f"the {role} engine gave {tuple(logprobs)} for {list(options)}")
     return tuple(logprobs)
 
 

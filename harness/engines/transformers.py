@@ -119,7 +119,7 @@ class TransformersEngine:
         self._check(prompt)
         async with self._calls.clocked() as clock:
             outputs = await self._in_thread(lambda cancelled: self._rate(prompt, clock), clock)
-        return Rating(outputs, len(prompt), 0, clock.timing())
+        return Rating(calls.finite(self.role, range(len(outputs)), outputs), len(prompt), 0, clock.timing())
 
     async def reset_prefix_cache(self) -> bool:
         return self._calls.in_flight == 0

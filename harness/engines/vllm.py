@@ -335,7 +335,8 @@ class VLLMEngine:
         rated = cast("PoolingRequestOutput[PoolingOutput]", output)
         # One row for the text, or one for each of its tokens, or for those that the model's own configuration marks.
         rows = rated.outputs.data.float().reshape(-1, rated.outputs.data.shape[-1])
-        return Rating(tuple(rows[-1].tolist()), len(prompt), rated.num_cached_tokens or 0, clock.timing())
+        outputs = calls.finite(self.role, range(rows.shape[-1]), rows[-1].tolist())
+        return Rating(outputs, len(prompt), rated.num_cached_tokens or 0, clock.timing())
 
     async def _rating_params(self) -> PoolingParams:
         """Return the parameters of a `rate`. Raises EngineDied for a model whose head gives vectors and no classes."""

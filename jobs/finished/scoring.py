@@ -43,7 +43,7 @@ _OF_TARGET = ("target", "engine")
 """What a run without a target takes over from another one."""
 _SAMPLES_PER_WRITE = 200
 """Samples between two writes of the file: what is lost where the command is killed."""
-_UNSCORED_ROLES = frozenset({"answer", "chain", "rethink"})
+_UNSCORED_ROLES = frozenset({"answer", "chain", "closing", "rethink"})
 """Roles of steps that are an answer or a whole chain; a reward model judges steps of reasoning."""
 _MORE_TOKENS = 64
 """Room for a judgment that has more tokens than the longest text."""

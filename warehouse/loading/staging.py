@@ -321,7 +321,7 @@ def _seconds(call: Record, step: Record, share: float | None) -> float:
     waited = float(call["end_seconds"] - (call["overlapped_seconds"] or 0.0))
     if share is None:
         return waited
-    if call["model"] != step["author"] or call["purpose"] == "verdict":
+    if call["model"] != step["author"] or call["purpose"] in ("verdict", "probe"):
         return 0.0
     return share * min(float(call["end_seconds"] - call["first_token_seconds"]), waited)
 

@@ -107,7 +107,7 @@ WITH ending AS (
 ), written AS (
     SELECT answer.sample_id, answer.author, exact_sum(CASE
         WHEN share IS NULL THEN end_seconds - overlapped_seconds
-        WHEN model = author AND purpose <> 'verdict'
+        WHEN model = author AND purpose NOT IN ('verdict', 'probe')
             THEN share * least(end_seconds - first_token_seconds, end_seconds - overlapped_seconds) END) AS seconds
     FROM answer JOIN call USING (run_id, sample_id, step_index)
     WHERE call.run_id = getvariable('loading_run') AND purpose <> 'lookahead' GROUP BY ALL

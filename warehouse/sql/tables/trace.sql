@@ -73,7 +73,7 @@ CREATE TABLE step (
 COMMENT ON TABLE step IS 'One accepted piece of a chain of thought, with the verdict and the decision that led to it. Key: run_id, sample_id, step_index';
 COMMENT ON COLUMN step.step_index IS 'Place in the chain, from 0';
 COMMENT ON COLUMN step.author IS 'draft or target';
-COMMENT ON COLUMN step.role IS 'guidance, draft, fallback, rethink, chain or answer';
+COMMENT ON COLUMN step.role IS 'guidance, draft, fallback, rethink, chain, closing or answer, or a word of the method''s own';
 COMMENT ON COLUMN step.text IS 'What the chain contains';
 COMMENT ON COLUMN step.num_tokens IS 'Emitted tokens: what the author generated for it. Token ids stay in the trace file';
 COMMENT ON COLUMN step.num_characters IS 'Length of the text';
@@ -152,7 +152,7 @@ CREATE TABLE call (
 COMMENT ON TABLE call IS 'One request to an engine. Key: run_id, sample_id, call_index';
 COMMENT ON COLUMN call.call_index IS 'Order within the sample, from 0';
 COMMENT ON COLUMN call.step_index IS 'The step that the call worked for';
-COMMENT ON COLUMN call.purpose IS 'guidance, draft, verdict, fallback, rethink, chain or answer; lookahead: a draft begun before its turn and thrown away';
+COMMENT ON COLUMN call.purpose IS 'guidance, draft, verdict, fallback, rethink, chain or answer; probe: what the chain does not keep; lookahead: a draft begun before its turn and thrown away';
 COMMENT ON COLUMN call.model IS 'draft or target';
 COMMENT ON COLUMN call.n IS 'Completions asked for in parallel';
 COMMENT ON COLUMN call.prompt_tokens IS 'Tokens of the prompt';
