@@ -125,6 +125,17 @@ def terminal(**options: Any) -> Console:
 
 
 class _Terminal(Console):
+    @property
+    def file(self) -> IO[str]:
+        """Where rich writes: itself, also while it shows a status, when it stands before the stream that escapes."""
+        stream = super().file
+        found: IO[str] = getattr(stream, "rich_proxied_file", stream)
+        return found
+
+    @file.setter
+    def file(self, stream: IO[str]) -> None:
+        self._file = stream
+
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(printable(text, "\t\n"), **options)
 

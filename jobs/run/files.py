@@ -264,7 +264,7 @@ def is_held(lock: Path) -> bool:
     The server of a shared filesystem answers for all machines.
     """
     try:
-        with lock.open("rb") as file:
+        with reading(lock) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

@@ -31,9 +31,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from harness.cli import permissions
 from harness.cli.messages import counted
-from harness.problems.problem import Problem
+from harness.problems.problem import Problem, dataset_hash
 from jobs.run import events, trace_files
-from jobs.run.files import FileDamaged, Lock, RunDamaged, WrongFormat, files_in, is_held, write_atomically
+from jobs.run.files import FileDamaged, Lock, RunDamaged, WrongFormat, files_in, is_held, reading, write_atomically
 from jobs.run.spec import RunSpec, Unit
 
 _PROBLEMS = TypeAdapter(list[Problem])
@@ -214,8 +214,8 @@ class RunFolder:
 
     def spec(self) -> RunSpec:
         """Read the run's specification, which nobody may have changed since the run was made."""
-        with damage_named(self.spec_path):
-            spec = RunSpec.from_json(self.spec_path.read_text(encoding="utf-8"), self.spec_path)
+        with damage_named(self.spec_path), reading(self.spec_path) as file:
+            spec = RunSpec.from_json(file.read().decode("utf-8"), self.spec_path)
         if self.exists():
             try:
                 events.check(self.spec_path)
@@ -239,9 +239,14 @@ class RunFolder:
             return frozenset({self.path.name, events.run_id(self.path)})
 
     def problems(self) -> list[Problem]:
-        """Read the run's problems, in order."""
+        """Read the run's problems, in order, which are those that its specification and its plan name."""
         with damage_named(self.problems_path):
-            return _PROBLEMS.validate_python(trace_files.read_rows(self.problems_path))
+            problems = _PROBLEMS.validate_python(trace_files.read_rows(self.problems_path))
+        with damage_named(self.plan_path):
+            planned = trace_files.read_columns(self.plan_path, ["problem_id"])["problem_id"].unique().to_pylist()
+        if dataset_hash(problems) != self.spec().dataset_hash or not {*planned} <= {one.id for one in problems}:
+            raise RunDamaged(f"{self.problems_path} holds other problems than the run was made with: restore it")
+        return problems
 
     def shards(self) -> list[list[Unit]]:
         """Read the units of each shard, in shard order."""

@@ -254,8 +254,9 @@ def record_servers(run: RunFolder, served: Mapping[Role, ServedRole]) -> None:
 def recorded_servers(run: RunFolder) -> dict[Role, str]:
     """Return the addresses of a run's servers, those that were recorded last; who uses them asks for trust in them."""
     records = run.events("servers")
-    last = records[-1]["addresses"] if records else {}
-    return {role: address for role in _ROLES if isinstance(address := last.get(role), str)}
+    last = records[-1].get("addresses") if records else None
+    given = last if isinstance(last, dict) else {}
+    return {role: address for role in _ROLES if isinstance(address := given.get(role), str)}
 
 
 def served_models(spec: RunSpec, servers: Mapping[Role, str]) -> Iterator[tuple[Role, ServedModel]]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -195,6 +196,8 @@ def opened(path: Path, *, whole: bool = True) -> Iterator[pq.ParquetFile]:
     try:
         if whole:
             events.check(path)
+        if not stat.S_ISREG(path.lstat().st_mode):  # a pipe would be waited for
+            raise FileDamaged(f"{path} is damaged: no regular file")
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             written = metadata_of(file).get(files.FORMAT_KEY)
             files.check_format(path, int(written) if written and written.isdigit() else written)

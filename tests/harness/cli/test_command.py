@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import Any
+from typing import Any, cast
 
 import click
 import pytest
 from click.testing import CliRunner
+from rich.file_proxy import FileProxy
 
+from harness.cli import command
 from harness.cli.command import OneLineErrors
+from harness.cli.screen import terminal
 
 COMMAND = "python -m jobs resume runs/demo-speccot-draft_target-0123abcd --profile mycluster"
 
@@ -43,3 +46,9 @@ def test_what_is_not_a_number_is_refused_within_every_range(kind: click.ParamTyp
     command = OneLineErrors("take", params=[click.Option(["--number"], type=kind)], callback=lambda number: None)
     result = CliRunner().invoke(command, ["--number", "nan"])
     assert (result.exit_code, result.stderr) == (2, "error: Invalid value for '--number': 'nan' is not a number\n")
+
+
+def test_a_status_is_drawn_on_the_terminal_and_not_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw, console = io.StringIO(), terminal()
+    monkeypatch.setattr(sys, "stdout", FileProxy(console, cast(Any, command._Escaping(raw))))
+    assert console.file is raw

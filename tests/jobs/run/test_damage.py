@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -16,8 +18,10 @@ from jobs.__main__ import main as jobs
 from jobs.finished.grading import finish
 from jobs.run import submissions, trace_files
 from jobs.run.endings import by_shard, read_endings, read_state
+from jobs.run.events import write_announced
 from jobs.run.files import FileDamaged, RunDamaged, with_checksum
 from jobs.run.folder import RunFolder, problems_content
+from jobs.run.sizing import recorded_servers
 from jobs.run.submissions import Submission
 from jobs.work.worker import run_shard
 from tests.jobs.runs import finished_ids, plan, planned_ids
@@ -268,3 +272,32 @@ def test_a_renamed_folder_goes_on_where_it_was(tmp_path: Path) -> None:
     again = RunFolder(renamed.path.rename(tmp_path / "second name"))
     assert num_unfinished(again) == 0
     assert finish(again, workers=1) == 16
+
+
+@pytest.mark.parametrize("name", ["spec.json", "locks/shard-1.lock", "traces/late.parquet"])
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    run = plan(tmp_path, samples=2, shards=2)
+    run_shard(str(run.path), 0)
+    (run.path / name).unlink(missing_ok=True)
+    os.mkfifo(run.path / name)
+    result = CliRunner().invoke(jobs, ["status", str(run.path)])
+    assert result.exit_code == (1 if name == "spec.json" else 0)
+    assert name == "spec.json" or "shards: 1 finished" in result.stdout
+
+
+def test_other_problems_than_the_run_was_made_with_are_refused(tmp_path: Path) -> None:
+    run = plan(tmp_path, samples=1)
+    problems = run.problems()
+    for one in problems:
+        changed = (replace(one, id="other"), replace(one, text="Say nothing."))
+        others = [[new if same is one else same for same in problems] for new in changed]
+        write_announced(run.problems_path, problems_content(others[one is problems[0]]))
+        with pytest.raises(RunDamaged, match="other problems than the run was made with"):
+            run.problems()
+
+
+def test_addresses_of_servers_that_are_none_are_passed_over(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    for addresses in (5, None, {"target": 5}):
+        run.append("servers", addresses=addresses)
+        assert recorded_servers(run) == {}
