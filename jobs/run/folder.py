@@ -31,7 +31,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from harness.cli import permissions
 from harness.cli.messages import counted
-from harness.problems.problem import Problem, dataset_hash
+from harness.problems.problem import Problem
 from jobs.run import events, trace_files
 from jobs.run.files import FileDamaged, Lock, RunDamaged, WrongFormat, files_in, is_held, reading, write_atomically
 from jobs.run.spec import RunSpec, Unit
@@ -239,13 +239,13 @@ class RunFolder:
             return frozenset({self.path.name, events.run_id(self.path)})
 
     def problems(self) -> list[Problem]:
-        """Read the run's problems, in order, which are those that its specification and its plan name."""
+        """Read the run's problems, in order: all that its plan names."""
         with damage_named(self.problems_path):
             problems = _PROBLEMS.validate_python(trace_files.read_rows(self.problems_path))
         with damage_named(self.plan_path):
             planned = trace_files.read_columns(self.plan_path, ["problem_id"])["problem_id"].unique().to_pylist()
-        if dataset_hash(problems) != self.spec().dataset_hash or not {*planned} <= {one.id for one in problems}:
-            raise RunDamaged(f"{self.problems_path} holds other problems than the run was made with: restore it")
+        if not {*planned} <= {problem.id for problem in problems}:
+            raise RunDamaged(f"{self.problems_path} lacks problems of the plan: restore it")
         return problems
 
     def shards(self) -> list[list[Unit]]:
