@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +14,13 @@ import pytest
 from grading import Grade, Submission, Ungraded, grade_many
 from grading.own_grader import OwnGold, OwnGrader
 
+ROOT = Path(__file__).parents[2]
 GRADER = """
 import os, subprocess, sys, time
 
 def grade(text, gold, problem):
     if text == "write":
+        print("this is no output of the command")
         open("left behind", "w").close()
     if text == "look":
         return not os.listdir(".")
@@ -36,9 +41,7 @@ def grade(text, gold, problem):
 
 
 @pytest.fixture
-def grader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OwnGrader:
-    for name in ("HF_TOKEN", "OTHER_TOKEN"):
-        monkeypatch.setenv(name, "secret")
+def grader(tmp_path: Path) -> OwnGrader:
     path = tmp_path / "mine.py"
     path.write_text(GRADER)
     return OwnGrader(str(path), "grade", 1.0, 2**28)
@@ -61,17 +64,20 @@ def test_what_the_function_returns_is_the_verdict(grader: OwnGrader) -> None:
 
 
 def test_each_answer_has_an_empty_folder_and_no_key_of_the_harness(grader: OwnGrader) -> None:
-    _, looked, key = graded(grader, "write", "look", "key")
-    assert isinstance(looked, Grade)
-    assert looked.verdict == "correct"
-    assert isinstance(key, Grade)
-    assert (key.verdict, key.extracted) == ("correct", "secret")
+    script = (
+        "from grading.own_grader import OwnGrader; from tests.grading.test_own_grader import graded\n"
+        f"print([(one.verdict, one.extracted) for one in graded({grader}, 'write', 'look', 'key')[-2:]])"
+    )
+    environment = {**os.environ, "HF_TOKEN": "secret", "OTHER_TOKEN": "of the user"}  # of all grader processes
+    command = [sys.executable, "-c", script]
+    ended = subprocess.run(command, check=True, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert ended.stdout == "[('correct', None), ('correct', 'of the user')]\n"
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("(1 / 0)", "ZeroDivisionError: division by zero (mine.py:21)"), ("exit", "SystemExit: 3 (mine.py:20)"),
+        ("(1 / 0)", "ZeroDivisionError: division by zero (mine.py:22)"), ("exit", "SystemExit: 3 (mine.py:21)"),
         ("(True, 1)", "grade returned (True, 1); valid:"), ("dict()", "grade returned {}; valid:"),
     ],
 )  # fmt: skip
