@@ -30,10 +30,8 @@ def grade(submission: Submission, gold: Gold) -> Grade:
 
 
 def _verdict(submission: Submission, gold: Gold) -> tuple[Verdict, Extraction | None, str]:
-    if submission.stop_reason is None:
-        return "not_run", None, "the sample never ran"
-    if submission.stop_reason == "error":
-        return "error", None, "the sample ended with an error"
+    if not_ended := without_end(submission):
+        return not_ended[0], None, not_ended[1]
     problem = gold_problem(gold)
     if problem:
         return "bad_gold", None, problem
@@ -49,6 +47,13 @@ def _verdict(submission: Submission, gold: Gold) -> tuple[Verdict, Extraction | 
     if match.is_equal:
         return "correct", extraction, match.reason
     return ("unparsable" if match.is_equal is None else "wrong"), extraction, match.reason
+
+
+def without_end(submission: Submission) -> tuple[Verdict, str] | None:
+    """Return the verdict on a sample that never ran or failed, and why; None where there is a text to grade."""
+    if submission.stop_reason is None:
+        return "not_run", "the sample never ran"
+    return ("error", "the sample ended with an error") if submission.stop_reason == "error" else None
 
 
 @lru_cache(maxsize=1024)

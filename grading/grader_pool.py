@@ -15,6 +15,7 @@ import multiprocessing
 import os
 import resource
 import signal
+import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +25,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal, cast
 
+from grading.own_grader import OwnGrader, OwnGraderFailed
 from grading.records import FAILED, Gold, Grade, Submission
 
 WALL_TIME_FACTOR = 4
@@ -70,14 +72,19 @@ class GraderProcess:
     This process, which may have threads or a GPU, is never forked.
     """
 
-    def __init__(self, grade_one: GradeOne | None, limits: Limits) -> None:
-        """Start it. Raises OSError and EOFError where the machine has no process or memory for it."""
+    def __init__(self, grade_one: GradeOne | OwnGrader | None, limits: Limits, folder: str) -> None:
+        """Start it. Raises OSError and EOFError where the machine has no process or memory for it.
+
+        `folder`: for an own grader, which everything that it writes into its own folders is in.
+        """
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["grading.warm"])
         self._limits, self._patience = limits, limits.processor_seconds * WALL_TIME_FACTOR
+        self._is_own = isinstance(grade_one, OwnGrader)
         self.connection, other_end = context.Pipe()
         with other_end:
-            self._process = context.Process(target=_work, args=(other_end, grade_one, limits.memory_bytes), daemon=True)
+            arguments = (other_end, grade_one, limits.memory_bytes, folder)
+            self._process = context.Process(target=_work, args=arguments, daemon=True)
             self._process.start()
         self.num_items = 0
         self._seconds = 0.0
@@ -92,32 +99,40 @@ class GraderProcess:
         self.looks_at = time.monotonic() + self._patience
         self.connection.send((items, processor_seconds))
 
-    def receive(self) -> Grade | Ended:
+    def receive(self) -> Grade | Ungraded | Ended:
         """Return the next grade, or why there is none; after an `Ended` the process is of no use."""
         self.looks_at = time.monotonic() + self._patience
         try:
-            return cast(Grade | Ended, self.connection.recv())
+            return cast(Grade | Ungraded | Ended, self.connection.recv())
         except (EOFError, OSError):
             return self._ended()
 
     def stalled(self) -> Ended | None:
-        """Return an end if the process got no processor time since the last look; the time it needs is not limited."""
+        """Return an end if the process got no processor time since the last look; the time it needs is not limited.
+
+        An own grader that sleeps waits for something itself; a process that is ready to run does not.
+        """
         import psutil
 
         if time.monotonic() < self.looks_at:
             return None
-        used = self._used
+        used, waits = self._used, False
         with contextlib.suppress(psutil.Error):
-            used = sum(psutil.Process(self._process.pid).cpu_times()[:2])  # of user and system
+            process = psutil.Process(self._process.pid)
+            used = sum(process.cpu_times()[:2])  # of user and system
+            waits = self._is_own and process.status() == psutil.STATUS_SLEEPING
         has_worked = used - self._used >= _LEAST_PROGRESS * self._limits.processor_seconds
         self._used, self.looks_at = used, time.monotonic() + self._patience
         reason = f"a grader process got no processor time for {self._patience:g} s"
-        return None if has_worked else Ended(reason, by_answer=False)
+        return None if has_worked else Ended(reason, by_answer=waits)
 
     def kill(self) -> None:
-        """End it at once."""
+        """End it at once, and with an own grader what it has started."""
         self.connection.close()
         self._process.kill()
+        if self._is_own and self._process.pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def _ended(self) -> Ended:
         self._process.join(_EXIT_SECONDS)
@@ -144,18 +159,22 @@ def _hard_limit(name: str) -> float:
     return math.inf if hard == resource.RLIM_INFINITY else hard
 
 
-def _work(connection: Connection, grade_one: GradeOne | None, memory_limit_bytes: int) -> None:
+def _work(connection: Connection, grade_one: GradeOne | OwnGrader | None, memory_limit_bytes: int, folder: str) -> None:
     """Grade what comes through the connection until it is closed."""
     from grading.grade import grade
     from grading.reading import symbolic
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    symbolic.load()  # before any item's clock starts
+    is_own = isinstance(grade_one, OwnGrader)
+    if isinstance(grade_one, OwnGrader):  # before any item's clock starts
+        grade_one = grade_one.loaded(folder)
+    else:
+        symbolic.load()
     at_start = _address_space("VmSize")
     memory = _Memory(
         limit=int(min(at_start + memory_limit_bytes, _hard_limit("AS"))),
-        suspicious=max(at_start + memory_limit_bytes // 2, _address_space("VmPeak")),
+        suspicious=math.inf if is_own else max(at_start + memory_limit_bytes // 2, _address_space("VmPeak")),
         exit_status=_MEMORY_EXIT if at_start + memory_limit_bytes <= _hard_limit("AS") else _LITTLE_MEMORY_EXIT,
     )
     resource.setrlimit(resource.RLIMIT_AS, (memory.limit, memory.limit))
@@ -171,15 +190,15 @@ class _Memory:
     """Limits on the address space of this process, in bytes."""
 
     limit: int
-    suspicious: int
-    """A peak above it is taken for a lack of memory, unless the answer is right."""
+    suspicious: float
+    """A peak above it is taken for a lack of memory, unless the answer is right. An own grader raises what it means."""
     exit_status: int
     """What a lack of memory ends the process with."""
 
 
 def _grade_limited(
     grade_one: GradeOne, submission: Submission, gold: Gold, processor_seconds: float, memory: _Memory
-) -> Grade | Ended:
+) -> Grade | Ungraded | Ended:
     """Grade one item. The kernel ends the process with SIGXCPU when its processor time is used up."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
@@ -189,6 +208,8 @@ def _grade_limited(
         result = grade_one(submission, gold)
     except MemoryError:
         os._exit(memory.exit_status)
+    except OwnGraderFailed as error:
+        return Ungraded(str(error))
     except (OSError, ImportError) as error:  # of the machine: a file that is away, no memory for a library
         return Ended(f"a grader process failed: {type(error).__name__}: {str(error)[:200]}", by_answer=False)
     except Exception as error:  # noqa: BLE001  the process's boundary: one answer must never end a run over many
@@ -255,17 +276,28 @@ def grade_many(
     workers: int | None = None,
     time_limit_seconds: float = 10,
     memory_limit_bytes: int = 2 * 1024**3,
-    grade_one: GradeOne | None = None,
+    grade_one: GradeOne | OwnGrader | None = None,
 ) -> Iterator[Grade | Ungraded]:
     """Grade the items and yield their grades in the same order; `Ungraded` where the machine failed.
 
     `workers` is the number of processes (default: one per processor, at most 16). The limits hold for each item: its
     processor time from the moment its work starts, and its process's address space. Equal items are graded once. Items
     are sent in batches; an item that takes longer than ordinary answers, or whose process ends, is graded again by
-    itself. Processes run `grade_one`; None: `grading.grade.grade`, which this process need not load.
+    itself. Processes run `grade_one`; None: `grading.grade.grade`, which this process need not load. An own grader has
+    limits of its own, and golds that are `OwnGold`; `Ungraded` are also the items that it fails on.
     """
     workers = workers or min(len(os.sched_getaffinity(0)), 16)
-    grader = _Grader(workers, Limits(time_limit_seconds, memory_limit_bytes), grade_one)
+    limits = Limits(time_limit_seconds, memory_limit_bytes)
+    place: contextlib.AbstractContextManager[str] = contextlib.nullcontext("")
+    if isinstance(grade_one, OwnGrader):
+        limits = Limits(grade_one.seconds, grade_one.memory_bytes)
+        place = tempfile.TemporaryDirectory(prefix="grading-", ignore_cleanup_errors=True)
+    with place as folder:
+        grader = _Grader(workers, lambda: GraderProcess(grade_one, limits, folder), limits)
+        yield from _graded_by(grader, workers, items)
+
+
+def _graded_by(grader: _Grader, workers: int, items: Iterable[Item]) -> Iterator[Grade | Ungraded]:
     window: deque[_Pending] = deque()
     try:
         for item in items:
@@ -298,8 +330,8 @@ class _Case:
 class _Grader:
     """Processes at work on batches and on single items, recent grades, and the items in progress."""
 
-    def __init__(self, workers: int, limits: Limits, grade_one: GradeOne | None) -> None:
-        self._workers, self._limits, self._grade_one = workers, limits, grade_one
+    def __init__(self, workers: int, started: Callable[[], GraderProcess], limits: Limits) -> None:
+        self._workers, self._started, self._limits = workers, started, limits
         self._known: dict[Key, _Pending] = {}
         self._remembered: dict[Key, Grade] = {}
         self._queue: deque[_Pending] = deque()
@@ -364,7 +396,7 @@ class _Grader:
         if not size or (whole_batches and len(self._queue) < ITEMS_PER_BATCH):
             return False
         try:
-            process = self._idle.pop() if self._idle else GraderProcess(self._grade_one, self._limits)
+            process = self._idle.pop() if self._idle else self._started()
         except (OSError, EOFError) as error:
             if not self._busy:
                 self._fail(_not_started(error).reason)
@@ -383,7 +415,7 @@ class _Grader:
 
     def _start_case(self, case: _Case) -> bool:
         try:
-            process = GraderProcess(self._grade_one, self._limits)
+            process = self._started()
             process.send([CONTROL, case.pending.item], self._limits.processor_seconds)
         except (OSError, EOFError) as error:
             self._decide(case, _not_started(error))
@@ -391,12 +423,12 @@ class _Grader:
             self._busy[process] = case
         return True
 
-    def _take(self, process: GraderProcess, outcome: Grade | Ended) -> None:
+    def _take(self, process: GraderProcess, outcome: Grade | Ungraded | Ended) -> None:
         work = self._busy[process]
-        if isinstance(outcome, Grade):
-            self._num_failures = 0
-        else:
+        if isinstance(outcome, Ended):
             process.kill()
+        else:
+            self._num_failures = 0
         if isinstance(work, _Case):
             if isinstance(outcome, Grade) and not work.is_control_graded:
                 work.is_control_graded = True
@@ -406,7 +438,7 @@ class _Grader:
             self._decide(work, outcome)
             return
         first = work.popleft()
-        if isinstance(outcome, Grade):
+        if not isinstance(outcome, Ended):
             first.outcome = outcome
         else:
             self._cases.append(_Case(first))
@@ -414,14 +446,14 @@ class _Grader:
             work.clear()
         if not work:
             del self._busy[process]
-            if isinstance(outcome, Grade) and process.num_items < ITEMS_PER_PROCESS:
+            if not isinstance(outcome, Ended) and process.num_items < ITEMS_PER_PROCESS:
                 self._idle.append(process)
             else:
                 process.connection.close()  # it ends by itself
 
-    def _decide(self, case: _Case, outcome: Grade | Ended) -> None:
+    def _decide(self, case: _Case, outcome: Grade | Ungraded | Ended) -> None:
         """Take in how the process of an item ended, and try the item again unless that was enough."""
-        if isinstance(outcome, Grade):
+        if not isinstance(outcome, Ended):
             case.pending.outcome = outcome
             return
         case.endings[outcome.by_answer] += 1

@@ -64,7 +64,7 @@ class Grade:
     extracted: str | None
     """The answer as it stands in the text, at most 2,000 characters."""
     rule: str | None
-    """The rule of `grading.extract` that applied."""
+    """The rule of `grading.extract` that applied; `own`: an own grader decided."""
     detail: str
     """What decided the verdict, in one line."""
     seconds: float

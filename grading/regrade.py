@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from harness.cli.command import OneLineErrors
+from harness.cli.command import GRADER, TRUST, OneLineErrors
 
 SHOWN = 50
 """Samples that are listed without --all; the counts always cover all samples."""
@@ -26,8 +26,10 @@ SHOWN = 50
 @click.option(
     "--workers", type=click.IntRange(1), help="Number of grader processes.  [default: one per processor, at most 16]"
 )
+@GRADER
+@TRUST
 def main(runs: Sequence[str], is_all: bool, **asked: Any) -> int:
-    """Grade runs, or folders of runs, with this grader version and keep the grades of other versions.
+    """Grade runs, or folders of runs, each by its grader in this version, and keep the grades of other versions.
 
     RUN is a run folder, a run id, a unique beginning of one, or a folder of run folders.
 

@@ -23,7 +23,7 @@ from harness.settings.launch_settings import Cluster, Launch, PartialLaunch
 from harness.weights import adapter, models
 from harness.weights.templates import NO_CONVENTIONS
 from jobs.preparation import check_cards, sbatch_options
-from jobs.run import plan, sizing
+from jobs.run import graders, plan, sizing
 from jobs.run.spec import ModelSpec
 from jobs.slurm.client import resolve
 
@@ -40,6 +40,7 @@ def question_of(launch: PartialLaunch, typed: Collection[str] = (), *, on_node: 
     for role in launch.roles:
         plan.recorded_settings(launch, role, "vllm" if launch.engine == registry.AUTO else launch.engine)
     sizing.addresses(launch, tuple(launch.roles))
+    graders.resolve(launch.grader)
     names: dict[Role, str | None] = {role: name and _absolute(name) for role, name in launch.models.items()}
     if launch.method is not None and registry.capabilities(launch.engine).runs_models:
         method = build(launch.method, dict(launch.parameters))

@@ -32,7 +32,7 @@ from jobs import after, preparation
 from jobs.finished import grading
 from jobs.outcome import LaunchFailed, Outcome
 from jobs.preparation import PreparedLaunch, check_engines, distinct, print_plan
-from jobs.run import codes, derived, endings, sizing, trust
+from jobs.run import codes, derived, endings, graders, sizing, trust
 from jobs.run import timing as timings
 from jobs.run.endings import by_shard, read_endings, read_state
 from jobs.run.folder import RunFolder
@@ -139,6 +139,7 @@ def create(prepared: PreparedLaunch) -> None:
     sizing.record_servers(run, prepared.plan.served)
     if prepared.launch.latency_sample is not None:
         timings.request(run, prepared.launch.latency_sample)
+    graders.record(run, prepared.grader)
     trust.remember(run, [*trust.options(prepared.sbatch), *trust.arguments(spec.settings)])
     if prepared.launch.target_logprobs:
         derived.ask_for_logprobs(run)  # of workers that have a target, and is what is told of

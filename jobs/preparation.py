@@ -22,13 +22,14 @@ from harness.cli.messages import counted
 from harness.cli.program import typed as command
 from harness.cli.screen import printable
 from harness.engines import calls, placement
+from harness.methods.plugins import OwnCode
 from harness.problems.problem import Problem
 from harness.settings.launch_settings import SBATCH, Cluster, Launch, PartialLaunch
 from harness.sizing.memory import Option, cards_of_worker
 from jobs import after
 from jobs.finished.grading import gold_of
 from jobs.forecast import Forecast, check_forecasts, in_words, so_far, total_of
-from jobs.run import codes, files, sizing
+from jobs.run import codes, files, graders, sizing
 from jobs.run import timing as timings
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder, run_folder
@@ -68,6 +69,8 @@ class PreparedLaunch:
     """Widths, memory shares and caches of the engines, one line each, as far as they are known here."""
     code_notice: str | None = None
     """That of the plan's notices which is of other code that worked on the run before; None where it is this code."""
+    grader: OwnCode | None = None
+    """What grades the run; None: the grader of this package."""
     write_points: Callable[[], None] | None = None
     """Writes the points of a probe into its run folder; None: it is no probe."""
 
@@ -113,6 +116,7 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
     _check_output(launch.output)
     calls.limit_seconds()  # of the engines, which start long after this
     sbatch = sbatch_options(launch)
+    grader = graders.resolve(launch.grader)
     cluster = resolve(launch.cluster)
     planned = plan(launch, cluster, is_own_python=bool(sbatch.get("python")))
     if cluster == "slurm":
@@ -122,7 +126,7 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
     if not run.exists():
         is_here = cluster != "slurm" or not _prepares_python(sbatch)
         planned.notices.extend(check_new(launch, planned, typed, is_here=is_here))
-        if planned.spec.dataset_origin is not None:
+        if planned.spec.dataset_origin is not None and grader is None:
             planned.notices.extend(check_golds(launch, planned.problems))
     sizes = lines_for_launch(planned.spec, planned.problems, cluster, sbatch, launch.workers_per_task, launch.shards)
     if launch.target_logprobs and planned.spec.target is None:
@@ -136,7 +140,7 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
     planned.notices.extend([notice] if notice else [])
     if (database := after.database_of(run)).exists():  # hours of work end in it
         after.check(database)
-    return PreparedLaunch(launch, cluster, planned, run, sbatch, sizes, notice)
+    return PreparedLaunch(launch, cluster, planned, run, sbatch, sizes, notice, grader)
 
 
 def check_engines(launches: Sequence[PreparedLaunch]) -> None:
@@ -212,6 +216,8 @@ def print_plan(prepared: PreparedLaunch, console: Console, *, is_preview: bool =
     console.print(f"{names_of_both}: {parameters}", markup=True)
     for line in _settings(prepared):
         say(f"  {line}")
+    if prepared.grader is not None:
+        say(f"  graded by {graders.record_of(prepared.grader).version}")
     if spec.limited:
         of_all = f"{spec.num_problems} of {spec.dataset_size} problems"
         say(f"LIMITED RUN: {of_all}; its numbers are not results of the benchmark.", style="bold yellow")

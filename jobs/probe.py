@@ -31,7 +31,7 @@ from harness.prompts import prompt_hash
 from harness.settings.declaration import Flags
 from harness.settings.launch_settings import Launch
 from jobs.preparation import PreparedLaunch, sbatch_options
-from jobs.run import codes, derived, sizing, trace_files, trust
+from jobs.run import codes, derived, graders, sizing, trace_files, trust
 from jobs.run.endings import finished_records, num_unfinished
 from jobs.run.folder import RunFolder, run_folder
 from jobs.run.plan import RunPlan
@@ -283,7 +283,7 @@ def plan(source: RunFolder, settings: ProbeSettings, flags: Flags, *, is_preview
     notices = [*_notices(source, points, population), *([notice] if notice else [])]
     planned = RunPlan(own, problems, notices, served)
     return PreparedLaunch(
-        launch, cluster, planned, run, sbatch, sizes, notice,
+        launch, cluster, planned, run, sbatch, sizes, notice, graders.code_of(source),
         write_points=lambda: _write_points(run, source, planned, points, population.num_ending),
     )  # fmt: skip
 

@@ -49,6 +49,20 @@ class OutputFile(click.Path):
 
 DATE = click.DateTime(["%Y-%m-%d"])
 """A calendar date, as a datetime at midnight."""
+TRUST = click.option(
+    "--trust",
+    is_flag=True,
+    help="Accept what somebody else recorded in the run folder, as this command has shown it: code of a method or a "
+    "grader, addresses of servers, options of sbatch.",
+)
+"""The option of a command that works on a run, or submits work on it."""
+GRADER = click.option(
+    "--grader",
+    metavar="NAME",
+    help="What grades the run from now on: built-in, FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION.  [default: what "
+    "graded it before]",
+)
+"""The option of a command that grades."""
 
 
 class _Escaping:

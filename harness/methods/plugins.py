@@ -64,14 +64,13 @@ class Source:
 
 
 @dataclass(frozen=True)
-class PlugIn:
-    """A method that is not part of this package, with its code."""
+class OwnCode:
+    """Something that is not part of this package, a method or a grader, with its code."""
 
     name: str
-    """How the run, the tables and the plots call it."""
-    type: type[Method]
+    """How the run, the tables and the plots call a method; of a grader that of its function."""
     reference: str
-    """`file.py:Class` without the folder, or `package.module:Class`."""
+    """`file.py:Name` without the folder, or `package.module:Name`."""
     source: Source
 
     @property
@@ -83,6 +82,13 @@ class PlugIn:
     def recorded_digests(self) -> dict[str, str]:
         """The digests of its files under the names that a record of code gives them."""
         return recorded_digests(self.source.files)
+
+
+@dataclass(frozen=True)
+class PlugIn(OwnCode):
+    """A method that is not part of this package, with its code."""
+
+    type: type[Method]
 
 
 registered: dict[str, PlugIn] = {}
@@ -194,8 +200,7 @@ def _place_of(top: ModuleType, module: ModuleType) -> Path:
     """Return the file of a module that is alone, or the folder of its top-level package."""
     file = getattr(module, "__file__", None)
     if file is None:
-        valid = "valid: PACKAGE.MODULE:CLASS"
-        raise BadMethod(f"{module.__name__} is not a file of Python, so it holds no method; {valid}")
+        raise BadMethod(f"{module.__name__} is not a file of Python; valid: PACKAGE.MODULE:NAME")
     if hasattr(top, "__path__"):
         folders = [Path(folder).resolve() for folder in top.__path__]
         return next((folder for folder in folders if Path(file).resolve().is_relative_to(folder)), folders[0])
@@ -216,7 +221,7 @@ def _files(place: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _check_imports(name: str, before: set[str], own: str | None = None) -> None:
-    """Raise BadMethod where code imported a module that belongs to no distribution and is not part of the method."""
+    """Raise BadMethod where code imported a module that belongs to no distribution and is not part of what is named."""
     for imported in sorted(set(sys.modules) - before):
         top, file = imported.partition(".")[0], getattr(sys.modules[imported], "__file__", None)
         if file is None or top in _OWN_PACKAGES or top == own or imported.startswith(_MODULE):
@@ -224,8 +229,8 @@ def _check_imports(name: str, before: set[str], own: str | None = None) -> None:
         path = Path(file).resolve()
         if not _is_installed(path) and top not in _distributions(tuple(sys.path)):
             raise BadMethod(
-                f"{name} imports {imported} from {path}, which jobs would not have: a method's file stands alone; put "
-                "both into one package and name it as PACKAGE.MODULE:CLASS"
+                f"{name} imports {imported} from {path}, which jobs would not have: such a file stands alone; put both "
+                "into one package and name it as PACKAGE.MODULE:NAME"
             )
 
 

@@ -2,7 +2,7 @@
 
 Whatever is not built in is imported, checked and registered (`harness.methods.plugins`) under a short name of its own:
 the class's `name`, or the class in lower case. A run folder and a job's code hold such a method as one archive:
-`method.json`, and below `code/` its files.
+`method.json`, and below `code/` its files. Graders are named and kept in the same way (`jobs.run.graders`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import sys
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
+from typing import Literal, TypeVar
 
 from harness.cli.messages import did_you_mean
 from harness.methods import METHODS, plugins
@@ -23,6 +24,7 @@ from harness.methods.method import MODEL, Parameter, fields_of, name_of, problem
 from harness.methods.plugins import (
     BadMethod,
     MethodSource,
+    OwnCode,
     PlugIn,
     Source,
     from_file,
@@ -33,6 +35,7 @@ from harness.methods.plugins import (
 
 FORMS = "FILE.py:CLASS, PACKAGE.MODULE:CLASS"
 """How a method that is not built in is named, for messages."""
+_T = TypeVar("_T")
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -72,21 +75,29 @@ def beside(reference: str, folder: Path) -> str:
     return reference
 
 
-def _resolved(reference: str) -> str:
-    module, colon, class_name = reference.rpartition(":")
+def located(reference: str, kind: Literal["class", "function"]) -> tuple[Source, str, str]:
+    """Import what a reference names; returns the code, the name in it, and the reference without a folder.
+
+    Raises BadMethod.
+    """
+    module, colon, name = reference.rpartition(":")
+    forms = FORMS.replace("CLASS", kind.upper())
     if not colon and reference.endswith(".py"):
-        raise BadMethod(f"names no class; write {reference}:CLASS")
-    if not colon:
-        raise BadMethod(f"unknown; valid: {', '.join(METHODS)}, or {FORMS}{did_you_mean(reference, METHODS)}")
-    if not class_name.isidentifier():
-        raise BadMethod(f"names no class behind the colon; valid: {FORMS}")
+        raise BadMethod(f"names no {kind}; write {reference}:{kind.upper()}")
+    if not name.isidentifier():
+        raise BadMethod(f"names no {kind} behind the colon; valid: {forms}")
     if _is_file(module):
         path = Path(module).expanduser()
-        source, shown = from_file(path), f"{path.name}:{class_name}"
-    elif _DOTTED.fullmatch(module):
-        source, shown = from_module(module), reference
-    else:
-        raise BadMethod(f"names neither a file that ends in .py nor a module; valid: {FORMS}")
+        return from_file(path), name, f"{path.name}:{name}"
+    if not _DOTTED.fullmatch(module):
+        raise BadMethod(f"names neither a file that ends in .py nor a module; valid: {forms}")
+    return from_module(module), name, reference
+
+
+def _resolved(reference: str) -> str:
+    if ":" not in reference and not reference.endswith(".py"):
+        raise BadMethod(f"unknown; valid: {', '.join(METHODS)}, or {FORMS}{did_you_mean(reference, METHODS)}")
+    source, class_name, shown = located(reference, "class")
     plugin = _plugin(source, class_name, shown)
     before = plugins.registered.get(plugin.name)
     if before is not None and before.type is plugin.type and before.source.files != plugin.source.files:
@@ -104,7 +115,7 @@ def _plugin(source: Source, class_name: str, reference: str, name: str | None = 
         raise BadMethod(f"{class_name} {problem}")
     if (own_name := name_of(found, name)) in METHODS:
         raise BadMethod(f'{own_name!r} is the name of a built-in method; set another in the class: name = "..."')
-    return PlugIn(own_name, found, reference, source)
+    return PlugIn(own_name, reference, source, found)
 
 
 def _is_file(text: str) -> bool:
@@ -120,8 +131,8 @@ _folders: list[tempfile.TemporaryDirectory[str]] = []
 """Folders of unpacked code, which the process needs until it ends."""
 
 
-def packed(plugin: PlugIn) -> bytes:
-    """Return a method's code as an archive, uncompressed: equal code makes equal bytes whatever the version of zlib."""
+def packed(plugin: OwnCode) -> bytes:
+    """Return own code as an archive, uncompressed: equal code makes equal bytes whatever the version of zlib."""
     about = {"name": plugin.name, "reference": plugin.reference, "distribution": plugin.source.distribution}
     files = {_ABOUT: json.dumps(about, indent=2, sort_keys=True).encode()}
     if not plugin.source.is_installed:  # otherwise the jobs' Python has it
@@ -142,24 +153,40 @@ def files_packed(content: bytes) -> dict[str, bytes]:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
             if sum(member.file_size for member in members) > _MAX_BYTES:
-                raise BadMethod("the archive of the method's code is too large")
+                raise BadMethod("the archive of its code is too large")
             names = [member.filename for member in members]
             for name in names:
                 parts = PurePosixPath(name).parts
                 is_code = name == "/".join((_CODE, *parts[1:])) and name.endswith(".py") and ".." not in parts
                 if names.count(name) > 1 or not (is_code or name == _ABOUT):
-                    raise BadMethod(f"the archive of the method's code holds {name}; valid: .py files, each once")
+                    raise BadMethod(f"the archive of its code holds {name}; valid: .py files, each once")
             return {name[len(_CODE) + 1 :]: archive.read(name) for name in names if name != _ABOUT}
     except (zipfile.BadZipFile, KeyError, OSError, UnicodeDecodeError, RuntimeError, zlib.error) as error:
-        raise BadMethod(f"the archive of the method's code is damaged: {error}") from error
+        raise BadMethod(f"the archive of its code is damaged: {error}") from error
 
 
 def load_packed(content: bytes, code_hash: str | None = None, expected: str | None = None) -> PlugIn:
-    """Register the method of an archive, from a copy of its files that is removed when the process ends.
+    """Register the method of an archive. Raises BadMethod, as `unpacked` does, and where its method is not in it."""
 
-    `code_hash` and `expected`: what the code's hash and the method's reference should be; nothing is imported where
-    they are others. Code that is installed is not in the archive, and so not compared. Raises BadMethod where the
-    archive is damaged, its method is not in it, or the method cannot be imported.
+    def registered(source: Source, name: str, reference: str) -> PlugIn:
+        plugin = _plugin(source, reference.rpartition(":")[2], reference, name)
+        plugins.register(plugin)
+        return plugin
+
+    return unpacked(content, registered, code_hash, expected)
+
+
+def unpacked(
+    content: bytes,
+    made: Callable[[Source, str, str], _T],
+    code_hash: str | None = None,
+    expected: str | None = None,
+) -> _T:
+    """Import the code of an archive, from a copy of its files that is removed when the process ends.
+
+    Returns what is `made` of the code, the name and the reference. `code_hash` and `expected`: what the code's hash and
+    the reference should be; nothing is imported where they are others. Code that is installed is not in the archive,
+    and so not compared. Raises BadMethod where the archive is damaged or cannot be imported.
     """
     files = files_packed(content)
     try:
@@ -167,15 +194,15 @@ def load_packed(content: bytes, code_hash: str | None = None, expected: str | No
             about = json.loads(archive.read(_ABOUT))
         name, reference = str(about["name"]), str(about["reference"])
     except (KeyError, TypeError, ValueError, OSError) as error:
-        raise BadMethod(f"the archive of the method's code is damaged: {error}") from error
+        raise BadMethod(f"the archive of its code is damaged: {error}") from error
     found = hash_of(recorded_digests(files))
     if files and code_hash not in (None, found):
-        raise BadMethod(f"the archive of the method's code has the hash {found} instead of {code_hash}")
+        raise BadMethod(f"the archive of its code has the hash {found} instead of {code_hash}")
     module = reference.rpartition(":")[0]
     path = module.replace(".", "/")
     is_inside = not {module, f"{path}.py", f"{path}/__init__.py"}.isdisjoint(files)
     if expected not in (None, reference) or not (is_inside if files else _DOTTED.fullmatch(module)):
-        raise BadMethod(f"the archive of the method's code names {reference}, which is not the method that it holds")
+        raise BadMethod(f"the archive of its code names {reference}, which it does not hold")
     folder = None
     if files:
         unpacked = tempfile.TemporaryDirectory(prefix="harness-method-")
@@ -188,9 +215,7 @@ def load_packed(content: bytes, code_hash: str | None = None, expected: str | No
             sys.path.insert(0, str(folder))
     try:
         source = from_file(folder / module) if folder is not None and _is_file(module) else from_module(module)
-        plugin = _plugin(source, reference.rpartition(":")[2], reference, name)
-        plugins.register(plugin)
-        return plugin
+        return made(source, name, reference)
     except BadMethod as error:
         installed = f" (it was installed with {about['distribution']})" if about.get("distribution") else ""
-        raise BadMethod(f"method {name}, {reference}: {error}{installed}") from error
+        raise BadMethod(f"{name}, {reference}: {error}{installed}") from error

@@ -71,6 +71,7 @@ SBATCH: Mapping[str, str] = {
 """Options of sbatch that are flags of the launcher, and their help."""
 SBATCH_NAMES: Mapping[str, str] = {word.replace("-", "_"): word for word in SBATCH}
 
+BUILT_IN_GRADER = "built-in"
 _METHOD = Flag(
     "Run", "Method (--list methods), or a class: FILE.py:CLASS, PACKAGE.MODULE:CLASS.", metavar="NAME", is_common=True
 )
@@ -138,6 +139,15 @@ class PartialLaunch:
         Path | None,
         Flag("Run", "TOML file of texts that replace the built-in prompts (see --list prompts)."),
     ] = None
+
+    grader: Annotated[
+        str,
+        Flag(
+            "Run",
+            "What grades the answers: a function, FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION (grading/README.md).",
+            metavar="NAME",
+        ),
+    ] = BUILT_IN_GRADER
 
     # The models, and how they draw tokens where they have no settings of their own.
     draft: ModelSettings = field(default_factory=ModelSettings)

@@ -108,15 +108,16 @@ def launch_from(flags: Flags) -> Launch:
 def with_files_beside(flags: Flags, folder: Path) -> dict[str, Value]:
     """Return the flags of a file in a folder with the files that they name by their paths.
 
-    A method, problems or prompts are looked for beside the file that names them, and where they are not there, in the
-    current folder.
+    A method, a grader, problems or prompts are looked for beside the file that names them, and where they are not
+    there, in the current folder.
     """
     from harness.methods.references import beside
     from harness.problems import sources
 
     found = dict(flags)
-    if isinstance(method := flags.get("method"), str):
-        found["method"] = beside(method, folder)
+    for name in ("method", "grader"):
+        if isinstance(reference := flags.get(name), str):
+            found[name] = beside(reference, folder)
     for name in ("dataset", "prompts"):
         named = flags.get(name)
         is_file = isinstance(named, str) and (name == "prompts" or sources.is_own(named))

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from harness.cli.command import DATE, OutputFile
+from harness.cli.command import DATE, TRUST, OutputFile
 from harness.cli.program import typed
 from harness.settings.declaration import Value
 from jobs.cli.run_command import (
@@ -19,7 +19,6 @@ from jobs.cli.run_command import (
     JSON_OUTCOME,
     MAX_GPU_HOURS,
     RUN,
-    TRUST,
     RunCommand,
     given,
     trusted_run,
@@ -188,7 +187,8 @@ def probe(
 
     console = terminal()
     settings = ProbeSettings(points=points, rollouts=rollouts, seed=seed, concurrency=concurrency)
-    source, asked = trusted_run(run, accept=trust, runs_method=False), {**flags, "accept_code_change": accept}
+    source = trusted_run(run, accept=trust, runs_method=False, grades=True)
+    asked = {**flags, "accept_code_change": accept}
     with launch_errors_in_one_line():
         planned = plan(source, settings, asked, is_preview=dry_run)
         if dry_run:

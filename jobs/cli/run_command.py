@@ -27,13 +27,6 @@ ACCEPT_CODE_CHANGE = click.option(
     help="Go on with a run that other code began; its results then say that two codes made them.",
 )
 """The option of a command that goes on with runs."""
-TRUST = click.option(
-    "--trust",
-    is_flag=True,
-    help="Accept what somebody else recorded in the run folder, as this command has shown it: code of a method, "
-    "addresses of servers, options of sbatch.",
-)
-"""The option of a command that works on a run, or submits work on it."""
 MAX_GPU_HOURS = click.option(
     "--max-gpu-hours",
     metavar="H",
@@ -91,20 +84,24 @@ def run_folder(path: Path) -> RunFolder:
     return run
 
 
-def trusted_run(path: Path, *, accept: bool, submits: bool = False, runs_method: bool = True) -> RunFolder:
+def trusted_run(
+    path: Path, *, accept: bool, submits: bool = False, runs_method: bool = True, grades: bool = False
+) -> RunFolder:
     """Return the run folder at a path, of which all that a command uses to work on the run is trusted.
 
     What is not trusted is shown, and accepted with `accept`. `submits`: whether jobs are submitted with the options of
-    the last ones; `runs_method`: whether the run's method runs. Raises UsageError, NotTrusted and BadMethod.
+    the last ones, of which the last job grades; `runs_method`: whether the run's method runs; `grades`: whether the
+    command grades itself. Raises UsageError, NotTrusted and BadMethod.
     """
-    from jobs.run import codes, sizing, submissions, trust
+    from jobs.run import codes, graders, sizing, submissions, trust
 
     run = run_folder(path)
     submitted = submissions.read(run) if submits else []
     of_submission = trust.options(submitted[-1].options) if submitted else []
     of_method = codes.recorded_method(run) if runs_method else []
+    of_grader = graders.code_recorded(run) if submits or grades else []
     of_models = [*trust.arguments(run.spec().settings), *trust.servers(sizing.recorded_servers(run))]
-    trust.ask(run, [*of_submission, *of_models, *of_method], accept=accept)
+    trust.ask(run, [*of_submission, *of_models, *of_method, *of_grader], accept=accept)
     return run
 
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harness.cli.command import GRADER, TRUST
 from harness.cli.messages import counted
 from harness.cli.program import typed
 from jobs.arguments import RunPath
-from jobs.cli.run_command import RUN, TRUST, RunCommand, check_shard, run_folder, trusted_run
+from jobs.cli.run_command import RUN, RunCommand, check_shard, run_folder, trusted_run
 
 if TYPE_CHECKING:
     from jobs.run.folder import RunFolder
@@ -145,11 +146,16 @@ def show(run: Path, database: Path | None) -> None:
 @click.command(cls=RunCommand, short_help="Grade, load and print the result.")
 @RUN
 @_DATABASE
-def finalize(run: Path, database: Path | None) -> None:
+@GRADER
+@TRUST
+def finalize(run: Path, database: Path | None, grader: str | None, trust: bool) -> None:
     """Compact journals, grade, load the warehouse and print the result."""
     from jobs import after
+    from jobs.run import graders
 
-    after.conclude(str(run_folder(run).path), str(database) if database else None)
+    folder = run_folder(run)
+    graders.settle(folder, grader, accept=trust)
+    after.conclude(str(folder.path), str(database) if database else None)
 
 
 @click.command(cls=RunCommand, short_help="Score steps with a reward model.")

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harness.cli.command import TRUST
 from harness.cli.messages import counted
 from harness.cli.program import typed
-from jobs.cli.run_command import ACCEPT_CODE_CHANGE, RUN, TRUST, RunCommand, check_shard, run_folder, trusted_run
+from jobs.cli.run_command import ACCEPT_CODE_CHANGE, RUN, RunCommand, check_shard, run_folder, trusted_run
 
 if TYPE_CHECKING:
     from jobs.run.folder import RunFolder

@@ -7,6 +7,7 @@ This needs no GPU and may be repeated at any time, even while workers still run.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -17,15 +18,16 @@ from typing import Any
 import click
 from filelock import Timeout
 
-from grading import Gold, GraderFailed, Submission, Ungraded, grade_many, graded, grader_version
+from grading import Gold, GraderFailed, Submission, Ungraded, grade_many, graded
 from grading.grader_pool import GradeOne
+from grading.own_grader import OwnGold, OwnGrader
 from harness import environment
 from harness.cli.messages import counted
 from harness.cli.program import typed
 from harness.problems import benchmarks, sources
 from harness.problems.problem import Problem
 from harness.prompts import THINK_END
-from jobs.run import derived
+from jobs.run import derived, graders
 from jobs.run import timing as timings
 from jobs.run.endings import Endings, by_shard, compact
 from jobs.run.folder import RunFolder
@@ -37,18 +39,19 @@ _TEXT_COLUMNS = ["problem_id", "steps.list.element.text", "draft_prompt", "targe
 
 
 def finish(run: RunFolder, workers: int | None = None) -> int:
-    """Compact journals, those of timing samples too, and grade.
+    """Compact journals, those of timing samples too, and grade by the run's grader.
 
     Returns how many samples were graded now, those graded earlier not included. Raises GraderFailed where samples are
-    left ungraded, once the others have their grades.
+    left ungraded, once the others have their grades; of a grader in the run folder also NotTrusted and BadMethod.
     """
     compact(run)
     timed = timings.TimingFolder(run.path)
     if timed.journals():  # of a killed worker; one that is at work compacts its own when it ends
         with contextlib.suppress(Timeout), timed.lock("timing", 0):
             compact(timed)
+    version, grader = graders.recorded(run).version, graders.grader_of(run)
     with run.lock("compaction"):
-        return grade_by(run, grader_version(), None, workers)
+        return grade_by(run, version, grader, workers)
 
 
 def is_concluded(run: RunFolder) -> bool:
@@ -58,11 +61,18 @@ def is_concluded(run: RunFolder) -> bool:
     was not to.
     """
     database = run.path.parent / "warehouse.duckdb"
-    if not (run.results_path.exists() and run.derived("grades") and database.exists()):
+    if not (run.results_path.exists() and is_graded(run) and database.exists()):
         return False
     written_at, samples = run.results_path.stat().st_mtime_ns, (run, timings.TimingFolder(run.path))
     files = [path for folder in samples for path in (*folder.journals(), *folder.trace_files())]
     return all(path.stat().st_mtime_ns <= written_at for path in files)
+
+
+def is_graded(run: RunFolder) -> bool:
+    """Return whether a run has grades, of the grader that was named last where one was."""
+    if not run.events("grader"):
+        return bool(run.derived("grades"))
+    return run.derived_path("grades", graders.recorded(run).version).exists()
 
 
 def missing(run: RunFolder, endings: Endings) -> str:
@@ -75,17 +85,17 @@ def missing(run: RunFolder, endings: Endings) -> str:
             return ""
     except OSError:
         return ""
-    return "not loaded" if run.derived("grades") else "not graded"
+    return "not loaded" if is_graded(run) else "not graded"
 
 
-def grade_by(run: RunFolder, version: str, grader: GradeOne | None, workers: int | None = None) -> int:
+def grade_by(run: RunFolder, version: str, grader: GradeOne | OwnGrader | None, workers: int | None = None) -> int:
     """Grade the samples that the file of a grader version lacks; returns how many were graded.
 
-    A grade that the file has is kept, unless it is that of a failed sample that a later try finished. Raises
-    GraderFailed, once the grades of the others are written.
+    A grade that the file has is kept, unless it is that of a failed sample that a later try finished. The version that
+    a launch or a command named counts, whichever graded last. Raises GraderFailed, once the others' grades are written.
     """
     rows = {row["sample_id"]: row for row in derived.rows_to_extend(run, "grades", version)}
-    problems = {p.id: p for p in run.problems()}
+    golds = _golds(run, grader)
     spec = run.spec()
     answers_in_thought = spec.params.get("ends_at") == "boxed"
     asked_ids: list[str] = []
@@ -97,7 +107,7 @@ def grade_by(run: RunFolder, version: str, grader: GradeOne | None, workers: int
             # A sample that failed may have been retried since.
             if grade_row is None or (grade_row["verdict"] == "error" and sample["stop_reason"] != FAILED):
                 asked_ids.append(sample["sample_id"])
-                yield _submission(sample, text, answers_in_thought), gold_of(problems[sample["problem_id"]])
+                yield _submission(sample, text, answers_in_thought), golds[sample["problem_id"]]
 
     for number, result in enumerate(grade_many(items(), workers=workers, grade_one=grader)):
         if isinstance(result, Ungraded):
@@ -105,23 +115,35 @@ def grade_by(run: RunFolder, version: str, grader: GradeOne | None, workers: int
             rows.pop(asked_ids[number], None)  # of the try before, which failed
         else:
             rows[asked_ids[number]] = {"sample_id": asked_ids[number], "grader_version": version, **asdict(result)}
-    if len(reasons) < len(asked_ids):
+    if len(reasons) < len(asked_ids) or (rows and not asked_ids and not _counts(run, version)):
         derived.write(run, "grades", version, list(rows.values()), {"versions": environment.versions()})
     if reasons:
         raise _ungraded(run, len(asked_ids) - len(reasons), reasons)
     return len(asked_ids)
 
 
+def _golds(run: RunFolder, grader: GradeOne | OwnGrader | None) -> dict[str, Gold]:
+    """Return what the answers to each problem are graded against, by its id."""
+    of = own_gold_of if isinstance(grader, OwnGrader) else gold_of
+    return {problem.id: of(problem) for problem in run.problems()}
+
+
+def _counts(run: RunFolder, version: str) -> bool:
+    """Return whether a version's grades are the newest, if that version was named."""
+    return not run.events("grader") or derived.grade_files(run)[-1].version == version
+
+
 def _ungraded(run: RunFolder, num_graded: int, reasons: list[str]) -> GraderFailed:
     reason, _ = Counter(reasons).most_common(1)[0]
     samples = f"{counted(len(reasons), 'sample is', 'samples are')} not graded, {num_graded} were graded now"
-    return GraderFailed(
-        f"{run.path.name}: {samples}: {reason}. To grade the rest:  {typed('jobs finalize')} {quote(str(run.path))}"
-    )
+    again, reference = f"{typed('jobs finalize')} {quote(str(run.path))}", graders.recorded(run).reference
+    if reference is not None:
+        return GraderFailed(f"{run.path.name}: {samples}: {reason}. Once it is repaired:  {again} --grader {reference}")
+    return GraderFailed(f"{run.path.name}: {samples}: {reason}. To grade the rest:  {again}")
 
 
 def grade_candidates(run: RunFolder, workers: int | None = None) -> int:
-    """Grade the drafts of a run that this grader version has not graded yet, and return how many it graded now.
+    """Grade the drafts of a run that its grader has not graded yet, and return how many it graded now.
 
     Each is a whole chain, and is graded as if it were the answer. Raises GraderFailed where the machine left drafts
     ungraded, once those of all other samples are written.
@@ -129,10 +151,10 @@ def grade_candidates(run: RunFolder, workers: int | None = None) -> int:
     spec = run.spec()
     if spec.method not in WHOLE_CHAINS:
         return 0
-    version = grader_version()
+    version, grader = graders.recorded(run).version, graders.grader_of(run)
     rows = derived.rows_to_extend(run, "candidate_grades", version)
     graded_samples = {row["sample_id"] for row in rows}
-    golds = {problem.id: gold_of(problem) for problem in run.problems()}
+    golds = _golds(run, grader)
     keys: list[dict[str, Any]] = []
 
     def items() -> Iterator[tuple[Submission, Gold]]:
@@ -148,7 +170,7 @@ def grade_candidates(run: RunFolder, workers: int | None = None) -> int:
                     yield Submission(text, "answered", thinks=False), golds[sample["problem_id"]]
 
     ungraded: dict[str, Ungraded] = {}
-    for number, grade in enumerate(grade_many(items(), workers=workers)):
+    for number, grade in enumerate(grade_many(items(), workers=workers, grade_one=grader)):
         if isinstance(grade, Ungraded):
             ungraded[keys[number]["sample_id"]] = grade
             continue
@@ -213,3 +235,8 @@ def gold_of(problem: Problem) -> Gold:
         unit=problem.unit,
         tolerance=problem.tolerance,
     )
+
+
+def own_gold_of(problem: Problem) -> OwnGold:
+    """Return what an own grader is told of a problem."""
+    return OwnGold(problem.answer, problem=json.dumps(asdict(problem)))

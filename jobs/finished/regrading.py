@@ -1,4 +1,4 @@
-"""Stored traces graded again by this grader, beside the grades of every older version, and what changed between two."""
+"""Stored traces graded again, beside the grades of every older version, and what changed between two."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from typing import Any
 
 import click
 
-from grading import VERDICTS, GraderFailed, grader_version
+from grading import VERDICTS, GraderFailed
 from harness.cli.screen import Column, Screen, Table
+from harness.methods.plugins import BadMethod
 from jobs import after
 from jobs.arguments import RunPath
 from jobs.finished.grading import finish
+from jobs.run import graders
 from jobs.run.derived import Change, GradeFile, GradesError, changes, find, grade_files, read_grades
 from jobs.run.folder import RunFolder, run_folders
+from jobs.run.trust import NotTrusted
 
 _UNREADABLE = (OSError, ValueError, TypeError, KeyError)
 """Exceptions from reading a run folder that is damaged or of another version of the harness."""
@@ -34,6 +37,8 @@ def regrade(
     new: str | None,
     num_shown: int | None,
     workers: int | None,
+    grader: str | None,
+    trust: bool,
 ) -> bool:
     """Do what `grading.regrade` is asked for, with runs and folders of runs; returns whether all was read and graded.
 
@@ -49,7 +54,7 @@ def regrade(
             if is_listing:
                 _print_versions(run)
             elif new is None:
-                _grade(run, workers)
+                _grade(run, workers, grader, accept=trust)
             if is_diff and not is_listing:
                 _print_diff(run, old, new, num_shown)
         except GraderFailed as error:
@@ -71,12 +76,16 @@ def regrade(
     return is_whole and len(readable) == len(runs)
 
 
-def _grade(run: RunFolder, workers: int | None) -> None:
+def _grade(run: RunFolder, workers: int | None, grader: str | None, *, accept: bool) -> None:
+    try:
+        graders.settle(run, grader, accept=accept)
+    except (BadMethod, NotTrusted) as error:
+        raise click.UsageError(str(error)) from error
     num_graded, files = finish(run, workers), grade_files(run)
     if not files:
         click.echo(f"{run.path.name}: no finished sample to grade")
         return
-    current = find(files, grader_version())
+    current = find(files, graders.recorded(run).version)
     verdicts = counts(read_grades(current), run.num_planned())
     click.echo(f"{run.path.name}: {num_graded} graded now by {current.version}; {verdicts}")
     if files[-1] is not current:
@@ -103,7 +112,7 @@ def _print_versions(run: RunFolder) -> None:
 
 def _print_diff(run: RunFolder, old: str | None, new: str | None, num_shown: int | None) -> None:
     """Print the counts by pair of verdicts, then the samples with both answers and both reasons."""
-    before, after_it = _two_versions(grade_files(run), old, new)
+    before, after_it = _two_versions(grade_files(run), graders.recorded(run).version, old, new)
     if before is None or after_it is None:
         click.echo(f"{run.path.name}: only one grader version, nothing to compare")
         return
@@ -120,12 +129,12 @@ def _print_diff(run: RunFolder, old: str | None, new: str | None, num_shown: int
 
 
 def _two_versions(
-    files: list[GradeFile], old: str | None, new: str | None
+    files: list[GradeFile], version: str, old: str | None, new: str | None
 ) -> tuple[GradeFile | None, GradeFile | None]:
-    """Return the older and the newer file to compare: by default this version, or the newest, and the newest other."""
+    """Return the older and the newer file to compare; by default the newest other one, and that of `version`."""
     if not files:
         return None, None
-    current = [file for file in files if file.version == grader_version()]
+    current = [file for file in files if file.version == version]
     newer = find(files, new) if new else (current or files)[-1]
     others = [file for file in files if file is not newer]
     return find(files, old) if old else (others[-1] if others else None), newer

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from grading import grader_version
 from harness.cli.messages import counted
 from harness.cli.screen import terminal
 from harness.engine import Json
@@ -20,7 +19,7 @@ from harness.training.training_examples import Draft, Drafts, TargetChain, check
 from jobs import drive
 from jobs.finished import grading
 from jobs.outcome import Outcome
-from jobs.run import endings, trace_files
+from jobs.run import endings, graders, trace_files
 from jobs.run.folder import RunFolder, run_path
 from jobs.run.spec import ModelSpec, RunSpec
 from jobs.run.trace_files import SampleRow, counting_records
@@ -93,7 +92,7 @@ def checked(request: TrainingRequest, run: RunFolder) -> tuple[RunSpec, ModelSpe
         "compared_with": comparison.compared,
         "not_compared_with": comparison.missing_benchmarks,
         "test_questions": dict(comparison.accepted),
-        **({"grader_version": grader_version()} if request.task == "select" else {}),
+        **({"grader_version": graders.recorded(run).version} if request.task == "select" else {}),
     }
     return spec, spec.target, source
 
@@ -113,7 +112,7 @@ def graded_drafts(run: RunFolder) -> Iterator[Drafts]:
     grading.grade_candidates(run)
     grades = {
         (row["sample_id"], row["step_index"], row["candidate_index"]): row["verdict"]
-        for row in trace_files.read_rows(run.derived_path("candidate_grades", grader_version()))
+        for row in trace_files.read_rows(run.derived_path("candidate_grades", graders.recorded(run).version))
     }
     for row in _in_order(run, ["problem_id", "sample_index", "steps"]):
         step = next((i for i, step in enumerate(row["steps"]) if step["candidates"]), None)

@@ -31,7 +31,7 @@ from jobs.run.files import reading, records_of, write_atomically
 from jobs.run.folder import RunFolder
 from jobs.run.spec import night_of
 
-_SHOWN_DIGITS = 12
+SHOWN_DIGITS = 12
 _GO_ON = "to go on with both in one run, which its results then say, add --accept-code-change"
 
 
@@ -53,7 +53,7 @@ class CodeRecord:
 
     def __str__(self) -> str:
         commit, dash, dirty = (self.git_commit or "").partition("-")
-        return f"code {self.code_hash}" + (f" (commit {commit[:_SHOWN_DIGITS]}{dash}{dirty})" if commit else "")
+        return f"code {self.code_hash}" + (f" (commit {commit[:SHOWN_DIGITS]}{dash}{dirty})" if commit else "")
 
 
 def read(run: RunFolder) -> list[CodeRecord]:
@@ -115,10 +115,9 @@ def claim(run: RunFolder, *, accept: bool = False, is_queued: bool | None = None
                 run.append("code", **asdict(added))
                 records = [added] if replaces else [*records, added]
     if plugin is not None:  # its code in the run folder is what the workers run that this process starts
-        path, content = _archive(run, plugin.code_hash), packed(plugin)
-        if not path.exists() or path.read_bytes() != content:
-            write_atomically(path, content)
-        trust.remember(run, trust.method(plugin.reference, content))
+        content = packed(plugin)
+        keep(run, "method", plugin.code_hash, content)
+        trust.remember(run, trust.code("method", plugin.reference, content))
     return [record.code_hash for record in records if record.code_hash != code.hash]
 
 
@@ -174,7 +173,7 @@ def method_of(run: RunFolder) -> PlugIn | None:
     if loaded := plugins.registered.get(spec.method) or load_submitted(spec.method):
         return loaded
     code_hash, content = _archived(run, spec.method, spec.method_source)
-    trust.require(run, trust.method(spec.method_source.reference, content))
+    trust.require(run, trust.code("method", spec.method_source.reference, content))
     return load_packed(content, code_hash, spec.method_source.reference)
 
 
@@ -184,7 +183,7 @@ def recorded_method(run: RunFolder) -> list[trust.Recorded]:
     if spec.method_source is None or spec.method in plugins.registered:
         return []
     _, content = _archived(run, spec.method, spec.method_source)
-    return trust.method(spec.method_source.reference, content)
+    return trust.code("method", spec.method_source.reference, content)
 
 
 def load_submitted(name: str) -> PlugIn | None:
@@ -200,14 +199,27 @@ def _archived(run: RunFolder, name: str, source: MethodSource) -> tuple[str, byt
     """Return the hash that the code of a run's method should have, and its archive. Raises BadMethod."""
     hashes = [recorded_hash(record.files) for record in reversed(read(run))]
     code_hash = next(filter(None, hashes), source.code_hash)
-    path = _archive(run, code_hash)
+    return code_hash, kept(
+        run, "method", code_hash, f"its method {name}", f"launch it with --method {source.reference}"
+    )
+
+
+def keep(run: RunFolder, kind: str, code_hash: str, content: bytes) -> None:
+    """Write an archive of own code into a run folder, unless it is there."""
+    path = _archive(run, kind, code_hash)
+    if not path.exists() or path.read_bytes() != content:
+        write_atomically(path, content)
+
+
+def kept(run: RunFolder, kind: str, code_hash: str, what: str, remedy: str) -> bytes:
+    """Return the archive of own code in a run folder. Raises BadMethod, which says what is missing and what to do."""
+    path = _archive(run, kind, code_hash)
     try:  # one look: what a link or a pipe names may be another file at the next
         with reading(path) as file:
-            return code_hash, file.read()
+            return file.read()
     except OSError as error:
-        remedy = f"launch it with --method {source.reference}"
-        raise BadMethod(f"{run.path.name} has no code of its method {name} ({path.name}): {remedy}") from error
+        raise BadMethod(f"{run.path.name} has no code of {what} ({path.name}): {remedy}") from error
 
 
-def _archive(run: RunFolder, code_hash: str) -> Path:
-    return run.path / f"method-{code_hash[:_SHOWN_DIGITS]}.zip"
+def _archive(run: RunFolder, kind: str, code_hash: str) -> Path:
+    return run.path / f"{kind}-{code_hash[:SHOWN_DIGITS]}.zip"

@@ -1,9 +1,10 @@
 """What a run folder holds that would run as whoever works on the run, or would be sent their prompts and keys.
 
 That is the options of sbatch (`setup`, `srun`, `python` and all others), the arguments of vLLM, the code of a method
-that is not part of this package, and the addresses of servers. Whoever may write to the folder may have put it there,
-and the owner of a file does not tell who wrote a line of it, so trust belongs to content. What this user gave a launch
-is remembered; what anybody else recorded is used only after a command has shown it and was repeated with `--trust`.
+or a grader that is not part of this package, and the addresses of servers. Whoever may write to the folder may have put
+it there, and the owner of a file does not tell who wrote a line of it, so trust belongs to content. What this user gave
+a launch is remembered; what anybody else recorded is used only after a command has shown it and was repeated with
+`--trust`.
 
     ~/.local/state/speculative-harness/trusted    or below $XDG_STATE_HOME: a line for each digest of folder and content
 
@@ -21,7 +22,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -70,13 +71,13 @@ def servers(addresses: Mapping[Any, str]) -> list[Recorded]:
     return [Recorded(f"the address of the {role}'s server", address) for role, address in addresses.items()]
 
 
-def method(reference: str, archive: bytes) -> list[Recorded]:
-    """Return the code of a method, given by its archive. Raises BadMethod."""
+def code(kind: Literal["method", "grader"], reference: str, archive: bytes) -> list[Recorded]:
+    """Return the code of a run's method or grader, given by its archive. Raises BadMethod."""
     digest, files = hashlib.sha256(archive).hexdigest(), files_packed(archive)
-    texts = [f"{name}:\n{code.decode('utf-8', 'backslashreplace')}" for name, code in files.items()]
-    sums = [f"sha256 {hashlib.sha256(code).hexdigest()} {name}" for name, code in files.items()]
+    texts = [f"{name}:\n{content.decode('utf-8', 'backslashreplace')}" for name, content in files.items()]
+    sums = [f"sha256 {hashlib.sha256(content).hexdigest()} {name}" for name, content in files.items()]
     shown = texts if sum(map(len, texts)) <= _MOST_CHARACTERS else [*sums, "too long to be shown"]
-    return [Recorded("the code of its method", f"sha256 {digest}", "\n".join([reference, *shown]))]
+    return [Recorded(f"the code of its {kind}", f"sha256 {digest}", "\n".join([reference, *shown]))]
 
 
 def remember(run: RunFolder, recorded: Sequence[Recorded]) -> None:
@@ -93,7 +94,7 @@ def require(run: RunFolder, recorded: Sequence[Recorded]) -> None:
     if recorded and (unknown := _unknown(run, recorded)):
         raise NotTrusted(
             f"{run.path.name} records {unknown[0].what}, which you did not give, so it is not used: "
-            f"{typed('jobs resume')}, probe, target-logprobs and worker show it, and accept it with --trust"
+            f"{typed('jobs resume')}, finalize, probe, target-logprobs and worker show it, and accept it with --trust"
         )
 
 

@@ -50,6 +50,8 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "probe": ("jobs", "probe", "RUN", "--cluster", "debug"),
     "target-logprobs": ("jobs", "target-logprobs", "RUN"),
     "lossless": ("jobs", "lossless", "RUN", "RUN"),
+    "regrade": ("grading.regrade", "RUN"),
+    "candidates": ("warehouse.candidates", "RUN"),
     "load": ("warehouse.load", "RUN"),
     "report": ("warehouse.report", "RUN", "-o", "FOLDER/report.html"),
     "compare": ("warehouse.compare", "RUN", "RUN"),
@@ -78,7 +80,7 @@ def killed(run: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def bases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """Runs of somebody else: finished, killed, of a method of their own, and with models on servers."""
+    """Runs of somebody else: finished, killed, of a method or grader of their own, and with models on servers."""
     place = tmp_path_factory.mktemp("theirs")
     scripted = ("--method", "speccot", "--engine", "scripted")
     method = write_method(place, f"{confident()}\n\nimport os\nos.environ['MARK'] = {MARK!r}\n")
@@ -88,7 +90,12 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
         words = [word for one in words for word in ((one, str(place / "tokenizer")) if "tokenizer" in one else (one,))]
         flags = ("--method", "specreason", "--token-budget", "100", *words)
         served, answered = killed(launched(place / "served", *flags)), launched(place / "answered", *flags)
+    grader = place / "short.py"
+    grader.write_text(
+        f"import os\nos.environ['MARK'] = {MARK!r}\n\n\ndef grade(text, gold, problem):\n    return True\n"
+    )
     found = {
+        "grader": launched(place / "grader", *scripted, "--grader", f"{grader}:grade"),
         "finished": launched(place / "finished", *scripted),
         "killed": killed(launched(place / "killed", *scripted)),
         "method": killed(launched(place / "method", "--method", f"{method}:Confident", "--engine", "scripted")),
@@ -189,6 +196,8 @@ ATTACKS: Mapping[str, tuple[str, Callable[[Victim], None]]] = {
     "sbatch option": ("killed", lambda victim: victim.submitted({"chdir": f"/tmp/{MARK}"})),
     "another's job": ("killed", lambda victim: victim.submitted({}, f"{MARK}.0")),
     "method": ("method", lambda victim: None),
+    "grader": ("grader", lambda victim: None),
+    "grader, not graded": ("grader", lambda victim: shutil.rmtree(victim.run.path / "derived")),
     "server": ("served", lambda victim: None),
     "server, finished": ("answered", lambda victim: None),
     "linked events": ("killed", lambda victim: victim.linked(victim.run.events_path)),

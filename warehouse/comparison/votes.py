@@ -2,7 +2,7 @@
 
 Two answers are equal if the grader accepts one as correct with the other as the gold answer. Answers are a model's
 output, so they are compared in the grader's own killable processes; answers that cannot be compared there count as
-different.
+different. An own grader judges answers by a problem's gold alone, so what it calls wrong is equal where its text is.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ from dataclasses import dataclass, field
 
 from grading.extract import chosen_letter
 from grading.grader_pool import Item, grade_many, graded
+from grading.own_grader import VERSION
 from grading.records import Gold, Submission
 from warehouse.database import Connection, Record, rows
+from warehouse.files import WarehouseError
 
 _ANSWERS = """
-SELECT problem_id, sample_index, verdict, extracted, problem.kind, problem.choices, problem.unit, problem.tolerance
+SELECT problem_id, sample_index, verdict, extracted, grader_version, problem.kind, problem.choices, problem.unit,
+    problem.tolerance
 FROM sample_grade JOIN problem USING (run_id, problem_id) WHERE run_id = $run_id AND graded ORDER BY sample_index
 """
 
@@ -55,6 +58,8 @@ class _Ballot:
     """A problem while its wrong answers are being grouped; samples are identified by their index in the problem."""
 
     gold: Gold
+    is_own: bool
+    """Whether an own grader graded the samples."""
     correct: list[int] = field(default_factory=list)
     without_answer: list[int] = field(default_factory=list)
     wrong: dict[str, list[int]] = field(default_factory=dict)
@@ -64,17 +69,26 @@ class _Ballot:
 
 
 def read_votes(connection: Connection, run_id: str, workers: int | None = None) -> Mapping[str, Votes]:
-    """Return votes by problem id; problems without a finished and graded sample are left out."""
+    """Return votes by problem id; problems without a finished and graded sample are left out.
+
+    Raises WarehouseError where an own grader does not say which answer it calls wrong.
+    """
     ballots: dict[str, _Ballot] = {}
     for row in rows(connection, _ANSWERS, {"run_id": run_id}):
-        ballot = ballots.setdefault(str(row["problem_id"]), _Ballot(_empty_gold(row)))
+        is_own = str(row["grader_version"]).startswith(f"{VERSION} ")
+        ballot = ballots.setdefault(str(row["problem_id"]), _Ballot(_empty_gold(row), is_own))
+        if is_own and row["verdict"] == "wrong" and row["extracted"] is None:
+            raise WarehouseError(
+                f"{run_id}: no majority vote, because its grader ({row['grader_version']}) does not return the answers "
+                "that it calls wrong"
+            )
         extracted, sample = row["extracted"], int(str(row["sample_index"]))
         if row["verdict"] == "correct":
             ballot.correct.append(sample)
         elif extracted is None or not str(extracted).strip():
             ballot.without_answer.append(sample)
         else:
-            ballot.wrong.setdefault(_key(str(extracted), ballot.gold), []).append(sample)
+            ballot.wrong.setdefault(_key(str(extracted), ballot), []).append(sample)
     _group(ballots.values(), workers)
     return {name: _votes(ballot) for name, ballot in ballots.items()}
 
@@ -91,8 +105,10 @@ def _empty_gold(row: Record) -> Gold:
     )
 
 
-def _key(extracted: str, gold: Gold) -> str:
-    return (chosen_letter(extracted, gold.choices) or extracted) if gold.kind == "choice" else extracted.strip()
+def _key(extracted: str, ballot: _Ballot) -> str:
+    if ballot.gold.kind == "choice" and not ballot.is_own:
+        return chosen_letter(extracted, ballot.gold.choices) or extracted
+    return extracted.strip()
 
 
 def _group(ballots: Iterable[_Ballot], workers: int | None) -> None:
@@ -102,7 +118,7 @@ def _group(ballots: Iterable[_Ballot], workers: int | None) -> None:
     """
     remaining: list[tuple[_Ballot, list[str]]] = []
     for ballot in ballots:
-        if ballot.correct and len(ballot.wrong) > 1 and ballot.gold.kind == "math":
+        if ballot.correct and len(ballot.wrong) > 1 and ballot.gold.kind == "math" and not ballot.is_own:
             remaining.append((ballot, list(ballot.wrong)))
         else:
             ballot.groups = list(ballot.wrong.values())

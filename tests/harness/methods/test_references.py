@@ -128,7 +128,7 @@ def test_a_file_stands_alone_and_a_package_comes_as_a_whole(tmp_path: Path, monk
     )  # fmt: skip
     write_method(tmp_path, package, "own_rules/rule.py")
     alone = write_method(tmp_path, package)
-    with pytest.raises(BadMethod, match=r"imports own_rules.* which jobs would not have: a method's file stands alone"):
+    with pytest.raises(BadMethod, match=r"imports own_rules.* which jobs would not have: such a file stands alone"):
         resolve(f"{alone}:Confident")
     for module in [name for name in sys.modules if name.startswith("own_rules")]:
         del sys.modules[module]
@@ -152,7 +152,7 @@ def test_what_is_installed_is_recorded_and_not_copied(tmp_path: Path, monkeypatc
     assert load_packed(packed(plugin), plugin.code_hash).code_hash == plugin.code_hash
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(tmp_path)])
     del sys.modules["made_up"]
-    with pytest.raises(BadMethod, match=r"method confident, .* No module named 'made_up' .*with made-up-rules 1\.2"):
+    with pytest.raises(BadMethod, match=r"confident, .* No module named 'made_up' .*with made-up-rules 1\.2"):
         load_packed(packed(plugin), plugin.code_hash)
 
 
@@ -184,12 +184,12 @@ CODE, ABOUT = "code/confident.py", '{"name": "confident", "reference": "%s"}'
         ("confident.py:Confident", {CODE: "", "code/../../confident.py": ""}, r"holds code/\.\./\.\./conf"),
         ("confident.py:Confident", {CODE: "", "code//confident.py": ""}, "holds code//confident.py"),
         ("confident.py:Confident", {CODE: "", "setup.py": ""}, "holds setup.py"),
-        ("{folder}/confident.py:Confident", {CODE: ""}, "names .*, which is not the method that it holds"),
-        ("../confident.py:Confident", {CODE: ""}, "names .*, which is not the method that it holds"),
-        ("confident:Confident", {"code/other.py": ""}, "names confident:Confident, which is not"),
-        ("{folder}/confident.py:Confident", {}, "names .*, which is not the method that it holds"),
+        ("{folder}/confident.py:Confident", {CODE: ""}, "names .*, which it does not hold"),
+        ("../confident.py:Confident", {CODE: ""}, "names .*, which it does not hold"),
+        ("confident:Confident", {"code/other.py": ""}, "names confident:Confident, which it"),
+        ("{folder}/confident.py:Confident", {}, "names .*, which it does not hold"),
         ("confident.py:Confident", {CODE: ""}, None),
-        ("confident.py:Other", {CODE: ""}, "names confident.py:Other, which is not"),
+        ("confident.py:Other", {CODE: ""}, "names confident.py:Other, which it"),
     ],
 )
 def test_an_archive_runs_the_files_that_it_holds_alone(

@@ -47,7 +47,7 @@ def launched(output: Path, *words: str) -> RunFolder:
 
 
 def made(folder: Path) -> list[RunFolder]:
-    """Three runs that have every kind of file: drafts of whole chains, a probe, a method of one's own."""
+    """Three runs that have every kind of file: drafts of whole chains, a probe, a method and a grader of one's own."""
     run = launched(folder, "--method", "scot", "--latency-sample", "2", "--target-logprobs")
     grade_candidates(run, workers=1)
     asyncio.run(score(run, rewards([]), "toy@1/1"))
@@ -62,7 +62,9 @@ def made(folder: Path) -> list[RunFolder]:
     probed = launched(folder, "--method", "specreason")
     assert CliRunner().invoke(jobs, ["probe", str(probed.path), "--points", "2", "--rollouts", "1"]).exit_code == 0
     [probe] = map(RunFolder, folder.glob("probe-*"))
-    own = launched(folder, "--method", f"{write_method(folder / 'own')}:Confident")
+    grader = write_method(folder / "own", "def grade(text, gold, problem):\n    return True\n", "short.py")
+    method = write_method(folder / "own")
+    own = launched(folder, "--method", f"{method}:Confident", "--grader", f"{grader}:grade")
     return [run, probe, own]
 
 
@@ -79,7 +81,7 @@ def files(run: RunFolder) -> list[str]:
 
 def test_the_page_names_every_kind_of_file_and_of_event(runs: list[RunFolder]) -> None:
     patterns = [re.sub("[A-Z]{4,}", "*", name) for name in first_cells("file")]
-    assert len(first_cells("file")) == 10, "nine kinds, of which one has two names"
+    assert len(first_cells("file")) == 11, "nine kinds, of which one has three names"
     kinds = {
         (file, pattern)
         for run in runs

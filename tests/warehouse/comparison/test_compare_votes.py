@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.warehouse import cells
 from tests.warehouse.test_compare import compare, load, records
 from warehouse.comparison.votes import read_votes
 from warehouse.database import reader
+from warehouse.files import WarehouseError
 
 
 def test_a_majority_counts_answers_that_the_grader_calls_equal_as_one(tmp_path: Path) -> None:
@@ -45,6 +48,26 @@ def test_a_hostile_answer_only_spoils_its_own_vote(tmp_path: Path) -> None:
     with reader(tmp_path / "w.duckdb") as connection:
         [votes] = read_votes(connection, names[0]).values()
     assert (votes.counts, votes.is_right, votes.abstained) == ([2, 1, 1], [True, False, False], 0)
+
+
+OWN = "own short.py:grade 439fef105876"
+
+
+def test_answers_that_an_own_grader_calls_wrong_are_one_where_their_text_is(tmp_path: Path) -> None:
+    names = load(tmp_path, cells.finished(tmp_path, cells.SPEC, (1,), extracted=("0.5", "1/2", "0.5 "), grader=OWN))
+    with reader(tmp_path / "w.duckdb") as connection:
+        [votes] = read_votes(connection, names[0]).values()
+        assert connection.execute("SELECT maj_at_k FROM maj_at_k").fetchall() == [(0.0,)]
+    assert (votes.counts[0], sorted(votes.counts[1:])) == (1, [1, 2]), "½ is not what the grader compares"
+
+
+def test_an_own_grader_that_does_not_return_what_it_calls_wrong_gives_no_majority(tmp_path: Path) -> None:
+    unknown = cells.finished(tmp_path, cells.SPEC, (4, 2), extracted=(None,), grader=OWN)  # type: ignore[arg-type]
+    names = load(tmp_path, unknown)
+    with reader(tmp_path / "w.duckdb") as connection:
+        assert connection.execute("SELECT maj_at_k FROM maj_at_k").fetchall() == []
+        with pytest.raises(WarehouseError, match=r"its grader .* does not return the answers"):
+            read_votes(connection, names[0])
 
 
 def test_samples_without_an_answer_do_not_vote(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
--- Votes of the problems all of whose samples have a result; wrong answers are equal where their text is.
+-- Votes of the problems all of whose samples have a result; wrong answers are equal where their text is. Where an own
+-- grader calls an answer wrong and does not say which, its run has no votes: it may be any answer, or many.
 
 WITH answered AS (
     SELECT run_id, grader_version, problem_id, first, verdict = 'correct' AS is_right,
         CASE WHEN verdict <> 'correct' THEN trim(coalesce(extracted, ''), E' \n\t\r') END AS wrong,
-        count(*) AS num_votes
+        count(*) AS num_votes,
+        bool_or(grader_version LIKE 'own %' AND verdict = 'wrong' AND extracted IS NULL) AS is_unknown
     FROM result WHERE has_result AND grader_version IS NOT NULL AND sample_index < first GROUP BY ALL
 )
 SELECT run_id, grader_version, any_value(first) AS k, any_value(problem_index) AS place,
@@ -13,4 +15,5 @@ SELECT run_id, grader_version, any_value(first) AS k, any_value(problem_index) A
     coalesce(sum(num_votes) FILTER (NOT is_right AND wrong = ''), 0)::BIGINT AS abstained
 FROM answered JOIN problem USING (run_id, problem_id)
 GROUP BY run_id, grader_version, problem_id HAVING sum(num_votes) = any_value(first)
+QUALIFY NOT bool_or(bool_or(is_unknown)) OVER (PARTITION BY run_id, grader_version)
 ORDER BY run_id, grader_version, place

@@ -1,0 +1,146 @@
+"""Which grader grades a run: the one of this package, or a function of a user's own (`grading.own_grader`).
+
+It is no part of the run's specification, because several graders may grade the same samples. The one that a launch or
+a command named last grades the run from then on, and counts. The run's events say which; the code lies beside them:
+
+    runs/<run_id>/grader-<12 hex digits of its hash>.zip
+
+So neither a job nor `jobs finalize` needs the file that was named, and edits of it have no effect until it is named
+again. The hash is part of the version of its grades. Code that lies in a run folder is trusted as that of a method is.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from grading import grader_version
+from grading.own_grader import VERSION, OwnGrader
+from harness.methods.plugins import BadMethod, OwnCode, Source
+from harness.methods.references import located, packed, unpacked
+from harness.settings.launch_settings import BUILT_IN_GRADER
+from jobs.run import codes, trust
+from jobs.run.files import records_of
+from jobs.run.folder import RunFolder
+
+LIMITS: Mapping[str, float] = {"SECONDS": 10, "GIBIBYTES": 2}
+"""Limits of each answer that a grader's file may set by these names, and what they are where it does not."""
+
+
+@dataclass(frozen=True)
+class GraderRecord:
+    """The grader that a run is graded by."""
+
+    reference: str | None = None
+    """`file.py:function` without the folder, or `package.module:function`; None: the grader of this package."""
+    code_hash: str = ""
+    """16 hex digits over its files."""
+
+    @property
+    def version(self) -> str:
+        """The version of its grades."""
+        if self.reference is None:
+            return grader_version()
+        return f"{VERSION} {self.reference} {self.code_hash[: codes.SHOWN_DIGITS]}"
+
+
+def resolve(reference: str) -> OwnCode | None:
+    """Return the grader that a user names, imported; None for the built-in one. Raises BadMethod."""
+    if reference == BUILT_IN_GRADER:
+        return None
+    try:
+        source, name, shown = located(reference, "function")
+        return _grader(source, name, shown)
+    except BadMethod as error:
+        raise BadMethod(f"--grader {reference}: {error}") from error
+
+
+def record_of(grader: OwnCode | None) -> GraderRecord:
+    """Return what is recorded of a grader."""
+    return GraderRecord() if grader is None else GraderRecord(grader.reference, grader.code_hash)
+
+
+def recorded(run: RunFolder) -> GraderRecord:
+    """Return what grades a run."""
+    return [GraderRecord(), *records_of(run.events_path, GraderRecord, run.events("grader"))][-1]
+
+
+def record(run: RunFolder, grader: OwnCode | None) -> None:
+    """Let a grader grade a run from now on, and trust its code, which this user gave."""
+    if grader is not None:
+        content = packed(grader)
+        codes.keep(run, "grader", grader.code_hash, content)
+        trust.remember(run, trust.code("grader", grader.reference, content))
+    if (found := record_of(grader)) != recorded(run):
+        run.append("grader", **asdict(found))
+
+
+def settle(run: RunFolder, reference: str | None, *, accept: bool) -> None:
+    """Let a run be graded by what a user names or, with None, by what graded it before, if this user trusts it.
+
+    What is not trusted is shown, and accepted with `accept`. Raises BadMethod and trust.NotTrusted.
+    """
+    if reference is None:
+        trust.ask(run, code_recorded(run), accept=accept)
+    else:
+        record(run, resolve(reference))
+
+
+def code_recorded(run: RunFolder) -> list[trust.Recorded]:
+    """Return the code that grading a run would load from its folder. Raises BadMethod."""
+    known = recorded(run)
+    return [] if known.reference is None else trust.code("grader", known.reference, _archived(run, known))
+
+
+def code_of(run: RunFolder) -> OwnCode | None:
+    """Return the own grader of a run, loaded from its folder; None: it has the built-in one.
+
+    Raises BadMethod where it is not there, and trust.NotTrusted.
+    """
+    known = recorded(run)
+    if known.reference is None:
+        return None
+    content = _archived(run, known)
+    trust.require(run, trust.code("grader", known.reference, content))
+    return unpacked(content, _grader, known.code_hash, known.reference)
+
+
+def grader_of(run: RunFolder) -> OwnGrader | None:
+    """Return the own grader of a run as grader processes take it; None: it has the built-in one.
+
+    Raises BadMethod and trust.NotTrusted.
+    """
+    code = code_of(run)
+    if code is None:
+        return None
+    module, limits = code.source.module, _limits(code.source.module)
+    is_file = code.reference.partition(":")[0].endswith(".py")
+    place = code.source.origin if is_file else module.__name__
+    return OwnGrader(place, code.name, limits["SECONDS"], int(limits["GIBIBYTES"] * 2**30))
+
+
+def _grader(source: Source, name: str, reference: str) -> OwnCode:
+    function = getattr(source.module, name, None)
+    if not callable(function):
+        raise BadMethod(f"has no function {name}")
+    try:
+        inspect.signature(function).bind("text", "gold", {})
+    except TypeError as error:
+        raise BadMethod(f"{name} does not take text, gold and problem: {error}") from error
+    _limits(source.module)
+    return OwnCode(name, reference, source)
+
+
+def _limits(module: Any) -> dict[str, float]:
+    found = {name: getattr(module, name, usual) for name, usual in LIMITS.items()}
+    for name, value in found.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+            raise BadMethod(f"{name} = {value!r}: expected a number above 0")
+    return found
+
+
+def _archived(run: RunFolder, known: GraderRecord) -> bytes:
+    remedy = f"name it again with --grader {known.reference}"
+    return codes.kept(run, "grader", known.code_hash, f"its grader {known.reference}", remedy)
