@@ -22,8 +22,9 @@ from harness.problems.problem import dataset_hash
 from harness.settings.launch_settings import Cluster, Launch, PartialLaunch
 from harness.weights import adapter, models
 from harness.weights.templates import NO_CONVENTIONS
+from jobs import graders
 from jobs.preparation import check_cards, sbatch_options
-from jobs.run import graders, plan, sizing
+from jobs.run import plan, sizing
 from jobs.run.spec import ModelSpec
 from jobs.slurm.client import resolve
 

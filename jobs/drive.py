@@ -28,11 +28,11 @@ from harness.cli.messages import counted
 from harness.cli.program import typed
 from harness.cli.screen import terminal
 from harness.settings.launch_settings import Cluster, Launch
-from jobs import after, preparation
+from jobs import after, graders, preparation
 from jobs.finished import grading
 from jobs.outcome import LaunchFailed, Outcome
 from jobs.preparation import PreparedLaunch, check_engines, distinct, print_plan
-from jobs.run import codes, derived, endings, graders, sizing, trust
+from jobs.run import codes, derived, endings, sizing, trust
 from jobs.run import timing as timings
 from jobs.run.endings import by_shard, read_endings, read_state
 from jobs.run.folder import RunFolder

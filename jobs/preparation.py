@@ -26,10 +26,10 @@ from harness.methods.plugins import OwnCode
 from harness.problems.problem import Problem
 from harness.settings.launch_settings import SBATCH, Cluster, Launch, PartialLaunch
 from harness.sizing.memory import Option, cards_of_worker
-from jobs import after
+from jobs import after, graders
 from jobs.finished.grading import gold_of
 from jobs.forecast import Forecast, check_forecasts, in_words, so_far, total_of
-from jobs.run import codes, files, graders, sizing
+from jobs.run import codes, files, sizing
 from jobs.run import timing as timings
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder, run_folder

@@ -30,8 +30,9 @@ from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
 from harness.prompts import prompt_hash
 from harness.settings.declaration import Flags
 from harness.settings.launch_settings import Launch
+from jobs import graders
 from jobs.preparation import PreparedLaunch, sbatch_options
-from jobs.run import codes, derived, graders, sizing, trace_files, trust
+from jobs.run import codes, derived, sizing, trace_files, trust
 from jobs.run.endings import finished_records, num_unfinished
 from jobs.run.folder import RunFolder, run_folder
 from jobs.run.plan import RunPlan

@@ -2,7 +2,7 @@
 
 Whatever is not built in is imported, checked and registered (`harness.methods.plugins`) under a short name of its own:
 the class's `name`, or the class in lower case. A run folder and a job's code hold such a method as one archive:
-`method.json`, and below `code/` its files. Graders are named and kept in the same way (`jobs.run.graders`).
+`method.json`, and below `code/` its files. Graders are named and kept in the same way (`jobs.graders`).
 """
 
 from __future__ import annotations

@@ -93,7 +93,8 @@ def trusted_run(
     the last ones, of which the last job grades; `runs_method`: whether the run's method runs; `grades`: whether the
     command grades itself. Raises UsageError, NotTrusted and BadMethod.
     """
-    from jobs.run import codes, graders, sizing, submissions, trust
+    from jobs import graders
+    from jobs.run import codes, sizing, submissions, trust
 
     run = run_folder(path)
     submitted = submissions.read(run) if submits else []

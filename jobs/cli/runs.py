@@ -150,8 +150,7 @@ def show(run: Path, database: Path | None) -> None:
 @TRUST
 def finalize(run: Path, database: Path | None, grader: str | None, trust: bool) -> None:
     """Compact journals, grade, load the warehouse and print the result."""
-    from jobs import after
-    from jobs.run import graders
+    from jobs import after, graders
 
     folder = run_folder(run)
     graders.settle(folder, grader, accept=trust)

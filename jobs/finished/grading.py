@@ -27,7 +27,8 @@ from harness.cli.program import typed
 from harness.problems import benchmarks, sources
 from harness.problems.problem import Problem
 from harness.prompts import THINK_END
-from jobs.run import derived, graders
+from jobs import graders
+from jobs.run import derived
 from jobs.run import timing as timings
 from jobs.run.endings import Endings, by_shard, compact
 from jobs.run.folder import RunFolder

@@ -14,10 +14,9 @@ import click
 from grading import VERDICTS, GraderFailed
 from harness.cli.screen import Column, Screen, Table
 from harness.methods.plugins import BadMethod
-from jobs import after
+from jobs import after, graders
 from jobs.arguments import RunPath
 from jobs.finished.grading import finish
-from jobs.run import graders
 from jobs.run.derived import Change, GradeFile, GradesError, changes, find, grade_files, read_grades
 from jobs.run.folder import RunFolder, run_folders
 from jobs.run.trust import NotTrusted

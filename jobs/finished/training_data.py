@@ -16,10 +16,10 @@ from harness.engine import Json
 from harness.problems import benchmarks
 from harness.settings.layers import launch_from
 from harness.training.training_examples import Draft, Drafts, TargetChain, check_dataset, compare_with_benchmarks
-from jobs import drive
+from jobs import drive, graders
 from jobs.finished import grading
 from jobs.outcome import Outcome
-from jobs.run import endings, graders, trace_files
+from jobs.run import endings, trace_files
 from jobs.run.folder import RunFolder, run_path
 from jobs.run.spec import ModelSpec, RunSpec
 from jobs.run.trace_files import SampleRow, counting_records

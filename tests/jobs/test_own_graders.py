@@ -16,10 +16,10 @@ from grading.regrade import main as regrade
 from harness.launch import main as launch_command
 from harness.settings import layers
 from harness.settings.launch_settings import Launch
-from jobs import suite
+from jobs import graders, suite
 from jobs.__main__ import main as jobs_main
 from jobs.finished import grading
-from jobs.run import derived, graders, trace_files, trust
+from jobs.run import derived, trace_files, trust
 from jobs.run.folder import RunFolder
 from jobs.run.plan import plan
 from warehouse.candidates import main as grade_drafts
