@@ -202,7 +202,7 @@ class Prompts(_Table):
     """The message of a system role; empty: none."""
     step_separator: Word
     answer_bridge: Annotated[NeededText, placeholders()]
-    """Opens the target's final answer after a chosen chain where no `</think>` does so (plain models under SCoT)."""
+    """Opens the final answer where no `</think>` does so (plain models under SCoT), and trial answers (early exit)."""
     instruction: Instructions
     options: Options
     score: Score

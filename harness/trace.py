@@ -19,7 +19,7 @@ StepRole = Literal["guidance", "draft", "fallback", "rethink", "chain", "closing
 """guidance: opening written by the target. draft: an accepted draft. fallback: the target's own step after a rejection.
 rethink: the target's own chain after "all wrong" (SCoT). chain: a whole chain by one model (vanilla).
 closing: `</think>` that the method set, which nobody generated. answer: the final answer.
-Any other word is a method's own, for a step that no verdict or decision stands behind."""
+Any other word is a method's own, for a step that is neither a draft nor in place of one, such as thought."""
 Purpose = Literal["guidance", "draft", "verdict", "fallback", "rethink", "chain", "answer", "lookahead", "probe"] | str
 """The role of the step that a call worked for, or its verdict. probe: what the chain does not keep. lookahead: a draft
 that was started early (`--lookahead`) and discarded; one that was used has the purpose draft."""

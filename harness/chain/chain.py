@@ -386,13 +386,15 @@ class Chain:
         )
         self.accept(model, "answer", whole)
 
-    def close(self, author: Model) -> None:
+    def close(self, author: Model, candidates: Sequence[Candidate] = (), *, decision: Decision | None = None) -> None:
         """Close the thought behind the last step, as `author` writes it, so that `answer` may follow.
 
-        Recorded as a step of the role `closing`, without a token. A chain that reasons no more stays as it is.
+        Recorded as a step of the role `closing`, without a token, with the candidates and the decision that closed it
+        (see `accept`). A chain that reasons no more stays as it is.
         """
         if self.reasoning:
-            self.accept(author, "closing", Completion((), "", "stop", num_tokens=0), closing=True)
+            nothing = Completion((), "", "stop", num_tokens=0)
+            self.accept(author, "closing", nothing, candidates, closing=True, decision=decision)
 
     async def probe(
         self,

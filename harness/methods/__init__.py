@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from harness.methods import plugins
+from harness.methods.confspec import ConfSpec
+from harness.methods.early_exit import EarlyExit
 from harness.methods.glimprouter import GlimpRouter
 from harness.methods.lookahead import Lookahead
 from harness.methods.method import Method as Method
@@ -39,6 +41,8 @@ METHODS: dict[str, type[Method]] = {
     "lookahead": Lookahead,
     "specguard": SpecGuard,
     "rsd": RSD,
+    "confspec": ConfSpec,
+    "early_exit": EarlyExit,
 }
 
 

@@ -51,6 +51,7 @@ def test_without_problems_there_is_no_context() -> None:
 def test_every_method_reserves_what_its_verdicts_hold(name: str) -> None:
     method = build(name, {})
     most = {"speccot": 5 * 512, "specreason": 512, "scot": 5 * 5000, "lookahead": 2 * 100, "rsd": 512}
+    most |= {"confspec": 512, "early_exit": 20}
     assert method.verdict_tokens(8192) == most.get(name, 0)
     assert method.verdict_tokens(100) <= 5 * 100, "no candidate is longer than the sample's budget"
     assert required_context_tokens([PROBLEM], 8192, method.verdict_tokens(8192)) > 8192 + most.get(name, 0)

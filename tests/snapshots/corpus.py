@@ -35,7 +35,7 @@ from tests.snapshots.values import Names
 from warehouse.database import Connection, reader, rows
 
 METHODS = ("scot", "rsd", "lookahead", "spec_thinking", "glimprouter", "specguard")
-"""Those of the ten that no suite below has; `specdecode` is planned by hand, because it needs an engine of vLLM."""
+"""Some that no suite below has; `specdecode` is planned by hand, because it needs an engine of vLLM."""
 REGIMES = """
 output = "runs"
 engine = "scripted"

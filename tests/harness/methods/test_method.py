@@ -78,6 +78,9 @@ def test_a_parameter_is_an_ordinary_dataclass_field() -> None:
         ("specguard", {"k": 0}, "--k must be from 1 to 64, not 0"),
         ("specguard", {"l_min": 0.0}, "--l-min must be from -1000 to -0.01, not 0.0"),
         ("speccot", {"verdict": "none"}, "--verdict none needs --drafts 1"),
+        ("confspec", {"confidence": 1.1}, "--confidence must be from 0 to 1, not 1.1"),
+        ("early_exit", {"interval": 0}, "--interval must be at least 1, not 0"),
+        ("early_exit", {"certainty": 0.9}, "--certainty belongs to --criterion confidence"),
     ],
 )
 def test_a_value_that_is_not_valid_is_refused_by_its_flag(method: str, params: dict[str, Any], reason: str) -> None:

@@ -86,6 +86,9 @@ def _content(step: Step) -> dict[str, Any]:
         ("spec_thinking", {"takeover": "always", "n1": 6}),
         ("glimprouter", {"tau": 0.9, "first_steps": 2, "step_tokens": 25}),
         ("specguard", {"k": 3, "tau": 0.2, "step_tokens": 40}),
+        ("confspec", {"confidence": 0.5, "threshold": 5.0, "step_tokens": 40}),
+        ("early_exit", {"window": 2, "interval": 20}),
+        ("early_exit", {"criterion": "confidence", "transition": "wait", "certainty": 0.5, "writer": "draft"}),
     ],
 )
 async def test_a_killed_sample_goes_on_as_if_undisturbed(method: str, params: dict[str, Any]) -> None:

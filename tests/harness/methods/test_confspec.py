@@ -1,0 +1,77 @@
+"""ConfSpec against its abstract: a sure draft's verdict on its own step stands, an unsure one's goes to the target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.methods import build
+from harness.trace import Trace
+from tests.harness.scripts import Script, solve
+
+
+async def confspec(draft: Script, target: Script, **params: Any) -> Trace:
+    return await solve("confspec", {"draft": draft.engine(), "target": target.engine()}, **params)
+
+
+@pytest.mark.parametrize(
+    ("own", "confidence", "escalated", "author", "verdicts"),
+    [
+        ("9", 0.9, None, "draft", [("draft", 9, True)]),
+        ("3", 0.9, None, "target", [("draft", 3, False)]),
+        ("9", 0.95, "2", "target", [("draft", 9, True), ("target", 2, False)]),
+        ("3", 0.98, "8", "draft", [("draft", 3, False), ("target", 8, True)]),
+        ("7", 0.0, None, "draft", [("draft", 7, True)]),
+        ("6", 0.0, None, "target", [("draft", 6, False)]),
+        ("9", 1.0, "7", "draft", [("draft", 9, True), ("target", 7, True)]),
+    ],
+)
+async def test_the_target_judges_where_the_draft_is_unsure_whichever_way_it_decides(
+    own: str, confidence: float, escalated: str | None, author: str, verdicts: list[tuple[str, float, bool]]
+) -> None:
+    """The script gives 0.9 to its digit and 0.1 to the nine others: 0.92 to those from 7 on, or 0.97 to those below."""
+    draft, target = Script(["\\boxed{5}"], [own]), Script(["\\boxed{6}"], [escalated] if escalated else [])
+    trace = await confspec(draft, target, confidence=confidence)
+    step = trace.steps[0]
+    assert (step.author, step.role) == (author, "draft" if author == "draft" else "fallback")
+    assert [(v.model, v.score, v.accepted) for v in step.verdicts] == verdicts
+    assert [c.accepted for c in step.candidates] == [author == "draft"]
+    assert step.decision is None, "the last verdict says it"
+    asked = [call.model for call in trace.calls if call.purpose == "verdict"]
+    assert asked == [model for model, _, _ in verdicts]
+
+
+async def test_the_draft_is_sure_where_the_scores_on_one_side_are_together_probable() -> None:
+    """Not where one digit is: 7, 8 and 9 decide alike."""
+
+    def judge(prompt: str, labels: tuple[str, ...]) -> list[float]:
+        return [0.4 if label in "79" else 0.2 if label == "8" else 0.0 for label in labels]
+
+    draft = Script(["\\boxed{5}"]).engine()
+    draft.judge = judge
+    trace = await solve("confspec", {"draft": draft, "target": Script().engine()}, confidence=0.99)
+    assert [v.model for v in trace.steps[0].verdicts] == ["draft"]
+
+
+async def test_both_judges_read_the_step_behind_the_chain_and_take_turns_until_the_answer() -> None:
+    draft = Script(["one\n\n", "two\n\n", "\\boxed{5}"], ["9", "0", "9"])
+    target = Script(["2\n\n"], ["8", "0", "9"])
+    trace = await confspec(draft, target, confidence=0.99)
+    assert trace.output_text == "one\n\n2\n\n\\boxed{5}"
+    assert trace.stop_reason == "answered"
+    assert draft.prompts[1].startswith(trace.draft_prompt + "one\n\n")
+    assert target.prompts[0].startswith(trace.target_prompt + "one\n\n")
+    assert target.prompts[1].startswith(trace.target_prompt + "one\n\ntwo\n\n")
+    assert trace.spent_tokens("draft") == 5 + 5 + 9 + 1 + 3
+    assert trace.spent_tokens("target") == 3 + 3
+
+
+async def test_a_spent_budget_ends_the_chain() -> None:
+    trace = await confspec(Script(["one two\n\n"] * 2, ["9", "9"]), Script(), budget=5)
+    assert (trace.stop_reason, trace.emitted_tokens) == ("budget", 5)
+
+
+def test_both_models_have_room_for_a_step_that_is_judged() -> None:
+    method = build("confspec", {"step_tokens": 100})
+    assert [method.cached_tokens(role, 1000) for role in ("draft", "target")] == [1100, 1100]
