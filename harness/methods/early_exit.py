@@ -10,7 +10,8 @@ certain, the thought is closed and answered, so that a model that has its answer
   place, and the mean probability of its tokens is at least 0.95. From its program (iie-ycx/DEER, vllm-deer.py, policy
   avg1). Where the model goes on, the word opens its next thought.
 
-Read of the papers were their abstracts and reviews of them. Both know one model. Over a pair, `writer` thinks, and
+The papers' bodies have not been read: this follows their programs, DEER's abstract, and the beginning of what
+Dynasor's authors wrote about it. Both know one model. Over a pair, `writer` thinks, and
 `prober` gives the trial answers, closes the thought and answers: the target alone, as published; the draft alone; or
 the draft thinks until the target is certain. It is not combined with a method that drafts steps and judges them.
 

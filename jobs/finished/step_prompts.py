@@ -19,7 +19,7 @@ from harness.engine import Choice, Completion, Finish, Generation, Likelihood, R
 from harness.engines.scripted import ByteTokenizer
 from harness.methods import build
 from harness.sample import run_sample
-from harness.trace import Call, Step, Trace, Verdict
+from harness.trace import Call, Candidate, Step, Trace, Verdict
 from jobs.run.codes import method_of
 from jobs.run.folder import RunFolder
 from jobs.run.plan import tokenizer_of
@@ -49,6 +49,8 @@ class _RecitingEngine:
     role: Role
     tokenizer: Tokenizer
     step: Step
+    candidates: list[Candidate]
+    """Those of the step that no engine has written yet: whoever is asked first wrote them."""
     context_tokens: int
     has_head: bool = False
     kv_tokens: int | None = None
@@ -56,12 +58,12 @@ class _RecitingEngine:
     sent: list[list[int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._drafts = list(self.step.candidates) if self.role == "draft" else []
         self._verdicts = [verdict for verdict in self.step.verdicts if verdict.model == self.role]
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
         self.sent.append(list(prompt))
-        drafts, self._drafts = self._drafts[: sampling.n], self._drafts[sampling.n :]
+        drafts = self.candidates[: sampling.n]
+        del self.candidates[: sampling.n]
         completions = [self._completion(d.text, d.finish, d.num_tokens, d.mean_logprob) for d in drafts]
         if not drafts and self.step.author == self.role:
             completions.append(self._completion(self.step.text, self.step.finish, self.step.num_tokens, None))
@@ -111,9 +113,8 @@ def prompts_of(run: RunFolder, problem_id: str, sample_index: int, step: int) ->
         raise ValueError(f"--prompt {step}: the sample has steps 0 to {len(recorded.steps) - 1}")
     method = build(plugin.name if plugin else spec.method, dict(spec.params))
     context = spec.engine.max_context or _NO_LIMIT
-    engines = {
-        role: _RecitingEngine(role, _tokenizer(spec, role), recorded.steps[step], context) for role in method.roles
-    }
+    taken, candidates = recorded.steps[step], list(recorded.steps[step].candidates)
+    engines = {role: _RecitingEngine(role, _tokenizer(spec, role), taken, candidates, context) for role in method.roles}
     [problem] = (problem for problem in run.problems() if problem.id == problem_id)
     limits = Limits(spec.temperature, spec.top_p, spec.token_budget, spec.sampling)
     again = Trace(recorded.sample_id, problem_id, sample_index, recorded.seed, steps=recorded.steps[:step])
