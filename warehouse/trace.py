@@ -129,10 +129,9 @@ def _prompts(folder: Path, problem_id: str, sample_index: int, step: int) -> Ite
         raise WarehouseError(str(error)) from error
     for number, sent in enumerate(calls):
         call = sent.call
-        told = "" if sent.is_as_recorded else ": not the prompt that was recorded, whose reply the trace does not keep"
-        for prompt in sent.prompts:
-            yield plain(f"── step {step}, call {number}: {call.purpose} by {call.model}{told}", style="bold")
-            yield _block(prompt)
+        told = "" if sent.is_as_recorded else ": not as recorded, because the trace does not keep the reply before it"
+        yield plain(f"── step {step}, its call {number}: {call.purpose} by {call.model}{told}", style="bold")
+        yield from map(_block, sent.prompts)
 
 
 def _option(step: Row, place: int) -> str:

@@ -16,16 +16,18 @@ Dynasor's authors wrote about it. Both know one model. Over a pair, `writer` thi
 the draft thinks until the target is certain. It is not combined with a method that drafts steps and judges them.
 
 What differs from the programs: a trial answer is worded as the wording's `answer_bridge`, which has to open a brace,
-and counts up to the brace that closes it; equal answers have the same characters besides white space (Dynasor's program
-compares them as formulas); Dynasor's program also asks before anything is thought, thinks on while a trial answer is
-written, and returns the agreed answer itself, where here the prober answers behind the closed thought, as in DEER's.
-Left out are DEER's limits of ten trial answers and of thinking to 90 % of the budget (here a spent budget ends the
-chain, as in every method) and its second condition for Qwen3, that `</think>` follows the trial answer. Its program
-draws trial answers at temperature 1, its paper takes the most probable tokens, as here. A thought that closes itself
-ends there and is answered by the prober too.
+and counts up to the brace that closes it (in DEER's program one without that brace counts, too); equal answers have the
+same characters besides white space (Dynasor's program compares them as formulas). Dynasor's program also asks before
+anything is thought and in the answer, draws trial answers at temperature 0.6 and top-p 0.95 whatever the run's are,
+thinks on while one is written, and returns the agreed answer itself, where here the prober answers behind the closed
+thought, as in DEER's. Left out are DEER's limits of ten trial answers and of thinking to 90 % of the budget (here a
+spent budget ends the chain, as in every method) and what its program does for Qwen3: the geometric mean, and
+`</think>` behind the trial answer. Its program draws trial answers at temperature 1, here the most probable tokens are
+taken. A thought that closes itself ends there and is answered by the prober too. Two equal pieces in a row end the
+chain as repeated, as in every method here, which small intervals meet.
 
-Every trial answer is recorded as a candidate of the step behind it, with a decision: accepted where it ended the
-thought, so that the fallback rate is the share of trial answers that did not.
+Every trial answer is recorded as a candidate of the step behind it, if one follows, with a decision: accepted where it
+ended the thought, so that the fallback rate is the share of trial answers that did not.
 
 A plain model announces no transition: `confidence` asks behind each of its steps. Its exit is the answer bridge, behind
 which it answers at once.
@@ -34,7 +36,7 @@ which it answers at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from statistics import fmean
@@ -43,7 +45,7 @@ from typing import Any, Literal
 from harness.chain import Chain, as_candidates
 from harness.engine import Completion, Role, Tokenizer
 from harness.methods.method import Method, check_range, flag, parameter
-from harness.prompts import THINK_END
+from harness.prompts import THINK_END, Prompts, Question
 from harness.recording import Model
 from harness.trace import Candidate, Decision
 
@@ -90,6 +92,11 @@ class EarlyExit(Method):
     def roles(self) -> tuple[Role, ...]:
         return ("draft", "target") if self.writer != self.prober else (self.writer,)
 
+    def questions(self, role: Role, tokenizer: Tokenizer, wording: Prompts) -> Iterator[Question]:
+        if wording.answer_bridge.count("{") <= wording.answer_bridge.count("}"):
+            raise ValueError("answer_bridge has to open a brace, which a trial answer closes, such as \\boxed{")
+        yield from ()
+
     def verdict_tokens(self, token_budget: int) -> int:
         return self.probe_tokens
 
@@ -102,6 +109,8 @@ class EarlyExit(Method):
         if not chain.steps:
             await self._think(chain, writer)
         while chain.reasoning and not chain.answered:
+            if not chain.may_continue([], writer):
+                await self._think(chain, writer)  # ends the sample, without a trial answer that nothing could follow
             drawn: dict[str, Any] = {"temperature": 0.0, "token_logprobs": True} if greedy else {}
             [trial] = await chain.probe(prober, bridge, max_tokens=self.probe_tokens, **drawn)
             decision = self._decision(chain, trial, prober.tokenizer)

@@ -37,7 +37,7 @@ class SentCall:
 
     call: Call
     prompts: tuple[str, ...]
-    """One, or one for each of the requests that were sent together."""
+    """One, or one for each of the requests that were sent together; none for a call that was not made again."""
     is_as_recorded: bool
     """False where the recorded call of this number had another number of prompt tokens, or was for something else."""
 
@@ -158,4 +158,4 @@ def _sent(calls: Sequence[Call], recorded: Sequence[Call], engines: Mapping[Role
             asdict(was)[name] == asdict(call)[name] for name in ("purpose", "model", "n", "prompt_tokens")
         )
         found.append(SentCall(call, decoded, same))
-    return found
+    return found + [SentCall(call, (), False) for call in recorded[len(calls) :]]

@@ -84,11 +84,14 @@ class EarlyExit(Method):
         return "\nWait"
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
-        while chain.reasoning and not chain.answered:
+        if not chain.steps:
             await chain.write(target, "thought", max_tokens=100)
+        while chain.reasoning and not chain.answered:
             [trial] = await chain.probe(target, "\nAnswer: ", max_tokens=5, temperature=0.0, token_logprobs=True)
             if min(trial.token_logprobs or (-9.0,)) > -0.1:
                 chain.close(target)
+            else:
+                await chain.write(target, "thought", max_tokens=100)
         if not chain.answered:
             await chain.answer(target)
 
@@ -158,17 +161,16 @@ async def test_a_probe_is_spent_and_not_kept_and_a_closed_thought_is_answered() 
 
 
 @pytest.mark.parametrize("thinks", [True, False])
-async def test_a_closed_chain_resumes_closed(thinks: bool) -> None:
+@pytest.mark.parametrize("num_held", [1, 2])
+async def test_a_chain_that_was_killed_around_its_closing_goes_on_as_undisturbed(thinks: bool, num_held: int) -> None:
     whole = Script(["second\nWait", "5", "It is 5"])
-    engine = whole.engine(thinks=thinks, weigh=_unsure_then_sure)
-    trace = await _run(EarlyExit(), {"target": engine})
+    trace = await _run(EarlyExit(), {"target": whole.engine(thinks=thinks, weigh=_unsure_then_sure)})
     assert [step.role for step in trace.steps] == ["thought", "closing", "answer"]
-    rest = Script(["It is 5"])
-    half = new_trace()
-    half.steps = trace.steps[:2]
-    again = await _run(EarlyExit(), {"target": rest.engine(thinks=thinks)}, half)
-    assert again.steps[2].text == trace.steps[2].text
-    assert rest.prompts == whole.prompts[2:]
+    rest, half = Script(["5", "It is 5"][num_held - 1 :]), new_trace()
+    half.steps = trace.steps[:num_held]
+    again = await _run(EarlyExit(), {"target": rest.engine(thinks=thinks, weigh=_unsure_then_sure)}, half)
+    assert [(step.role, step.text) for step in again.steps] == [(step.role, step.text) for step in trace.steps]
+    assert rest.prompts == whole.prompts[num_held:]
 
 
 async def test_a_model_with_a_head_rates_and_writes_nothing() -> None:

@@ -40,6 +40,8 @@ class Babbler:
         return [self._text(prompt, sampling.seed + i) for i in range(sampling.n)]
 
     def _text(self, prompt: str, seed: int) -> str:
+        if prompt.endswith("\\boxed{"):
+            return "5}" if _uniform(prompt, seed, "trial") < 0.6 else "wait"
         key = (self._name if _uniform(prompt, "own") < 0.4 else "", prompt, seed)
         reply = prompt.partition("\nAssistant: ")[2]
         if "</think>" in reply or (not self._thinks and _uniform(*key, "answers") < 0.1):

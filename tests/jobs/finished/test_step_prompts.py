@@ -63,6 +63,6 @@ def test_the_trace_viewer_prints_them_and_refuses_a_step_that_there_is_not(tmp_p
     arguments = [str(run.path), sample["problem_id"], "0", "--database", str(tmp_path / "w.duckdb"), "--prompt"]
     printed = CliRunner().invoke(main, [*arguments, "1"])
     assert printed.exit_code == 0
-    assert "── step 1, call 1: verdict by target" in printed.stdout
+    assert "── step 1, its call 1: verdict by target" in printed.stdout
     refused = CliRunner().invoke(main, [*arguments, "99"])
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
