@@ -29,7 +29,7 @@ from warehouse.statistics.shares import auroc
 
 if TYPE_CHECKING:
     from warehouse.comparison.latency_at_one import TimedRun
-    from warehouse.statistics.probes import Flags, Points
+    from warehouse.statistics.probes import Flags, Oracle, Points, Rates
 
 LIKE_THESE, THESE_PROBLEMS = "like these problems", "these problems"
 """Questions of intervals: the problems are a sample; the same problems again."""
@@ -320,6 +320,7 @@ def probed(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]
         yield from _rates(subject, points)
         n = len(np.unique(points.problem))
         yield Estimate(subject, "probe_auroc", n, probes.area(points), num_samples=len(points))
+        yield from _found(subject, points.halved, probes.oracle(points), "probe_oracle_")
         for third in np.unique(points.third).tolist():
             of_third = replace(subject, group_kind="third", group_value=str(third))
             yield from _rates(of_third, points.where(points.third == third))
@@ -332,9 +333,13 @@ def probed(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]
 def _rates(subject: Subject, points: Points, accepted: Flags | None = None) -> Iterator[Estimate]:
     from warehouse.statistics import probes
 
-    n, rates = len(np.unique(points.problem)), probes.rates(points, accepted)
-    for field in fields(rates):
-        yield Estimate(subject, f"probe_{field.name}", n, getattr(rates, field.name), num_samples=len(points))
+    yield from _found(subject, points, probes.rates(points, accepted), "probe_")
+
+
+def _found(subject: Subject, points: Points, found: Rates | Oracle, prefix: str) -> Iterator[Estimate]:
+    n = len(np.unique(points.problem))
+    for field in fields(found):
+        yield Estimate(subject, f"{prefix}{field.name}", n, getattr(found, field.name), num_samples=len(points))
 
 
 def _thresholds(kind: str, points: Points) -> Sequence[float]:

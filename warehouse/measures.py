@@ -281,6 +281,12 @@ _ALL = (
             ("loss_of_accepted", "mean loss of accepted steps"),
             ("loss_of_refused", "mean loss of refused steps"),
             ("auroc", "area under the ROC curve of the judge's number against what a step was worth"),
+            ("oracle_escalated", "decisions in which the step that is worth more is the target's"),
+            ("oracle_worth", "chance of a right answer behind a step, where always the one worth more is taken"),
+            ("oracle_worth_of_drafts", "the same, where every draft is kept"),
+            ("oracle_worth_of_judge", "the same, by the judge's decisions"),
+            ("oracle_worth_of_target", "the same, where every step is the target's"),
+            ("oracle_over_judge", "probe_oracle_worth minus probe_oracle_worth_of_judge, at the same decisions"),
         )
     ),
     Measure(

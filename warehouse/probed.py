@@ -29,6 +29,13 @@ RATES = {
     "probe_loss_of_refused": "loss, refused",
 }
 """Metrics of the table `estimate` and their headings; all in percent."""
+ORACLE = {
+    "worth_of_drafts": "every draft kept",
+    "worth_of_judge": "the judge",
+    "worth": "the oracle",
+    "worth_of_target": "every step by the target",
+}
+"""Rules that take one of two steps, by the metric of the worth of what they take; in percent."""
 _GROUPS = {"": "all", "third": "third", "threshold": "threshold"}
 _POINTS = """
 SELECT any_value(source_run_id) AS source_run_id, count(*) AS num_points, count(*) FILTER (accepted) AS num_accepted,
@@ -51,7 +58,9 @@ EXPLAINED = (
     "step counts as wrong to the extent of its loss. Wrong accepted: of all that the draft's proposals would cost, the "
     "part that accepted ones cost; where wrong steps are few its interval misses more often than 5 times in 100, and "
     "the losses say more. Right refused: of the steps that cost nothing, the share that was refused. "
-    "Third: of the chain. Threshold: what the judge would have accepted at another one, from the stored numbers."
+    "Third: of the chain. Threshold: what the judge would have accepted at another one, from the stored numbers. "
+    "Oracle (Arbitrage, arXiv 2512.05033): takes the step that is worth more, at equal worth the draft's. One half of "
+    "the continuations chooses and the other values, so with few of them its worth is a lower bound of the true one's."
 )
 
 
@@ -113,6 +122,20 @@ def areas(probe: Record) -> Iterator[str]:
         yield f"Against the final answer of the sample, which is a correlation: {_area(probe['judge_auroc'], 'auroc')}."
 
 
+def oracle(probe: Record) -> Iterator[str]:
+    """Yield what an oracle would make of the decisions, next to the judge and to either model alone."""
+    by_metric = {row["metric"]: row for row in probe["estimates"]}
+    cells = {name: _cell(by_metric.get(f"probe_oracle_{name}")) for name in ORACLE}
+    if all(cell == NOTHING for cell in cells.values()):
+        yield f"Oracle: {NOTHING}."
+        return
+    yield f"Right answers behind a step: {', '.join(f'{ORACLE[name]} {cell}' for name, cell in cells.items())}."
+    yield (
+        f"The oracle takes the target's step at {_cell(by_metric['probe_oracle_escalated'])} of the decisions, and "
+        f"is better than the judge by {_cell(by_metric['probe_oracle_over_judge'])}."
+    )
+
+
 def refused(probe: Record) -> Iterator[str]:
     """Yield why some numbers are not given."""
     reasons = dict.fromkeys(row["interval_kind"] for row in probe["estimates"] if row["estimate"] is None)
@@ -132,7 +155,8 @@ def _area(row: Record, name: str) -> str:
 
 def print_found(probe: Record, out: IO[str] | Console) -> None:
     """Print a probe's result for people."""
-    page: Page = [*map(Line, lines(probe)), table(probe), *map(Line, (*refused(probe), *areas(probe), EXPLAINED))]
+    below = (*oracle(probe), *refused(probe), *areas(probe), EXPLAINED)
+    page: Page = [*map(Line, lines(probe)), table(probe), *map(Line, below)]
     Screen(out, is_fitted=True).show(page)
 
 

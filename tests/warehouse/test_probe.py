@@ -17,7 +17,7 @@ from tests.jobs.runs import plan
 from warehouse import estimates
 from warehouse.database import reader
 from warehouse.loading.runs import load_run
-from warehouse.probed import main
+from warehouse.probed import main, oracle
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +48,19 @@ def test_the_command_prints_the_rates_of_the_table_estimate(database: Path) -> N
     text = printed(database, probe.name)
     assert "wrong accepted" in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_oracle_stands_beside_the_judge_and_either_model() -> None:
+    worths = {"worth": 0.7, "worth_of_drafts": 0.5, "worth_of_judge": 0.6, "worth_of_target": 0.65}
+    rows = [
+        {"metric": f"probe_oracle_{name}", "estimate": value, "low_95": value - 0.1, "high_95": value + 0.1}
+        for name, value in {**worths, "escalated": 0.3, "over_judge": 0.1}.items()
+    ]
+    worth, taken = oracle({"estimates": rows})
+    assert "every draft kept 50.0 (40–60), the judge 60.0 (50–70), the oracle 70.0 (60–80)" in worth
+    assert "at 30.0 (20–40) of the decisions" in taken
+    assert "by 10.0 (0–20)" in taken
+    assert list(oracle({"estimates": [{**row, "estimate": None} for row in rows]})) == ["Oracle: –."]
 
 
 def test_decisions_that_end_the_reply_are_stored_with_the_probe(database: Path) -> None:

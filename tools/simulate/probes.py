@@ -94,7 +94,9 @@ def drawn(rng: np.random.Generator, of: _Decisions, num_points: int, rollouts: i
         chosen.append(rng.choice(places, size, replace=False))
         weights.append(np.full(size, len(places) / max(size, 1)))
     at, n = np.concatenate(chosen), rollouts
-    totals = np.full(len(at), n)
+    totals, splitter = np.full(len(at), n), rng.spawn(1)[0]
+    draft_right, own_right = rng.binomial(n, of.draft[at]), rng.binomial(n, of.own[at])
+    draft_even, own_even = (splitter.hypergeometric(right, n - right, n - n // 2) for right in (draft_right, own_right))
     return probes.Points(
         problem=of.problem[at],
         family=of.problem[at],
@@ -102,10 +104,14 @@ def drawn(rng: np.random.Generator, of: _Decisions, num_points: int, rollouts: i
         accepted=of.accepted[at],
         third=np.ones(len(at), dtype=np.int64),
         rating=np.full(len(at), np.nan),
-        draft_right=rng.binomial(n, of.draft[at]),
+        draft_right=draft_right,
         draft_total=totals,
-        own_right=rng.binomial(n, of.own[at]),
+        own_right=own_right,
         own_total=totals,
+        draft_even=draft_even / (n - n // 2),
+        draft_odd=(draft_right - draft_even) / (n // 2),
+        own_even=own_even / (n - n // 2),
+        own_odd=(own_right - own_even) / (n // 2),
     )
 
 

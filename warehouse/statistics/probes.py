@@ -7,6 +7,11 @@ right to the rest, so a rate over wrong or over right steps is a ratio of sums t
 continuations there are. Counting the points whose observed loss exceeds a margin is not
 (tools/simulate/probes.py), because single losses are known only roughly.
 
+The oracle takes at each decision the step that is worth more (Arbitrage, arXiv 2512.05033, whose oracle asks a reward
+model), and the draft's, which is cheaper, where both are worth the same. A choice by the continuations that also value
+it would make it look better than it is, so one half of them chooses and the other values, either way round. With few
+continuations the choice is noisy, so the oracle's worth is a lower bound of that of one that knows the chances.
+
 The points are a stratified random sample, so each one counts with the inverse of its probability of being drawn
 (Horvitz and Thompson, J. Am. Stat. Assoc. 47, 1952).
 """
@@ -48,6 +53,11 @@ class Points:
     draft_total: Numbers
     own_right: Numbers
     own_total: Numbers
+    draft_even: Floats
+    """Share right of one half of the continuations, those of even index; not a number where there is none."""
+    draft_odd: Floats
+    own_even: Floats
+    own_odd: Floats
 
     def __len__(self) -> int:
         return len(self.weight)
@@ -55,6 +65,11 @@ class Points:
     def where(self, chosen: Flags) -> Points:
         """Return some of the points."""
         return Points(**{name: values[chosen] for name, values in vars(self).items()})
+
+    @property
+    def halved(self) -> Points:
+        """The points with continuations in both halves, each way."""
+        return self.where(~np.isnan(self.draft_even + self.draft_odd + self.own_even + self.own_odd))
 
     @property
     def families(self) -> int | None:
@@ -82,6 +97,44 @@ class Rates:
     """Mean loss that a refusal prevented; near 0 refusals are needless."""
 
 
+@dataclass(frozen=True)
+class Oracle:
+    """What always taking the step that is worth more would bring; a worth is the chance of a right answer behind it."""
+
+    escalated: Interval
+    """Share of the decisions in which it takes the target's step."""
+    worth: Interval
+    """Mean worth of the steps that it takes."""
+    worth_of_drafts: Interval
+    """With every draft kept."""
+    worth_of_judge: Interval
+    """With the judge's decisions."""
+    worth_of_target: Interval
+    """With every step by the target."""
+    over_judge: Interval
+    """Its worth less that of the judge's decisions, at the same decisions, −1 to 1."""
+
+
+def oracle(points: Points) -> Oracle:
+    """Return the oracle over the halved points, with 95 % intervals over problems (families)."""
+    none, points = _too_few(points), points.halved
+    if none := none or _too_few(points, " with 2 continuations each way"):
+        return Oracle(none, none, none, none, none, none)
+    drafts, targets = (points.draft_even + points.draft_odd) / 2.0, (points.own_even + points.own_odd) / 2.0
+    by_even, by_odd = points.own_even > points.draft_even, points.own_odd > points.draft_odd
+    best = np.where(by_even, points.own_odd, points.draft_odd) + np.where(by_odd, points.own_even, points.draft_even)
+    judged = np.where(points.accepted, drafts, targets)
+    return Oracle(
+        _mean(points, points.weight, (by_even + by_odd.astype(float)) / 2.0, lowest=0.0),
+        _mean(points, points.weight, best / 2.0, lowest=0.0),
+        _mean(points, points.weight, drafts, lowest=0.0),
+        _mean(points, points.weight, judged, lowest=0.0),
+        _mean(points, points.weight, targets, lowest=0.0),
+        # Student's t of the differences is too narrow: most are 0, and few decisions hold the rest.
+        _mean(points, points.weight, best / 2.0 - judged),
+    )
+
+
 def rates(points: Points, accepted: Flags | None = None) -> Rates:
     """Return the rates with 95 % intervals over problems (families): Wilson's with their effective number.
 
@@ -94,8 +147,8 @@ def rates(points: Points, accepted: Flags | None = None) -> Rates:
     return Rates(
         _share(points, accepted * wrong, wrong),
         _share(points, ~accepted * right, right),
-        _mean_loss(points, accepted * points.weight),
-        _mean_loss(points, ~accepted * points.weight),
+        _mean(points, accepted * points.weight, points.loss),
+        _mean(points, ~accepted * points.weight, points.loss),
     )
 
 
@@ -131,11 +184,11 @@ def area(points: Points) -> Interval:
     return replace(shares.on_logit(estimate, error, n - 1), families=points.families)
 
 
-def _too_few(points: Points) -> Interval | None:
-    """Return why so few points say nothing; None where they are enough."""
+def _too_few(points: Points, such: str = "") -> Interval | None:
+    """Return why so few points, such as they must be, say nothing; None where they are enough."""
     if len(points) >= FEWEST_POINTS and len(np.unique(points.family)) >= FEWEST_PROBLEMS:
         return None
-    return _none(points, f"fewer than {FEWEST_POINTS} points or {FEWEST_PROBLEMS} {_unit(points)}")
+    return _none(points, f"fewer than {FEWEST_POINTS} points or {FEWEST_PROBLEMS} {_unit(points)}{such}")
 
 
 def _unit(points: Points) -> str:
@@ -156,15 +209,16 @@ def _share(points: Points, x: Floats, y: Floats) -> Interval:
     return replace(found, estimate=min(1.0, max(0.0, found.estimate)), families=points.families)
 
 
-def _mean_loss(points: Points, weight: Floats) -> Interval:
-    """Return the interval of the weighted mean loss: that of the share (1 + loss)/2."""
-    part, whole = _by_family(points, weight * (1.0 + points.loss) / 2.0, weight)
+def _mean(points: Points, weight: Floats, values: Floats, lowest: float = -1.0) -> Interval:
+    """Return the interval of the weighted mean of values from `lowest` to 1: that of the share of the way to 1."""
+    way = 1.0 - lowest
+    part, whole = _by_family(points, weight * (values - lowest) / way, weight)
     if np.sum(whole > 0) < FEWEST_PROBLEMS:
         return _none(points, f"fewer than {FEWEST_PROBLEMS} {_unit(points)}")
-    half = clustered(part[whole > 0], whole[whole > 0]).score()
-    low, high = (None if end is None else 2.0 * end - 1.0 for end in (half.low, half.high))
-    error = None if half.standard_error is None else 2.0 * half.standard_error
-    return Interval(2.0 * half.estimate - 1.0, low, high, error, half.kind, families=points.families)
+    share = clustered(part[whole > 0], whole[whole > 0]).score()
+    low, high = (None if end is None else way * end + lowest for end in (share.low, share.high))
+    error = None if share.standard_error is None else way * share.standard_error
+    return Interval(way * share.estimate + lowest, low, high, error, share.kind, families=points.families)
 
 
 def _by_family(points: Points, x: Floats, y: Floats) -> tuple[Floats, Floats]:

@@ -28,6 +28,10 @@ def points(
         draft_total=np.full(n, 4),
         own_right=np.array(own * times),
         own_total=np.full(n, 4),
+        draft_even=np.array(draft * times) / 4,
+        draft_odd=np.array(draft * times) / 4,
+        own_even=np.array(own * times) / 4,
+        own_odd=np.array(own * times) / 4,
     )
 
 
@@ -96,3 +100,48 @@ def test_an_area_that_is_no_share_is_none() -> None:
     found = probes.area(points([3, 2, 2, 1], [3, 1, 1, 4], [True] * 4, [2, 2, 5, 4], [9, 8, 2, 1]))
     assert np.isnan(found.estimate)
     assert found.kind.startswith("none")
+
+
+def test_an_oracle_takes_the_better_step_and_of_equal_ones_the_drafts() -> None:
+    found = probes.oracle(points([4, 0, 2, 4], [2, 4, 2, 4], [True, True, False, False], [1, 2, 1, 4], [9, 8, 2, 1]))
+    # Only the second step of 2 decisions is better by the target, and was accepted.
+    assert found.escalated.estimate == pytest.approx(2 / 8)
+    assert found.worth.estimate == pytest.approx((1 + 2 + 0.5 + 4) / 8)
+    assert found.worth_of_drafts.estimate == pytest.approx((1 + 0 + 0.5 + 4) / 8)
+    assert found.worth_of_target.estimate == pytest.approx((0.5 + 2 + 0.5 + 4) / 8)
+    assert found.worth_of_judge == found.worth_of_drafts
+    assert found.over_judge.estimate == pytest.approx(2 / 8)
+
+
+def test_one_half_of_the_continuations_chooses_and_the_other_values() -> None:
+    given = points([2, 2], [2, 2], [True, False], [1, 1], [9, 1], times=20)
+    ones, zeros = np.ones(len(given)), np.zeros(len(given))
+    found = probes.oracle(replace(given, draft_even=ones, draft_odd=zeros, own_even=zeros, own_odd=ones))
+    assert (found.escalated.estimate, found.worth.estimate) == (0.5, 0.0)  # each half is wrong about the other
+    assert found.worth_of_judge.estimate == found.worth_of_drafts.estimate == found.worth_of_target.estimate == 0.5
+
+
+@pytest.mark.parametrize("rollouts", [2, 4, 8])
+def test_an_oracle_is_worth_what_its_rule_is_and_no_more_than_one_that_knows_the_chances(rollouts: int) -> None:
+    rng = np.random.default_rng(rollouts)
+    n, size, knowing = 40_000, rollouts // 2, 0.7
+    given = points([0, 0], [0, 0], [True, False], [1, 1], [9, 1], times=n // 2)
+    draft, own = np.where(given.accepted, knowing, 0.4), np.where(given.accepted, 0.4, knowing)
+    drafts, owns = (rng.binomial(size, chance, (2, n)) / size for chance in (draft, own))
+    found = probes.oracle(replace(given, draft_even=drafts[0], draft_odd=drafts[1], own_even=owns[0], own_odd=owns[1]))
+    escalated = np.mean(rng.binomial(size, own, (50, n)) > rng.binomial(size, draft, (50, n)), axis=0)
+    assert found.escalated.estimate == pytest.approx(escalated.mean(), abs=0.006)
+    assert found.worth.estimate == pytest.approx(np.mean(draft + escalated * (own - draft)), abs=0.006)
+    assert found.worth_of_judge.estimate == pytest.approx(knowing, abs=0.006)
+    by_the_same = np.maximum(drafts.mean(axis=0), owns.mean(axis=0)).mean()
+    assert found.worth.estimate < knowing - 0.01 < knowing + 0.005 < by_the_same
+    assert found.over_judge.estimate == pytest.approx(found.worth.estimate - found.worth_of_judge.estimate)
+
+
+def test_points_with_one_continuation_have_no_oracle() -> None:
+    given = points([4, 0, 0, 4], [4, 4, 4, 4], [True, True, False, False], [6, 2, 1, 1], [9, 8, 2, 1])
+    found = probes.oracle(replace(given, own_odd=np.full(len(given), np.nan)))
+    assert np.isnan(found.worth.estimate)
+    assert found.over_judge.kind == "none: fewer than 30 points or 10 problems with 2 continuations each way"
+    some = replace(given, own_odd=np.where(np.arange(len(given)) < 4, np.nan, given.own_odd))
+    assert probes.oracle(some) == probes.oracle(some.where(np.arange(len(given)) >= 4))
