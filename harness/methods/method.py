@@ -31,7 +31,7 @@ from pydantic import TypeAdapter, ValidationError
 from harness.chain import Chain
 from harness.engine import Role, Tokenizer
 from harness.problems.problem import Problem
-from harness.prompts import BUILT_IN, Prompts, Question, opening, problem_text
+from harness.prompts import BUILT_IN, Prompts, Question, opening, problem_text, reward_question
 from harness.recording import Model
 from harness.settings.declaration import Parameter as Parameter
 from harness.settings.declaration import flag as flag
@@ -122,9 +122,10 @@ class Method(Protocol):
     def questions(self, role: Role, tokenizer: Tokenizer, wording: Prompts) -> Iterator[Question]:
         """Yield what a model is asked beside writing, so that a launch refuses a tokenizer that lacks an answer.
 
-        Raises ValueError where an option is not a single token, and BadTemplate.
+        By itself, what a reward model is asked. Raises ValueError where an option is no single token, and BadTemplate.
         """
-        yield from ()
+        if role == "reward":
+            yield reward_question(tokenizer, wording)
 
     def check_questions(self, role: Role, tokenizer: Tokenizer, wording: Prompts) -> None:
         """Build what the method sends a model. Raises ValueError as `questions` does, and BadTemplate."""

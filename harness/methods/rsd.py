@@ -23,15 +23,13 @@ What the paper leaves open, and what is done here:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from harness.chain import Chain
 from harness.chain.step_candidates import as_candidates
-from harness.engine import Role, Tokenizer
+from harness.engine import Role
 from harness.methods.method import Method, check_range, parameter
-from harness.prompts import Prompts, Question, reward_question
 from harness.recording import Model
 from harness.trace import Decision
 
@@ -60,10 +58,6 @@ class RSD(Method):
     @property
     def roles(self) -> tuple[Role, ...]:
         return ("draft", "target", "reward")
-
-    def questions(self, role: Role, tokenizer: Tokenizer, wording: Prompts) -> Iterator[Question]:
-        if role == "reward":
-            yield reward_question(tokenizer, wording)
 
     def verdict_tokens(self, token_budget: int) -> int:
         """It is the reward model that reads the new step."""

@@ -13,6 +13,7 @@ from tests.import_graph import import_graph, module_files
 
 ROOT = Path(__file__).resolve().parents[2]
 DECIDES_NOTHING = {
+    "jobs.graders": "which grader grades, which every grade names",
     "jobs.run.codes": "which code may work, and runs",
     "jobs.run.sizing": "calls harness.sizing, and says where servers listen",
     "jobs.run.events": "what happened, and the digests of files",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-import jobs.finished.grading
+import jobs.graders
 from grading import VERDICTS, grader_version
 from grading.regrade import main
 from harness.problems.problem import Problem, dataset_hash
@@ -107,7 +107,7 @@ def test_a_new_version_gets_a_new_file_that_names_the_grader(run: RunFolder, mon
     finish(run, workers=1)
     [first] = run.derived("grades")
     content = first.read_bytes()
-    monkeypatch.setattr(jobs.finished.grading, "grader_version", lambda: "99 next")
+    monkeypatch.setattr(jobs.graders, "grader_version", lambda: "99 next")
     assert finish(run, workers=1) == 11
     assert first.read_bytes() == content
     assert [file.version for file in grade_files(run)] == [grader_version(), "99 next"]
