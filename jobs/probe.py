@@ -208,8 +208,8 @@ def _decided_by(step: StepRow) -> tuple[str, float | None, bool]:
     if decision is not None:
         return decision["kind"], decision["value"], bool(decision["accepts_below"])
     verdict = step["verdicts"][-1]  # a step that was decided has one of the two
-    if verdict["kind"] == "score":
-        return "score", verdict["score"], False
+    if verdict["kind"] != "choice":
+        return verdict["kind"], verdict["score"], False
     return "choice", 1.0 - normalized(verdict["logprobs"])[-1], False  # the last option refuses all candidates
 
 

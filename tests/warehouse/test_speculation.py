@@ -117,6 +117,33 @@ def test_odd_verdicts_are_kept(tmp_path: Path) -> None:
         assert Ask(connection)("draft_selection", folder) == []
 
 
+def test_several_verdicts_of_a_step_are_rows_with_their_models_and_the_last_one_decides(tmp_path: Path) -> None:
+    folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
+    asked, _ = (runs.speculative(unit) for unit in runs.planned(folder)[:2])
+    shares = (math.log(0.75), math.log(0.25))
+    unsure = replace(runs.choice(2, False), model="draft")
+    rated = Verdict("reward", "", ("+", "-"), shares, 0, 0.75, True, "reward")
+    asked.steps[1].verdicts = [unsure, rated]
+    runs.write_part(folder, [asked])
+    load_run(folder, database)
+    with reader(database) as connection:
+        found = rows(connection, "FROM verdict ORDER BY verdict_index")
+        assert [(row["model"], row["kind"], row["decided"]) for row in found] == [
+            ("draft", "choice", False),
+            ("reward", "reward", True),
+        ]
+        assert [row["probability"] for row in found] == pytest.approx([0.1 / 0.8, 0.75])
+        [step] = rows(connection, "FROM step WHERE verdict_kind IS NOT NULL")
+        assert (step["verdict_model"], step["decision_kind"], step["decision_value"]) == ("reward", "reward", 0.75)
+        [row] = Ask(connection)("fallback_rate", folder)
+        assert (row["num_decisions"], row["num_refused"]) == (1, 0)
+        by_model = rows(connection, "FROM verdicts_by_model ORDER BY model")
+        assert [(row["model"], row["num_verdicts"], row["num_decided"]) for row in by_model] == [
+            ("draft", 1, 0),
+            ("reward", 1, 1),
+        ]
+
+
 def test_steps_by_author(loaded: Loaded, ask: Ask) -> None:
     """Five samples of three steps; guidance and answer by the target, the middle one by the draft in three of five."""
     steps = {row["author"]: row for row in ask.question("What share of the steps", loaded.speculative)}

@@ -14,11 +14,12 @@ from harness import methods
 from harness.chain import Chain, Limits, as_candidates
 from harness.engine import Role
 from harness.engines.scripted import ScriptedEngine
-from harness.methods import Method, Model, parameter
+from harness.methods import Method, Model
 from harness.methods.plugins import MethodFailed
+from harness.methods.rsd import RSD
 from harness.prompts import BUILT_IN, prompt_hash
 from harness.sample import run_sample
-from harness.trace import Decision, Trace
+from harness.trace import Trace
 from tests.harness.scripts import PROBLEM, Script, new_trace
 
 
@@ -96,27 +97,6 @@ class EarlyExit(Method):
             await chain.answer(target)
 
 
-@dataclass(frozen=True)
-class Headed(Method):
-    """A model with a value head rates each draft."""
-
-    threshold: float = parameter(0.5, help="Lowest accepted probability.")
-
-    @property
-    def roles(self) -> tuple[Role, ...]:
-        return ("draft", "target", "reward")
-
-    async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
-        while not chain.answered:
-            [step] = await chain.propose(draft, 1, max_tokens=100)
-            verdict = await chain.reward(step, draft)
-            decision = Decision.at_least("reward", verdict.score or 0.0, self.threshold)
-            if decision.accepted:
-                chain.accept(draft, "draft", step, as_candidates([step]), verdict, decision=decision)
-            else:
-                await chain.write(target, "fallback", max_tokens=100, verdict=verdict, decision=decision)
-
-
 async def _run(method: Method, engines: dict[Any, ScriptedEngine], trace: Trace | None = None) -> Trace:
     limits, wording = Limits(0.6, 0.95, 1000), method.worded(BUILT_IN)
     return await run_sample(PROBLEM, method, engines, trace or new_trace(), limits, wording=wording)
@@ -182,7 +162,7 @@ async def test_a_model_with_a_head_rates_and_writes_nothing() -> None:
 
     draft, target = Script(["good\n\n", "bad\n\n", "good \\boxed{5}\n\n"]), Script(["good too\n\n"])
     reward = ScriptedEngine(lambda *_: [], lambda *_: [], head=head)
-    trace = await _run(Headed(), {"draft": draft.engine(), "target": target.engine(), "reward": reward})
+    trace = await _run(RSD(delta=0.5), {"draft": draft.engine(), "target": target.engine(), "reward": reward})
     assert [step.author for step in trace.steps] == ["draft", "target", "draft"]
     assert [round(step.verdict.score or 0, 2) for step in trace.steps if step.verdict] == [0.95, 0.05, 0.95]
     assert [c.output_tokens for c in trace.calls if c.model == "reward"] == [0, 0, 0]

@@ -70,8 +70,7 @@ SELECT weighed.run_id, sample_id, step_index, step.author, step.role, step.text,
     END AS decision_kind,
     if_finite(CASE
         WHEN step.decision.kind IS NOT NULL THEN step.decision.value
-        WHEN verdict.kind = 'score' THEN verdict.score
-        ELSE verdict_acceptance_probability
+        ELSE coalesce(verdict.score, verdict_acceptance_probability)
     END) AS decision_value,
     if_finite(CASE
         WHEN step.decision.kind IS NOT NULL THEN step.decision.threshold
