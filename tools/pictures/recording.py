@@ -55,9 +55,10 @@ def _read(terminal: int) -> bytes:
 
 def asciicast(recorded: Sequence[Event]) -> str:
     """Return events in asciicast format, version 2, within SECONDS and each at the same share of the time."""
-    factor = SECONDS / max(recorded[-1][0], 1e-3)
+    total = max(recorded[-1][0], 1e-3)
     header = {"version": 2, "width": COLUMNS, "height": LINES}
-    return "".join(f"{json.dumps(line)}\n" for line in (header, *([at * factor, "o", text] for at, text in recorded)))
+    lines = ([at / total * SECONDS, "o", text] for at, text in recorded)
+    return "".join(f"{json.dumps(line)}\n" for line in (header, *lines))
 
 
 def render(program: str, recording: Path, to: Path) -> None:
