@@ -27,6 +27,7 @@ for _command in (
     runs.lossless,
     runs.score,
     launches.probe,
+    launches.sweep_budget,
     runs.target_logprob,
     runs.finalize,
     launches.example,

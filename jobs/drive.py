@@ -130,8 +130,8 @@ def create(prepared: PreparedLaunch) -> None:
     run, spec, problems = prepared.run, prepared.plan.spec, prepared.plan.problems
     is_new = not run.exists()
     if is_new or run.num_shards() != prepared.num_shards:
-        lengths = {problem.id: len(problem.text) for problem in problems}
-        assigned = assign_to_shards(units(spec, problems), prepared.num_shards, lengths)
+        lengths, in_order = {problem.id: len(problem.text) for problem in problems}, prepared.keeps_order
+        assigned = assign_to_shards(units(spec, problems), prepared.num_shards, lengths, in_order=in_order)
         if is_new:
             run.create(spec, problems, assigned)
         else:
@@ -143,8 +143,8 @@ def create(prepared: PreparedLaunch) -> None:
     trust.remember(run, [*trust.options(prepared.sbatch), *trust.arguments(spec.settings)])
     if prepared.launch.target_logprobs:
         derived.ask_for_logprobs(run)  # of workers that have a target, and is what is told of
-    if prepared.write_points is not None:
-        prepared.write_points()
+    if prepared.write_derived is not None:
+        prepared.write_derived(run)
 
 
 def carry_out(launches: Sequence[PreparedLaunch], console: Console) -> None:
@@ -153,7 +153,7 @@ def carry_out(launches: Sequence[PreparedLaunch], console: Console) -> None:
     A run that fails here does not keep the others from being run; LaunchFailed is raised after the last.
     """
     launches = distinct(launches)
-    listed = {prepared.run.path: prepared.plan.spec for prepared in launches if prepared.write_points is None}
+    listed = {prepared.run.path: prepared.plan.spec for prepared in launches if prepared.write_derived is None}
     carried = _Round(console, listed, is_several=len(launches) > 1)
     if len(listed) > 1:
         carried.print_notices(launches)
@@ -366,7 +366,7 @@ def wait(runs: Sequence[RunFolder], console: Console) -> None:
     ]
     if not pending:
         return
-    listed = {run.path: run.spec() for run in pending if not run.derived("probe_points")}
+    listed = {run.path: run.spec() for run in pending if derived.continuation(run) is None}
     waited = _Round(console, listed, is_several=len(pending) > 1)
     for run, status in zip(pending, _statuses_at_the_end(pending, console), strict=True):
         if status.finished < status.planned:

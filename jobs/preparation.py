@@ -71,8 +71,10 @@ class PreparedLaunch:
     """That of the plan's notices which is of other code that worked on the run before; None where it is this code."""
     grader: OwnCode | None = None
     """What grades the run; None: the grader of this package."""
-    write_points: Callable[[], None] | None = None
-    """Writes the points of a probe into its run folder; None: it is no probe."""
+    write_derived: Callable[[RunFolder], None] | None = None
+    """Writes where the problems begin in another run into the run folder; None: they are of no other run."""
+    keeps_order: bool = False
+    """Whether shards run their problems in the order of the plan."""
 
     @property
     def num_shards(self) -> int:

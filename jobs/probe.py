@@ -4,53 +4,38 @@ A stratified random sample of the decided steps is drawn, with weights. A point 
 the draft proposed something that was accepted or refused. The target continues it twice: behind the draft's proposal,
 and from where the proposal began, so that the step there is its own.
 
-A probe is a run of its own: the target alone on problems that begin inside the probed run's chains. So it is sharded,
-resumed, graded and loaded like any other run. The same command draws the same points and so resumes it. The target is
-the same in all probes of a suite, so that those with the same settings of it follow each other in one engine.
+A probe is a run of its own (jobs.continuation): the target alone, on two problems for each point. The target is the
+same in all probes of a suite, so that those with the same settings of it follow each other in one engine.
 """
 
 from __future__ import annotations
 
 import random
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 from rich.console import Console
 
 from harness.cli.messages import counted
 from harness.cli.program import typed
-from harness.engine import Role, normalized
-from harness.methods import build, method_parameters
-from harness.methods.references import resolve
-from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
-from harness.prompts import prompt_hash
+from harness.engine import normalized
+from harness.methods import build
+from harness.problems.problem import Problem
 from harness.settings.declaration import Flags
-from harness.settings.launch_settings import Launch
-from jobs import graders
-from jobs.preparation import PreparedLaunch, sbatch_options
-from jobs.run import codes, derived, sizing, trace_files, trust
+from jobs import continuation
+from jobs.continuation import Continuation
+from jobs.preparation import PreparedLaunch
+from jobs.run import trace_files
 from jobs.run.endings import finished_records, num_unfinished
-from jobs.run.folder import RunFolder, run_folder
-from jobs.run.plan import RunPlan
-from jobs.run.sizing import ServedRole, lines_for_launch
-from jobs.run.spec import RunSpec, check_model
+from jobs.run.folder import RunFolder
 from jobs.run.trace_files import SampleRow, StepRow
-from jobs.slurm.client import resolve as resolve_cluster
 
 _COLUMNS = ("problem_id", "steps")
 _THIRDS = 3
 _ENDS_REPLY = "eos"
-_METHOD = "vanilla"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_OF_THE_PAIR = (
-    "draft", "reward", "speculator", "method_source", "preset", "tag",
-)  # fmt: skip
-"""Fields of a specification that a run of the target alone does not have."""
-_OF_THE_PAIRS_ENGINES = ("spec_decode", "spec_tokens", "spec_sampling", "logprobs")
 _WHERE = (
     "output", "cluster", "profile", "slurm", "shards", "shards_per_task", "workers_per_task",
     "accept_code_change",
@@ -261,32 +246,22 @@ def plan(source: RunFolder, settings: ProbeSettings, flags: Flags, *, is_preview
 
     `flags`: where it runs, as flags of a launch. Raises ValueError (NothingToProbe is one) and what a launch raises.
     """
-    spec = source.spec()
-    if spec.target is None:
-        raise ValueError(f"{source.path.name} has no target, which a probe continues its chains with")
-    check_model(source.path.name, spec.target)
-    trust.require(source, trust.arguments(spec.settings))
     points, population = draw(source, settings.points, settings.seed, writes=not is_preview)
-    name = f"probe-{source.path.name if _NAME.fullmatch(source.path.name) else spec.run_id}"
-    problems = problems_of(points, {problem.id: problem for problem in source.problems()}, name)
+    problems = problems_of(points, {p.id: p for p in source.problems()}, continuation.dataset_of(source, "probe"))
+    kept = {*trace_files.PROBE_POINTS.names}
+    rows = [
+        {
+            **{name: value for name, value in vars(point).items() if name in kept},
+            "draft_problem_id": problems[2 * number].id,
+            "own_problem_id": problems[2 * number + 1].id,
+            "source_run_id": source.path.name,
+            "num_ending": population.num_ending,
+        }
+        for number, point in enumerate(points)
+    ]
+    continued = Continuation(source, "probe_points", "target", problems, rows, {}, {"seed": settings.seed})
     where = {**flags, "samples": settings.rollouts, "concurrency": settings.concurrency}
-    where = {"output": str(source.path.parent), **where, "method": _METHOD, "dataset": "demo"}  # the points replace it
-    launch = Launch.from_flags(where)
-    own = _spec(spec, launch, name, problems, settings.seed)
-    served: dict[Role, ServedRole] = {}
-    if spec.target is not None and (address := sizing.recorded_servers(source).get("target")):
-        trust.require(source, trust.servers({"target": address}))
-        served["target"] = ServedRole(spec.target, address, [])
-    sbatch, cluster = sbatch_options(launch), resolve_cluster(launch.cluster)
-    sizes = lines_for_launch(own, problems, cluster, sbatch, launch.workers_per_task)
-    run = run_folder(launch.output, own)
-    notice = codes.check(run, accept=launch.accept_code_change)
-    notices = [*_notices(source, points, population), *([notice] if notice else [])]
-    planned = RunPlan(own, problems, notices, served)
-    return PreparedLaunch(
-        launch, cluster, planned, run, sbatch, sizes, notice, graders.code_of(source),
-        write_points=lambda: _write_points(run, source, planned, points, population.num_ending),
-    )  # fmt: skip
+    return continuation.prepare(continued, where, _notices(source, points, population))
 
 
 def rounds(
@@ -333,53 +308,6 @@ def _probed(launches: Sequence[PreparedLaunch]) -> list[PreparedLaunch]:
             setting = repr({name: value for name, value in vars(prepared.launch).items() if name not in size})
             found.setdefault(setting, prepared)
     return list(found.values())
-
-
-def _write_points(
-    run: RunFolder, source: RunFolder, planned: RunPlan, points: Sequence[Point], num_ending: int
-) -> None:
-    if run.derived("probe_points"):
-        return
-    kept = set(trace_files.PROBE_POINTS.names)
-    rows = [
-        {
-            **{name: value for name, value in vars(point).items() if name in kept},
-            "draft_problem_id": planned.problems[2 * number].id,
-            "own_problem_id": planned.problems[2 * number + 1].id,
-            "source_run_id": source.path.name,
-            "num_ending": num_ending,
-        }
-        for number, point in enumerate(points)
-    ]
-    derived.write(run, "probe_points", "1", rows)
-
-
-def _spec(spec: RunSpec, launch: Launch, name: str, problems: list[Problem], seed: int) -> RunSpec:
-    """Return the specification of the target alone with everything else as the probed run has it."""
-    params = method_parameters(resolve(_METHOD), {"model": "target"})
-    content = dataset_hash(problems)
-    none: dict[str, Any] = dict.fromkeys(_OF_THE_PAIRS_ENGINES)
-    without_pair: dict[str, Any] = dict.fromkeys(_OF_THE_PAIR)
-    engine = replace(spec.engine, take_turns=False, **none)
-    assert spec.target is not None  # checked by `plan`
-    target = replace(spec.target, memory=None, adapter=None)
-    return replace(
-        spec,
-        **without_pair,
-        target=target,
-        method=_METHOD,
-        params=params,
-        dataset=name,
-        dataset_hash=content,
-        dataset_size=len(problems),
-        num_problems=len(problems),
-        samples=launch.samples,
-        seed=seed,
-        engine=engine,
-        concurrency=launch.concurrency,
-        prompt_hash=prompt_hash(spec.wording),
-        dataset_origin=DatasetOrigin(f"probe of {name.removeprefix('probe-')}", content),
-    )
 
 
 def _notices(source: RunFolder, points: Sequence[Point], population: Population) -> list[str]:

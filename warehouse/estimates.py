@@ -357,6 +357,29 @@ def of_numbers(ratings: Floats) -> list[float]:
     return sorted({float(f"{threshold:g}") for threshold in np.floor(found * scale + 1e-6) / scale})
 
 
+_AT_BUDGET = "accuracy_at_budget"
+_CHANGED_SWEEPS = """
+SELECT DISTINCT run_id FROM budget_cut
+WHERE list_contains($loaded::VARCHAR[], run_id) OR list_contains($loaded::VARCHAR[], source_run_id) ORDER BY run_id
+"""
+_FORGET_SWEEPS = f"""
+DELETE FROM estimate WHERE ends_with(measure, '{_AT_BUDGET}') AND list_contains($run_ids::VARCHAR[], run_id);
+DELETE FROM interval WHERE list_contains($run_ids::VARCHAR[], run_id) AND estimate NOT IN (SELECT id FROM estimate)
+"""
+
+
+def bring_sweeps_up_to_date(connection: Connection, loaded: Sequence[str]) -> None:
+    """Make the rows of sweeps of budgets anew, of which their run or the one whose chains they cut was just loaded."""
+    run_ids = [str(row["run_id"]) for row in rows(connection, _CHANGED_SWEEPS, {"loaded": list(loaded)})]
+    for statement in _FORGET_SWEEPS.split(";"):
+        connection.execute(statement, {"run_ids": run_ids})
+    names = [field.name for field in fields(_Counts) if field.name != "family"]
+    for row in rows(connection, sql_of("estimates/budgets"), {"run_ids": run_ids}):
+        counts = _Counts(np.array(row["families"], dtype=object), *(np.array(row[name]) for name in names))
+        subject = Subject(row["run_id"], row["grader_version"], group_kind="budget", group_value=str(row["budget"]))
+        insert(connection, [*_both(subject, _AT_BUDGET, counts, spreads=not row["is_greedy"])])
+
+
 DISTANCE = "distance_from_target"
 _NEW_PAIRS = f"""
 CREATE OR REPLACE TEMP TABLE pair AS SELECT DISTINCT run_id, baseline_run_id FROM distance_baseline;
@@ -460,5 +483,6 @@ def bring_up_to_date(connection: Connection) -> None:
                     *probed(connection, some),
                 ],
             )
+        bring_sweeps_up_to_date(connection, run_ids)
         bring_speed_ups_up_to_date(connection, run_ids)
         bring_distances_up_to_date(connection)

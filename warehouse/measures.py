@@ -272,6 +272,8 @@ _ALL = (
     _graded("maj_at_k", "majority of k samples with a result is right"),
     _graded("accuracy", "pass@1 of a level, missing samples as not correct"),
     _graded("graded_accuracy", "pass@1 of a level over samples with a result alone"),
+    _graded("accuracy_at_budget", "correct of the samples at a token budget (view budget_point), mean over problems"),
+    _graded("graded_accuracy_at_budget", "the same over samples with a result alone"),
     _graded("judge_auroc", "probability that a decision's number is higher before a correct final answer"),
     *(
         _graded(f"probe_{name}", meaning, better=0)

@@ -215,7 +215,7 @@ def _load_and_print(
     from warehouse.report.summary import in_one_line, lines, summary
 
     load_run(run, database, WAIT_SECONDS if wait_seconds is None else wait_seconds)
-    if run.derived("probe_points"):
+    if derived.continuation(run):
         show(run, console, database)
         return
     [result] = summary(database, [run.path.name])
@@ -234,23 +234,26 @@ def _load_and_print(
 
 
 def show(run: RunFolder, console: Console, database: Path | None = None) -> None:
-    """Print all numbers of a run that the warehouse has; of a probe what it found, as its accuracy is of continuations.
+    """Print all numbers of a run that the warehouse has; of one that goes on from another, what that one asked for.
 
     Raises WarehouseError.
     """
+    from warehouse import budgets, probed
     from warehouse.database import reader
-    from warehouse.probed import found, print_found
     from warehouse.report.summary import render, render_warnings, summary
 
     database = database or database_of(run)
     with _warehouse_errors():
         summaries = summary(database, [run.path.name])
-        if not run.derived("probe_points"):
+        if (kind := derived.continuation(run)) is None:
             render(summaries, console)
             return
         render_warnings(summaries, console)
         with reader(database) as connection:
-            print_found(found(connection, run.path.name), console)
+            if kind == "budget_cuts":
+                budgets.print_swept(budgets.swept(connection, run.path.name), console)
+            else:
+                probed.print_found(probed.found(connection, run.path.name), console)
 
 
 def write_results(run: RunFolder, database: Path) -> None:
@@ -298,8 +301,9 @@ def _print_next(runs: Sequence[RunFolder], database: Path, console: Console) -> 
     is_usual = database == files.RUNS_FOLDER / files.DATABASE_NAME  # where a hash is enough
     at, name = "" if is_usual else f" --database {quote(str(database))}", spec.digest
     problem = quote(last.problems()[0].id)
-    if last.derived("probe_points"):
-        commands = {f"{typed('warehouse.probed')}{at} {name}": "what the probe found"}
+    if kind := derived.continuation(last):
+        word = "budgets" if kind == "budget_cuts" else "probed"
+        commands = {f"{typed(f'warehouse.{word}')}{at} {name}": "the same, also as JSON"}
     else:
         alike = (spec.dataset, spec.concurrency)
         first = next(run for run in runs if (run.spec().dataset, run.spec().concurrency) == alike)

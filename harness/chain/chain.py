@@ -239,7 +239,8 @@ class Chain:
         """Raise Stop where nothing may follow the last step. Called directly for a resumed sample."""
         before, last = [None, None, *self.steps][-2:]
         if last and last.finish == "length" and last.role in WHOLE_REPLY_ROLES:
-            raise Stop("budget" if self._budget() <= 0 else "context")
+            is_full = self._budget() > 0 and self.room(self._models[last.author]) <= 0
+            raise Stop("context" if is_full else "budget")
         if before and last and is_repeat(last, before) and self.reasoning and not self.answered:
             raise Stop("repeated")
 
@@ -371,13 +372,14 @@ class Chain:
             )
         self.accept(model, role, completion, refused, verdict, decision=decision)
 
-    async def answer(self, model: Model, temperature: float | None = None) -> None:
-        """Let the model write the final answer after the finished reasoning. Raises Stop."""
+    async def answer(self, model: Model, temperature: float | None = None, *, max_tokens: int | None = None) -> None:
+        """Let the model write the final answer after the finished reasoning, within the budget. Raises Stop."""
         is_plain = not model.tokenizer.thinks  # nothing in its context tells it to answer now
         forced = model.tokenizer.encode(self.wording.answer_bridge) if is_plain else []
         stop = ("\n",) if is_plain else ()
         place = _Place(model, self._contexts[model.role].ids + forced)
-        sampling = self._sampling(place, "answer", self.limits.token_budget, stop=stop, temperature=temperature)
+        limit = self.limits.token_budget if max_tokens is None else max_tokens
+        sampling = self._sampling(place, "answer", limit, stop=stop, temperature=temperature)
         [completion] = await self._written(place, sampling, "answer")
         whole = replace(
             completion,

@@ -104,13 +104,17 @@ def parameter_names(method: str | None = None) -> list[str]:
 
 
 def method_parameters(method: str, values: Mapping[str, Parameter]) -> dict[str, Parameter]:
-    """Return all hyper-parameters of a method: `values` where set, otherwise the method's defaults.
+    """Return the hyper-parameters of a method: `values` where set, otherwise the defaults of the usual ones.
 
     Raises ValueError for an unknown method, for a parameter of another method, and for a value out of range.
     """
     if method not in METHODS and method not in plugins.registered:
         raise ValueError(f"--method {method}: unknown; valid: {', '.join(METHODS)}")
-    kinds, parameters = {declared.name: declared.type for declared in parameter_fields(method)}, defaults(method)
+    declared = parameter_fields(method)
+    kinds, parameters = (
+        {one.name: one.type for one in declared},
+        {one.name: one.default for one in declared if one.is_usual},
+    )
     for name, value in values.items():
         if name not in kinds:
             valid = ", ".join(map(flag, kinds)) or "none"

@@ -157,15 +157,17 @@ def parameter(
     help: str,  # noqa: A002 - click's word for it
     *,
     changes_text: bool = True,
+    is_usual: bool = True,
 ) -> _T:
     """Declare a hyper-parameter: a dataclass field of a method that carries its own documentation.
 
     `help` is one or two plain sentences with the unit and the paper's section; the launcher's `--help` prints it.
     `changes_text=False` marks a parameter that changes the speed only: a sample with it is the same sample, drawn with
-    the same seed. What stands at its default is left out of the ids of runs and samples, so that a new parameter
-    changes none; the default of a parameter is therefore never changed, a new name is.
+    the same seed. `is_usual=False`: a run has it only where it is set. What stands at its default is left out of the
+    ids of runs and samples, so that a new parameter changes none; the default of a parameter is therefore never
+    changed, a new name is.
     """
-    metadata = {"help": help, "changes_text": changes_text}
+    metadata = {"help": help, "changes_text": changes_text, "is_usual": is_usual}
     declared: _T = field(default=default, metadata=metadata)
     return declared
 
@@ -180,6 +182,7 @@ class ParameterField:
     default: Any
     help: str
     changes_text: bool
+    is_usual: bool
 
 
 @cache
@@ -193,6 +196,7 @@ def fields_of(method: type[Method]) -> tuple[ParameterField, ...]:
             default=declared.default,
             help=declared.metadata["help"],
             changes_text=declared.metadata["changes_text"],
+            is_usual=declared.metadata["is_usual"],
         )
         for declared in fields(method)
     )

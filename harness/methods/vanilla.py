@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.chain import Chain, Stop
-from harness.engine import Role
-from harness.methods.method import Method, parameter
+from harness.engine import Completion, Role
+from harness.methods.method import Method, check_range, parameter
 from harness.prompts import THINK_END
 from harness.recording import Model
 
@@ -20,6 +20,15 @@ class Vanilla(Method):
     """
 
     model: Literal["draft", "target"] = parameter("target", help="The model of the pair that runs alone.")
+    answer_tokens: int = parameter(
+        0,
+        help="Above 0, the thought is what the problem begins with, which is nothing in a benchmark: it is closed and "
+        "answered in at most so many tokens (python -m jobs sweep-budget).",
+        is_usual=False,
+    )
+
+    def __post_init__(self) -> None:
+        check_range("answer_tokens", self.answer_tokens, 0, None)
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -28,11 +37,17 @@ class Vanilla(Method):
     async def __call__(self, chain: Chain, draft: Model | None, target: Model | None) -> None:
         model = target if self.model == "target" else draft
         assert model is not None
-        if not chain.steps:
-            beginning = chain.problem.beginning
-            if not model.tokenizer.thinks:  # a plain model is not shown the end of a thought
-                beginning = beginning.replace(THINK_END, "")
-            room = chain.limits.token_budget - len(model.tokenizer.encode(beginning))
-            if room <= 0:
+        beginning = chain.problem.beginning
+        if not model.tokenizer.thinks:  # a plain model is not shown the end of a thought
+            beginning = beginning.replace(THINK_END, "")
+        ids = tuple(model.tokenizer.encode(beginning))
+        if self.answer_tokens:
+            if ids and not chain.steps:
+                chain.accept(model, "thought", Completion(ids, beginning, "length", num_tokens=0))
+            chain.close(model)
+            if not chain.answered:
+                await chain.answer(model, max_tokens=self.answer_tokens)
+        elif not chain.steps:
+            if (room := chain.limits.token_budget - len(ids)) <= 0:
                 raise Stop("budget")
             await chain.write(model, "chain", max_tokens=room, stop=(), opening=beginning)

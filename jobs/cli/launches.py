@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import reduce
 from importlib import resources
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.cli.command import DATE, TRUST, OutputFile
 from harness.cli.program import typed
-from harness.settings.declaration import Value
+from harness.settings.declaration import Flags, Value
 from jobs.cli.run_command import (
     ACCEPT_CODE_CHANGE,
     JSON_OUTCOME,
@@ -23,6 +25,10 @@ from jobs.cli.run_command import (
     given,
     trusted_run,
 )
+
+if TYPE_CHECKING:
+    from jobs.preparation import PreparedLaunch
+    from jobs.run.folder import RunFolder
 
 _FOLDER = resources.files("jobs") / "examples"
 EXAMPLES = {
@@ -125,8 +131,64 @@ def nightly(
     sys.exit(known.exit_code)
 
 
+_OF_A_CONTINUATION = (
+    RUN,
+    click.option(
+        "--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Samples in flight per worker."
+    ),
+    click.option(
+        "--cluster",
+        type=click.Choice(["auto", "slurm", "local", "debug"]),
+        default="auto",
+        show_default=True,
+        help="Where to run.",
+    ),
+    click.option("--profile", help="Cluster profile: a file in slurm/clusters by name, or the path of a file."),
+    click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="Any other option for sbatch; may be repeated."),
+    click.option("--shards", type=click.IntRange(1), default=1, show_default=True, help="Number of shards."),
+    MAX_GPU_HOURS,
+    click.option("--dry-run", is_flag=True, help="Print what would be done, and exit."),
+    click.option("--wait", is_flag=True, help="On Slurm, wait until the run has ended and print its result."),
+    ACCEPT_CODE_CHANGE,
+    TRUST,
+)
+
+
+def _of_a_continuation(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command what all have that go on from a run's chains."""
+    return reduce(lambda made, option: option(made), reversed(_OF_A_CONTINUATION), command)
+
+
+def _go_on(
+    run: Path,
+    plan: Callable[[RunFolder, Flags, bool], PreparedLaunch],
+    shows: str,
+    *,
+    dry_run: bool,
+    wait: bool,
+    accept: bool,
+    trust: bool,
+    **flags: Value,
+) -> None:
+    """Plan a run that goes on from another one's chains, and carry it out; `shows`: the command of its result."""
+    from harness.cli.screen import terminal
+    from jobs.drive import drive, preview
+    from jobs.outcome import launch_errors_in_one_line
+    from jobs.run.endings import num_unfinished
+
+    console = terminal()
+    source = trusted_run(run, accept=trust, runs_method=False, grades=True)
+    with launch_errors_in_one_line():
+        planned = plan(source, {**flags, "accept_code_change": accept}, dry_run)
+        if dry_run:
+            preview(planned, console)
+            return
+        [ended] = drive([[planned]], console, waits=wait)
+    if num_unfinished(ended):
+        console.print(f"Its result, once it has ended:  {typed(shows)} {ended.path.name}", soft_wrap=True)
+
+
 @click.command("probe", cls=RunCommand, short_help="Find what accepted and refused drafts were worth.")
-@RUN
 @click.option(
     "--points",
     type=click.IntRange(2),
@@ -142,36 +204,8 @@ def nightly(
     help="Continuations of each point, behind the draft's proposal and behind the target's own step.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the points and of the continuations.")
-@click.option(
-    "--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Continuations in flight per worker."
-)
-@click.option(
-    "--cluster",
-    type=click.Choice(["auto", "slurm", "local", "debug"]),
-    default="auto",
-    show_default=True,
-    help="Where to run.",
-)
-@click.option("--profile", help="Cluster profile: a file in slurm/clusters by name, or the path of a file.")
-@click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="Any other option for sbatch; may be repeated.")
-@click.option("--shards", type=click.IntRange(1), default=1, show_default=True, help="Number of shards.")
-@MAX_GPU_HOURS
-@click.option("--dry-run", is_flag=True, help="Print what would be done, and exit.")
-@click.option("--wait", is_flag=True, help="On Slurm, wait until the probe has ended and print its result.")
-@ACCEPT_CODE_CHANGE
-@TRUST
-def probe(
-    run: Path,
-    points: int,
-    rollouts: int,
-    seed: int,
-    concurrency: int,
-    dry_run: bool,
-    wait: bool,
-    accept: bool,
-    trust: bool,
-    **flags: Value,
-) -> None:
+@_of_a_continuation
+def probe(run: Path, points: int, rollouts: int, seed: int, concurrency: int, **how: Any) -> None:
     """Continue a run's chains with the target alone from a sample of its decisions, and grade where they end.
 
     At each point the target continues twice: behind the draft's proposal, and from where the proposal began, so that
@@ -179,25 +213,50 @@ def probe(
     the judge truly accepts wrong steps and refuses right ones. The probe is a run beside RUN; the same command again
     resumes it.
     """
-    from harness.cli.screen import terminal
-    from jobs.drive import drive, preview
-    from jobs.outcome import launch_errors_in_one_line
     from jobs.probe import ProbeSettings, plan
-    from jobs.run.endings import num_unfinished
 
-    console = terminal()
     settings = ProbeSettings(points=points, rollouts=rollouts, seed=seed, concurrency=concurrency)
-    source = trusted_run(run, accept=trust, runs_method=False, grades=True)
-    asked = {**flags, "accept_code_change": accept}
-    with launch_errors_in_one_line():
-        planned = plan(source, settings, asked, is_preview=dry_run)
-        if dry_run:
-            preview(planned, console)
-            return
-        [probed] = drive([[planned]], console, waits=wait)
-    if num_unfinished(probed):
-        name = probed.path.name
-        console.print(f"Its result, once it has ended:  {typed('warehouse.probed')} {name}", soft_wrap=True)
+    _go_on(run, lambda source, flags, dry: plan(source, settings, flags, is_preview=dry), "warehouse.probed", **how)
+
+
+def _numbers(ctx: click.Context, parameter: click.Parameter, text: str) -> tuple[int, ...]:
+    numbers = [int(word) if word.strip().isdecimal() else None for word in text.split(",")]
+    if (budgets := tuple(number for number in numbers if number is not None)) and len(budgets) == len(numbers):
+        return budgets
+    raise click.BadParameter(f"{text}: expected numbers of tokens such as 256,512,1024")
+
+
+@click.command("sweep-budget", cls=RunCommand, short_help="Find the accuracy of a run at smaller token budgets.")
+@click.option(
+    "--budgets",
+    metavar="TOKENS,...",
+    required=True,
+    callback=_numbers,
+    help="Tokens at which every chain is cut, such as 256,512,1024.",
+)
+@click.option(
+    "--answer-tokens",
+    type=click.IntRange(1),
+    default=512,
+    show_default=True,
+    help="Most tokens of an answer behind a cut chain, beside the budget.",
+)
+@_of_a_continuation
+def sweep_budget(run: Path, budgets: tuple[int, ...], answer_tokens: int, **how: Any) -> None:
+    """Cut a run's finished chains at token budgets, close them and ask for their answers: accuracy against budget.
+
+    A chain that had ended within a budget keeps its own verdict. Chains of steps are cut at the ends of steps, not
+    planned again for the budget. The answers are a run beside RUN, apart from its numbers; the same command again
+    resumes it.
+    """
+    from jobs.budget_sweep import plan
+
+    _go_on(
+        run,
+        lambda source, flags, dry: plan(source, budgets, answer_tokens, flags, is_preview=dry),
+        "warehouse.budgets",
+        **how,
+    )
 
 
 @click.command(cls=RunCommand, short_help="Print an example of a file.")

@@ -16,14 +16,12 @@ from pydantic import TypeAdapter
 
 from harness.chain import Limits, Stop
 from harness.engine import Choice, Completion, Finish, Generation, Likelihood, Rating, Role, Sampling, Timing, Tokenizer
-from harness.engines.scripted import ByteTokenizer
 from harness.methods import build
 from harness.sample import run_sample
 from harness.trace import Call, Candidate, Step, Trace, Verdict
 from jobs.run.codes import method_of
 from jobs.run.folder import RunFolder
-from jobs.run.plan import tokenizer_of
-from jobs.run.spec import RunSpec
+from jobs.run.plan import tokenizer_of_role
 from jobs.run.trace_files import counting_records
 
 _COLUMNS = ("problem_id", "sample_index", "seed", "steps", "calls")
@@ -114,7 +112,9 @@ def prompts_of(run: RunFolder, problem_id: str, sample_index: int, step: int) ->
     method = build(plugin.name if plugin else spec.method, dict(spec.params))
     context = spec.engine.max_context or _NO_LIMIT
     taken, candidates = recorded.steps[step], list(recorded.steps[step].candidates)
-    engines = {role: _RecitingEngine(role, _tokenizer(spec, role), taken, candidates, context) for role in method.roles}
+    engines = {
+        role: _RecitingEngine(role, tokenizer_of_role(spec, role), taken, candidates, context) for role in method.roles
+    }
     [problem] = (problem for problem in run.problems() if problem.id == problem_id)
     limits = Limits(spec.temperature, spec.top_p, spec.token_budget, spec.sampling)
     again = Trace(recorded.sample_id, problem_id, sample_index, recorded.seed, steps=recorded.steps[:step])
@@ -133,15 +133,6 @@ def _recorded(run: RunFolder, problem_id: str, sample_index: int) -> Trace:
             trace: Trace = TypeAdapter(Trace).validate_python(row)
             return trace
     raise ValueError(f"{run.path.name} has no finished sample {sample_index} of {problem_id}")
-
-
-def _tokenizer(spec: RunSpec, role: Role) -> Tokenizer:
-    model = spec.models[role]
-    if model is None or not (spec.engine.can.runs_models or model.server):
-        return ByteTokenizer()
-    if (tokenizer := tokenizer_of(model, spec.conventions(role))) is None:
-        raise ValueError(f"the tokenizer of the {role} {model.name} is not on this machine, or transformers is not")
-    return tokenizer
 
 
 def _sent(calls: Sequence[Call], recorded: Sequence[Call], engines: Mapping[Role, _RecitingEngine]) -> list[SentCall]:

@@ -5,6 +5,7 @@
     scores-SCORER               quality of steps and candidates by a process reward model
     target_logprobs-WRITE       the target's log-probability of each step; every write is a file of its own
     probe_points-1              the steps of another run that this one probes (jobs.probe)
+    budget_cuts-1               where this run cuts the chains of another one (jobs.budget_sweep)
     timing_draw-1               which samples are timed (jobs.run.timing)
 
 Versions never overwrite each other's files. Of grades, the version that graded last counts, here and in the warehouse.
@@ -22,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast, get_args
 
 from harness import environment
 from harness.chain import chain_scores
@@ -39,9 +40,12 @@ SCHEMAS = {
     "scores": trace_files.SCORES,
     "target_logprobs": trace_files.TARGET_LOGPROBS,
     "probe_points": trace_files.PROBE_POINTS,
+    "budget_cuts": trace_files.BUDGET_CUTS,
     "timing_draw": trace_files.TIMING_DRAW,
 }
 """The columns of each kind."""
+ContinuationKind = Literal["probe_points", "budget_cuts"]
+"""Kinds that say where a run's problems begin inside the chains of another one (jobs.continuation)."""
 _HEADER_KEY = "derived"
 """Metadata of a file: the JSON of its header."""
 
@@ -74,6 +78,11 @@ def written_at(path: Path) -> float:
         return float(header(path)["written_at"])
     except (OSError, ValueError, KeyError, TypeError):
         return path.stat().st_mtime
+
+
+def continuation(run: RunFolder) -> ContinuationKind | None:
+    """Return how a run goes on from another one; None: its problems are of no other run."""
+    return next((kind for kind in get_args(ContinuationKind) if run.derived(kind)), None)
 
 
 def name_damaged(run: RunFolder) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import environment, gpus, prompts
-from harness.engine import Role
+from harness.engine import Role, Tokenizer
 from harness.engines import placement, registry, speculation
 from harness.engines.scripted import ByteTokenizer
 from harness.engines.settings import check_arguments
@@ -392,6 +392,16 @@ def tokenizer_of(model: ModelSpec, asked: Conventions) -> HFTokenizer | None:
             raise ValueError(line) from error
         kind = type(error).__name__
         raise ValueError(f"its tokenizer cannot be loaded ({kind}: {line}): download it again") from error
+
+
+def tokenizer_of_role(spec: RunSpec, role: Role) -> Tokenizer:
+    """Return the tokenizer that a model of a run wrote with. Raises ValueError where it cannot be loaded here."""
+    model = spec.models[role]
+    if model is None or not (spec.engine.can.runs_models or model.server):
+        return ByteTokenizer()
+    if (tokenizer := tokenizer_of(model, spec.conventions(role))) is None:
+        raise ValueError(f"the tokenizer of the {role} {model.name} is not on this machine, or transformers is not")
+    return tokenizer
 
 
 def check_prompts(launch: PartialLaunch, spec: RunSpec, *, is_here: bool = True) -> Iterator[str]:

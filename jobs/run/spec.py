@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from datetime import date
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
@@ -334,11 +335,17 @@ def units(spec: RunSpec, problems: list[Problem]) -> list[Unit]:
     ]
 
 
-def assign_to_shards(units: Sequence[Unit], shards: int, lengths: Mapping[str, int] | None = None) -> list[list[Unit]]:
+def assign_to_shards(
+    units: Sequence[Unit], shards: int, lengths: Mapping[str, int] | None = None, *, in_order: bool = False
+) -> list[list[Unit]]:
     """Deal units to shards like cards, those of the longest problems first; empty shards are left out.
 
     So every shard has about as many samples of long problems as of short ones. `lengths`: of the problems, by id.
+    `in_order`: each shard has units that follow each other instead.
     """
+    if in_order:
+        ends = [len(units) * number // shards for number in range(shards + 1)]
+        return [[*units[start:end]] for start, end in pairwise(ends) if end > start]
     known = lengths or {}
     place = {length: number for number, length in enumerate(sorted({*known.values(), 0}, reverse=True))}
     rounds = 1 + max((unit.sample_index for unit in units), default=0)

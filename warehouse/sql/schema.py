@@ -20,7 +20,7 @@ raises it; tests/warehouse/test_estimates.py says when that is necessary."""
 FILLING = ("loading/insert", "loading/insert_totals")
 """SQL files that fill the tables from the staged tables of one run, in this order."""
 _FOLDER = resources.files("warehouse") / "sql"
-_TABLES = ("run", "trace", "grade", "probe", "target", "totals", "timing", "estimate")
+_TABLES = ("run", "trace", "grade", "probe", "budget", "target", "totals", "timing", "estimate")
 """Files of tables/."""
 _COLUMNS_OF_MODELS = "    -- columns of models", model_columns.definitions()
 _COMMENTS_OF_MODELS = "-- comments of models", model_columns.comments()
@@ -33,7 +33,7 @@ _OF_BASELINES = {
 """What stands in the views where these comments are (warehouse/sql/baselines.py)."""
 _VIEWS = (
     "macros", "accuracy", "speculation", "tokens", "speed", "speed_up", "timing", "modelled", "stopwatches",
-    "judge", "replay", "drafts", "probe", "flips", "wide", "several", "code", "target",
+    "judge", "replay", "drafts", "probe", "budget", "flips", "wide", "several", "code", "target",
 )  # fmt: skip
 """Files of views/, each after those that it builds on."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from jobs import drive, suite
+from jobs import continuation, drive, suite
 from jobs import probe as probing
 from jobs.__main__ import main
 from jobs.finished.grading import finished_samples
@@ -106,7 +106,7 @@ def test_a_probe_that_was_killed_is_completed_by_the_same_command(
     drive.drive([launches], console)
     with monkeypatch.context() as patched:
         if place == "before the points":
-            patched.setattr(probing, "_write_points", killed)
+            patched.setattr(continuation.Continuation, "write", killed)
         else:
             patched.setattr(drive, "InProcessWorker", killed)
         with pytest.raises(KeyboardInterrupt):

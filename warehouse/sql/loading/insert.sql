@@ -137,6 +137,7 @@ WHERE candidate_index IS NOT NULL
 QUALIFY row_number() OVER (PARTITION BY sample_id, step_index, candidate_index, scorer ORDER BY load_order DESC) = 1;
 
 INSERT INTO probe_point BY NAME SELECT * EXCLUDE (load_order) FROM staged_probe_point;
+INSERT INTO budget_cut BY NAME SELECT * EXCLUDE (load_order) FROM staged_budget_cut;
 
 -- A sample counts as the first file has it, and only where every row is of the chain that counts: its steps have as many
 -- characters. One target reads all chains of a run: its own, or where it has none that of the first file.

@@ -28,8 +28,8 @@ COMMENT ON COLUMN estimate.grader_version IS 'Whose grades they are; NULL: nobod
 COMMENT ON COLUMN estimate.measure IS 'Its name; the table measure says what each is';
 COMMENT ON COLUMN estimate.role IS 'The model that it is of; NULL: all together';
 COMMENT ON COLUMN estimate.k IS 'Samples that the measure takes of a problem; NULL: it has none';
-COMMENT ON COLUMN estimate.group_kind IS 'level, for acceptance_rate step (index from 0), for judge_auroc kind (of decision), for a probe third (of the chain, 1 to 3) or threshold; NULL: the whole run';
-COMMENT ON COLUMN estimate.group_value IS 'The level, the third or step, the threshold, or the kind of decision; NULL: the whole run, or problems without a level';
+COMMENT ON COLUMN estimate.group_kind IS 'level, for acceptance_rate step (index from 0), for judge_auroc kind (of decision), for a probe third (of the chain, 1 to 3) or threshold, for accuracy_at_budget budget (tokens); NULL: the whole run';
+COMMENT ON COLUMN estimate.group_value IS 'The level, the third or step, the threshold, the budget, or the kind of decision; NULL: the whole run, or problems without a level';
 COMMENT ON COLUMN estimate.n IS 'Problems that the estimate is over [count]';
 COMMENT ON COLUMN estimate.families IS 'Families of these problems; NULL: each is one [count]';
 COMMENT ON COLUMN estimate.num_samples IS 'Samples that it is over; NULL: the measure does not count samples [count]';

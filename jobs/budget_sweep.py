@@ -1,0 +1,134 @@
+"""Accuracy against token budget from one run: its finished chains are cut, their thoughts closed and answered.
+
+A chain that one model wrote in one piece is cut behind the first b tokens, as a run with that budget would have cut it.
+A chain of steps is cut behind the last whole step within b, and "not re-planned": a method that plans by its budget
+would have written other steps. A chain that had ended within b stands as it is; nothing is asked, and its own verdict
+counts. The model that ended most of the run's chains answers all cut ones, in tokens beside the budget.
+
+The answers are a run of their own (jobs.continuation). Cuts of one chain follow each other in it, so that they share
+its prefix in the engine's cache.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from harness.chain.chain_ending import num_cut
+from harness.cli.messages import counted
+from harness.cli.program import typed
+from harness.engine import Completion, Role, Tokenizer
+from harness.settings.declaration import Flags
+from harness.trace import StepRole
+from jobs import continuation
+from jobs.continuation import Continuation
+from jobs.preparation import PreparedLaunch
+from jobs.run.endings import finished_records, num_unfinished
+from jobs.run.folder import RunFolder
+from jobs.run.plan import tokenizer_of_role
+from jobs.run.trace_files import SampleRow, StepRow
+
+_COLUMNS = ("problem_id", "stop_reason", "steps")
+_WHOLE: StepRole = "chain"
+"""The role of a step that is a chain which one model wrote in one piece."""
+_CHOOSES_WHOLE_CHAINS = "scot"
+"""The method whose chain is one of several that were drafted whole: no budget ends between them."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A chain at a budget."""
+
+    text: str | None
+    """What stands of it; None: it had ended."""
+    num_tokens: int
+    """Tokens of that, counted as its authors wrote them."""
+    is_exact: bool
+    """False where it is cut at the end of a step, and so is not re-planned."""
+
+
+def cut(sample: SampleRow, budget: int, tokenizers: Mapping[Role, Tokenizer]) -> Cut:
+    """Return the chain of a finished sample at a budget in tokens."""
+    steps = sample["steps"]
+    is_exact = all(step["role"] == _WHOLE for step in steps)
+    num_emitted = sum(step["num_tokens"] for step in steps)
+    if num_emitted <= budget and sample["stop_reason"] != "budget":
+        return Cut(None, num_emitted, is_exact)
+    text, left = "", budget
+    for step in steps:
+        is_begun_answer = step["role"] == "answer" and step["finish"] == "length"
+        if step["num_tokens"] > left or is_begun_answer:
+            if is_exact:
+                text += _first(step, left, tokenizers[step["author"]])
+                left = 0
+            break
+        text, left = text + step["text"], left - step["num_tokens"]
+    return Cut(text, budget - left, is_exact)
+
+
+def _first(step: StepRow, num_tokens: int, tokenizer: Tokenizer) -> str:
+    """Return the text of a step's first tokens, without a character that they end inside."""
+    ids = tuple(step["token_ids"][:num_tokens])
+    text = tokenizer.decode(ids)
+    return tokenizer.decode(ids[: len(ids) - num_cut(Completion(ids, text, "length", num_tokens), tokenizer)])
+
+
+def plan(
+    source: RunFolder, budgets: Sequence[int], answer_tokens: int, flags: Flags, *, is_preview: bool = False
+) -> PreparedLaunch:
+    """Cut the chains of a run at budgets in tokens and prepare the run that answers them, which is not written.
+
+    Journals of the run are compacted, unless `is_preview`. `flags`: where it runs, as flags of a launch. Raises
+    ValueError and what a launch raises.
+    """
+    spec, budgets = source.spec(), sorted(set(budgets))
+    if spec.method == _CHOOSES_WHOLE_CHAINS:
+        raise ValueError(f"{source.path.name} chose among chains that were drafted whole, which no budget cuts")
+    if budgets[-1] > spec.token_budget:
+        raise ValueError(f"--budgets {budgets[-1]}: the chains have at most {spec.token_budget} tokens")
+    samples = list(finished_records(source, _COLUMNS, writes=not is_preview))
+    ends = Counter(sample["steps"][-1]["author"] for sample in samples if sample["steps"])
+    if not ends:
+        raise ValueError(f"{source.path.name} has no finished sample with a step")
+    authors = {step["author"] for sample in samples for step in sample["steps"] if step["role"] == _WHOLE}
+    tokenizers = {author: tokenizer_of_role(spec, author) for author in authors}
+    name, known = continuation.dataset_of(source, "budgets"), {problem.id: problem for problem in source.problems()}
+    problems, rows = [], []
+    for number, sample in enumerate(samples):
+        for budget in budgets:
+            made, problem_id = cut(sample, budget, tokenizers), f"{name}/{number}-{budget}"
+            if made.text is not None:
+                one = known[sample["problem_id"]]
+                problems.append(replace(one, id=problem_id, dataset=name, beginning=made.text))
+            rows.append(
+                {
+                    "cut_problem_id": None if made.text is None else problem_id,
+                    "source_run_id": source.path.name,
+                    "sample_id": sample["sample_id"],
+                    "problem_id": sample["problem_id"],
+                    "budget": budget,
+                    "num_tokens": made.num_tokens,
+                    "is_exact": made.is_exact,
+                }
+            )
+    if not problems:
+        raise ValueError(f"every chain of {source.path.name} ended within {budgets[0]} tokens: nothing is cut")
+    continued = Continuation(
+        source, "budget_cuts", ends.most_common(1)[0][0], problems, rows,
+        {"answer_tokens": answer_tokens}, {"samples": 1, "token_budget": budgets[-1] + answer_tokens}, keeps_order=True,
+    )  # fmt: skip
+    return continuation.prepare(continued, flags, list(_notices(source, budgets, rows, len(problems))))
+
+
+def _notices(
+    source: RunFolder, budgets: Sequence[int], rows: Sequence[Mapping[str, object]], num_cut: int
+) -> Iterator[str]:
+    chains = counted(len(rows) // len(budgets), "chain")
+    how = "" if all(row["is_exact"] for row in rows) else " They are cut at the ends of steps, not re-planned."
+    yield (
+        f"BUDGETS of {source.path.name}: {chains} at {counted(len(budgets), 'budget')}; {counted(num_cut, 'cut')} to "
+        f"be answered, the others had ended.{how}"
+    )
+    if unfinished := num_unfinished(source):
+        yield f"UNFINISHED: {counted(unfinished, 'sample')} of {source.path.name} cannot be cut; {typed('jobs resume')}"

@@ -1,0 +1,109 @@
+"""A run that goes on from another run's chains: one of its models alone, on problems that begin inside them.
+
+So what is asked of finished chains is sharded, resumed, graded and loaded like any other run, beside the run that is
+continued and apart from its numbers. The same command plans the same run, and so resumes it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from harness.engine import Role
+from harness.methods import method_parameters
+from harness.methods.method import Parameter
+from harness.methods.references import resolve
+from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
+from harness.prompts import prompt_hash
+from harness.settings.declaration import Flags
+from harness.settings.launch_settings import Launch
+from jobs import graders
+from jobs.preparation import PreparedLaunch, sbatch_options
+from jobs.run import codes, derived, sizing, trust
+from jobs.run.folder import RunFolder, run_folder
+from jobs.run.plan import RunPlan
+from jobs.run.sizing import ServedRole, lines_for_launch
+from jobs.run.spec import check_model
+from jobs.slurm.client import resolve as resolve_cluster
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_METHOD = "vanilla"
+_OF_THE_OTHERS = ("draft", "target", "reward", "speculator", "method_source", "preset", "tag")
+"""Fields of a specification that a run of one model alone does not have."""
+_OF_THE_PAIRS_ENGINES = ("spec_decode", "spec_tokens", "spec_sampling", "logprobs")
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """What a run that is planned goes on from."""
+
+    source: RunFolder
+    kind: derived.ContinuationKind
+    role: Role
+    """The model that goes on."""
+    problems: Sequence[Problem]
+    rows: Sequence[Mapping[str, Any]]
+    """Rows of the derived file `kind`, which say where each problem begins in the run."""
+    params: Mapping[str, Parameter]
+    """Hyper-parameters of the method, beside the model."""
+    changes: Mapping[str, Any]
+    """Fields of the specification that differ from those of the run that is continued."""
+    keeps_order: bool = False
+    """Whether problems are run in their order, so that those with the same beginning follow each other."""
+
+    def write(self, run: RunFolder) -> None:
+        """Write the derived file, once."""
+        if not run.derived(self.kind):
+            derived.write(run, self.kind, "1", self.rows)
+
+
+def dataset_of(source: RunFolder, word: Literal["probe", "budgets"]) -> str:
+    """Return the name of the problems that begin inside a run's chains."""
+    return f"{word}-{source.path.name if _NAME.fullmatch(source.path.name) else source.spec().run_id}"
+
+
+def prepare(continued: Continuation, flags: Flags, notices: Sequence[str]) -> PreparedLaunch:
+    """Prepare the run, without writing anything.
+
+    `flags`: where it runs, as flags of a launch. Raises ValueError and what a launch raises.
+    """
+    source, spec, problems = continued.source, continued.source.spec(), list(continued.problems)
+    model = spec.models[continued.role]
+    if model is None:
+        raise ValueError(f"{source.path.name} has no {continued.role}, which would go on with its chains")
+    check_model(source.path.name, model)
+    trust.require(source, trust.arguments(spec.settings))
+    where = {"output": str(source.path.parent), **flags, "method": _METHOD, "dataset": "demo"}  # which is replaced
+    launch = Launch.from_flags(where)
+    name, content = problems[0].dataset, dataset_hash(problems)
+    none: dict[str, Any] = dict.fromkeys(_OF_THE_PAIRS_ENGINES)
+    of_one: dict[str, Any] = dict.fromkeys(_OF_THE_OTHERS)
+    own = replace(
+        spec,
+        **of_one | {continued.role: replace(model, memory=None, adapter=None)},
+        method=_METHOD,
+        params=method_parameters(resolve(_METHOD), {"model": continued.role, **continued.params}),
+        dataset=name,
+        dataset_hash=content,
+        dataset_size=len(problems),
+        num_problems=len(problems),
+        engine=replace(spec.engine, take_turns=False, **none),
+        prompt_hash=prompt_hash(spec.wording),
+        dataset_origin=DatasetOrigin(name.replace("-", " of ", 1), content),
+        **{"samples": launch.samples, "concurrency": launch.concurrency, **continued.changes},
+    )
+    served: dict[Role, ServedRole] = {}
+    if address := sizing.recorded_servers(source).get(continued.role):
+        trust.require(source, trust.servers({continued.role: address}))
+        served[continued.role] = ServedRole(model, address, [])
+    sbatch, cluster = sbatch_options(launch), resolve_cluster(launch.cluster)
+    sizes = lines_for_launch(own, problems, cluster, sbatch, launch.workers_per_task)
+    run = run_folder(launch.output, own)
+    notice = codes.check(run, accept=launch.accept_code_change)
+    planned = RunPlan(own, problems, [*notices, *([notice] if notice else [])], served)
+    return PreparedLaunch(
+        launch, cluster, planned, run, sbatch, sizes, notice, graders.code_of(source), continued.write,
+        keeps_order=continued.keeps_order,
+    )  # fmt: skip

@@ -1,0 +1,195 @@
+"""Chains of a run are cut at token budgets and answered: what is cut where, what it counts as, and what is refused."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from harness.engines.scripted import ByteTokenizer
+from harness.launch import main as launch
+from jobs import budget_sweep
+from jobs.__main__ import main as jobs
+from jobs.run.folder import RunFolder
+from jobs.run.spec import Unit, assign_to_shards
+from jobs.run.trace_files import counting_records, read_rows
+from warehouse import budgets
+from warehouse.budgets import main as print_budgets
+from warehouse.database import reader, rows
+from warehouse.report.summary import summary
+
+LAUNCH = ("--dataset", "demo", "--limit", "6", "--samples", "2", "--engine", "scripted", "--cluster", "debug")
+BUDGETS = (0, 20, 60, 160)
+TOKENIZERS: Any = {"draft": ByteTokenizer(), "target": ByteTokenizer()}
+
+
+def launched(folder: Path, *words: str) -> RunFolder:
+    run = launch([*LAUNCH, "--output", str(folder), *words], standalone_mode=False)
+    assert isinstance(run, RunFolder)
+    return run
+
+
+def sweep(run: RunFolder, *words: str, budgets: str = "0,20,60,160") -> Result:
+    return CliRunner().invoke(jobs, ["sweep-budget", str(run.path), "--budgets", budgets, "--cluster", "debug", *words])
+
+
+def swept(run: RunFolder) -> RunFolder:
+    [path] = run.path.parent.glob(f"budgets-{run.path.name}-*")
+    return RunFolder(path)
+
+
+@pytest.fixture(scope="module")
+def vanilla(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    run = launched(tmp_path_factory.mktemp("runs"), "--method", "vanilla")
+    assert sweep(run).exit_code == 0
+    return run
+
+
+@pytest.fixture(scope="module")
+def specreason(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    run = launched(tmp_path_factory.mktemp("runs"), "--method", "specreason")
+    assert sweep(run).exit_code == 0
+    return run
+
+
+def samples_of(run: RunFolder) -> dict[str, Any]:
+    return {row["sample_id"]: row for row in counting_records(run, ["problem_id", "stop_reason", "steps"])}
+
+
+def cuts_of(run: RunFolder) -> list[dict[str, Any]]:
+    [path] = swept(run).derived("budget_cuts")
+    return read_rows(path)
+
+
+def test_a_chain_of_one_model_is_cut_behind_its_first_tokens(vanilla: RunFolder) -> None:
+    beginnings = {problem.id: problem.beginning for problem in swept(vanilla).problems()}
+    samples, cuts = samples_of(vanilla), cuts_of(vanilla)
+    assert len(cuts) == len(samples) * len(BUDGETS)
+    for row in cuts:
+        [step] = samples[row["sample_id"]]["steps"]
+        if step["num_tokens"] <= row["budget"]:
+            assert (row["cut_problem_id"], row["num_tokens"]) == (None, step["num_tokens"])
+        else:
+            expected = ByteTokenizer().decode(step["token_ids"][: row["budget"]])
+            assert (beginnings[row["cut_problem_id"]], row["num_tokens"]) == (expected, row["budget"])
+        assert row["is_exact"]
+
+
+def test_a_chain_of_steps_is_cut_behind_the_last_whole_step_within_the_budget(specreason: RunFolder) -> None:
+    beginnings = {problem.id: problem.beginning for problem in swept(specreason).problems()}
+    samples = samples_of(specreason)
+    for row in cuts_of(specreason):
+        assert not row["is_exact"]
+        if row["cut_problem_id"] is None:
+            continue
+        steps, text = samples[row["sample_id"]]["steps"], beginnings[row["cut_problem_id"]]
+        ends = [sum(step["num_tokens"] for step in steps[:number]) for number in range(len(steps) + 1)]
+        number = max(number for number, end in enumerate(ends) if end <= row["budget"])
+        assert (text, row["num_tokens"]) == ("".join(step["text"] for step in steps[:number]), ends[number])
+
+
+def test_a_cut_chain_is_closed_and_answered_by_the_model_that_ends_the_runs_chains(specreason: RunFolder) -> None:
+    ends = [sample["steps"][-1]["author"] for sample in samples_of(specreason).values()]
+    author = max(set(ends), key=ends.count)
+    assert [role for role, model in swept(specreason).spec().models.items() if model] == [author]
+    for sample in samples_of(swept(specreason)).values():
+        roles = [step["role"] for step in sample["steps"]]
+        assert roles[-2:] == ["closing", "answer"] or roles == ["thought"], "the cut chain held its answer"
+        assert {step["author"] for step in sample["steps"]} == {author}
+        assert sum(step["num_tokens"] for step in sample["steps"] if step["role"] != "answer") == 0
+
+
+def test_cuts_of_one_chain_follow_each_other_in_one_shard() -> None:
+    units = [Unit(f"{n}", f"runs/{n // 4}-{n % 4}", 0) for n in range(46)]
+    shards = assign_to_shards(units, 3, in_order=True)
+    assert sorted(len(shard) for shard in shards) == [15, 15, 16]
+    numbers = [[int(u.problem_id.rpartition("/")[2].partition("-")[0]) for u in shard] for shard in shards]
+    assert all(shard == sorted(shard) for shard in numbers)
+    assert sum(len(set(shard)) for shard in numbers) <= len({n for shard in numbers for n in shard}) + len(numbers) - 1
+
+
+def points_by_hand(run: RunFolder) -> dict[int, tuple[float, float]]:
+    """Accuracy and mean tokens of the chain at each budget."""
+    with reader(run.path.parent / "warehouse.duckdb") as connection:
+        graded = rows(
+            connection, "SELECT run_id, sample_id, problem_id, verdict = 'correct' AS is_right FROM sample_grade"
+        )
+    whole = {row["sample_id"]: row["is_right"] for row in graded if row["run_id"] == run.path.name}
+    answered = {row["problem_id"]: row["is_right"] for row in graded if row["run_id"] == swept(run).path.name}
+    by_budget = defaultdict(list)
+    for row in cuts_of(run):
+        is_right = whole[row["sample_id"]] if row["cut_problem_id"] is None else answered[row["cut_problem_id"]]
+        by_budget[row["budget"]].append((is_right, row["num_tokens"]))
+    return {
+        budget: (sum(right for right, _ in found) / len(found), sum(tokens for _, tokens in found) / len(found))
+        for budget, found in by_budget.items()
+    }
+
+
+@pytest.mark.parametrize("name", ["vanilla", "specreason"])
+def test_a_chain_that_had_ended_counts_as_it_is_and_a_cut_one_by_its_answer(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    run: RunFolder = request.getfixturevalue(name)
+    with reader(run.path.parent / "warehouse.duckdb") as connection:
+        found = budgets.swept(connection, swept(run).path.name)
+    measured = [(one["budget"], one["pass_at_1"], one["chain_tokens"]) for one in found["points"]]
+    by_hand = [(budget, *point) for budget, point in sorted(points_by_hand(run).items())]
+    assert measured == [pytest.approx(point) for point in by_hand]
+    assert found["is_exact"] == (name == "vanilla")
+    assert found["points"][-1]["num_cut"] < found["points"][0]["num_cut"] == found["points"][0]["num_samples"]
+
+
+def test_a_sweep_changes_no_number_of_its_run(tmp_path: Path) -> None:
+    run = launched(tmp_path, "--method", "vanilla")
+    before = summary(tmp_path / "warehouse.duckdb", [run.path.name])
+    sweep(run)
+    assert summary(tmp_path / "warehouse.duckdb", [run.path.name]) == before
+
+
+def test_a_cut_chain_is_what_a_run_with_that_budget_writes_and_answers(tmp_path: Path) -> None:
+    whole = launched(tmp_path, "--method", "vanilla")
+    sweep(whole, budgets="60")
+    short = launched(tmp_path, "--method", "vanilla", "--token-budget", "60")
+    sweep(short, budgets="60")
+    first, second = ([(problem.beginning, problem.text) for problem in swept(run).problems()] for run in (whole, short))
+    assert first == second
+    assert points_by_hand(whole) == points_by_hand(short)
+
+
+def test_the_same_command_resumes_a_sweep_and_prints_it_again(vanilla: RunFolder) -> None:
+    again = sweep(vanilla)
+    assert "samples are already finished" in again.output
+    assert "Token budgets of" in again.output
+    database = str(vanilla.path.parent / "warehouse.duckdb")
+    printed = CliRunner().invoke(print_budgets, [swept(vanilla).path.name, "--database", database, "--format", "json"])
+    assert '"budget": 160' in printed.output
+
+
+@pytest.mark.parametrize(
+    ("method", "asked", "reason"),
+    [
+        ("scot", "20", "chose among chains that were drafted whole"),
+        ("vanilla", "9000", "the chains have at most 8192 tokens"),
+        ("vanilla", "8000", "every chain of demo-vanilla-scripted"),
+        ("vanilla", "20,x", "expected numbers of tokens such as 256,512,1024"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused_in_one_line(
+    method: str, asked: str, reason: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    found = sweep(launched(tmp_path_factory.mktemp("runs"), "--method", method), budgets=asked)
+    assert found.exit_code == 2
+    assert reason in " ".join(found.output.split())
+
+
+def test_a_chain_that_ended_for_lack_of_budget_is_cut_at_that_budget_too() -> None:
+    step = {"role": "draft", "num_tokens": 20, "text": "x", "author": "draft", "finish": "stop", "token_ids": []}
+    begun = {**step, "role": "answer", "finish": "length", "text": "The ans"}
+    sample: Any = {"steps": [step, step, begun], "stop_reason": "budget"}
+    made = budget_sweep.cut(sample, 60, TOKENIZERS)
+    assert (made.text, made.num_tokens) == ("xx", 40), "an answer that was begun is asked for anew"
+    assert budget_sweep.cut(sample | {"stop_reason": "answered"}, 60, TOKENIZERS).text is None
