@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness import prompts
 from harness.engine import Role
@@ -41,6 +41,7 @@ _ATTEMPT_FIELDS: dict[str, tuple[str, Matter]] = {
     "code_hash": ("code", "note"),  # no more than a note: a night is compared with those before it to judge the code
 }
 _SETTINGS = {one.column: one for one in SETTINGS}
+_PARAMETERS = _SETTINGS["params"].printed
 _LOGPROBS = "log-probabilities asked for"
 _PLACEMENT = "placement"
 """Whether draft and target share GPUs: which ones they have, by number, affects no time."""
@@ -85,7 +86,7 @@ class Manifest:
     @property
     def is_target_alone(self) -> bool:
         """Whether the run is the target without any speculation over steps."""
-        return is_target_alone(self.values["method"], json.loads(self.values["parameters"]))
+        return is_target_alone(self.values["method"], json.loads(self.values[_PARAMETERS]))
 
 
 @dataclass(frozen=True)
@@ -184,6 +185,55 @@ def differences(manifests: Sequence[Manifest]) -> list[Difference]:
                 matter = "note"
             unequal.append(Difference(name, matter, values))
     return sorted(unequal, key=lambda difference: order.index(difference.matter))
+
+
+class Sweep(NamedTuple):
+    """Runs that differ in one numeric parameter of their method, and otherwise in nothing that decides results."""
+
+    parameter: str
+    runs: Mapping[float, str]
+    """Run ids by value of the parameter, ascending."""
+
+
+_FEWEST_VALUES = 3
+"""A line between two runs shows no more than its ends."""
+_DRAWS = ("seed", "tag")
+"""Notes to a comparison, but runs with other ones are other samples: each repetition of a sweep is a sweep."""
+
+
+def sweeps(manifests: Sequence[Manifest]) -> list[Sweep]:
+    """Return the sweeps among runs, those with the most values first.
+
+    Of a grid these are the lines along the parameter with the most values, because a sweep that shares more than one
+    run with those before it is left out.
+    """
+    parameters = {one.run_id: json.loads(one.values[_PARAMETERS]) for one in manifests}
+
+    def extends(line: Mapping[float, Manifest], one: Manifest, name: str) -> bool:
+        first, *_ = line.values()
+        others = [{**parameters[run.run_id], name: None} for run in (first, one)]
+        if parameters[one.run_id][name] in line or others[0] != others[1]:
+            return False
+        return {d.name for d in differences([first, one]) if d.matter != "note" or d.name in _DRAWS} == {_PARAMETERS}
+
+    lines: list[tuple[str, dict[float, Manifest]]] = []
+    for name in dict.fromkeys(name for own in parameters.values() for name in own):
+        along = list[dict[float, Manifest]]()
+        for one in manifests:
+            value = parameters[one.run_id].get(name)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                line = next((line for line in along if extends(line, one, name)), None)
+                if line is None:
+                    along.append(line := {})
+                line[value] = one
+        lines += [(name, line) for line in along if len(line) >= _FEWEST_VALUES]
+    found, placed = list[Sweep](), set[str]()
+    for name, line in sorted(lines, key=lambda of_parameter: -len(of_parameter[1])):
+        sweep = Sweep(name, {value: line[value].run_id for value in sorted(line)})
+        if len(placed.intersection(sweep.runs.values())) <= 1:
+            found.append(sweep)
+            placed.update(sweep.runs.values())
+    return found
 
 
 def is_same_subject(first: Manifest, second: Manifest) -> bool:

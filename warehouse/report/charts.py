@@ -288,17 +288,51 @@ class Dots:
         return chart(height, self.description, *parts)
 
 
+class Curve(NamedTuple):
+    """Points of a scatter that a line connects; they have color and mark of its first."""
+
+    label: str
+    points: Sequence[int]
+    """Their indices, in the order of the line."""
+    values: Sequence[str] = ()
+    """What is printed beside each of them."""
+
+
 @dataclass(frozen=True)
 class Scatter:
-    """Runs on two axes, with both intervals; the horizontal axis starts at zero; the vertical one is in percent.
+    """Points on two axes, with both intervals; the horizontal axis starts at zero; the vertical one is in percent.
 
-    It needs a key of the runs.
+    It needs its key.
     """
 
     points: Sequence[Dot]
     x_axis: str
     y_axis: str
     description: str
+    curves: Sequence[Curve] = ()
+    front: Sequence[int] = ()
+    """Indices of the points on the Pareto front, from left to right; empty: none is drawn."""
+
+    def look(self, curve: Curve) -> int:
+        """Return the index of a curve's color and mark, those of its first point."""
+        return self.points[curve.points[0]].index
+
+    @property
+    def looks(self) -> list[int]:
+        """Index of each point's color and mark."""
+        of_curves = {i: self.look(curve) for curve in reversed(self.curves) for i in curve.points}
+        return [of_curves.get(i, point.index) for i, point in enumerate(self.points)]
+
+    @property
+    def key(self) -> list[tuple[int, str]]:
+        """Color and mark, and name, of each curve and of each point on none."""
+        connected = {i for curve in self.curves for i in curve.points}
+        curves = [(self.look(curve), curve.label) for curve in self.curves]
+        return curves + [(point.index, point.label) for i, point in enumerate(self.points) if i not in connected]
+
+    def places(self, points: Sequence[int]) -> list[tuple[float, float]]:
+        """Return the estimates on both axes of the points of a curve or front."""
+        return [(p.x.estimate, p.y.estimate) for p in map(self.points.__getitem__, points) if p.y]
 
     def draw(self) -> Markup:
         """Return the drawing."""
@@ -312,15 +346,25 @@ class Scatter:
             text((left + right) / 2, 372, self.x_axis, "axis middle"),
             text(0, 0, self.y_axis, "axis middle", transform=f"translate(12 {(top + bottom) / 2:g}) rotate(-90)"),
         ]
-        for p in self.points:
+        if self.front:
+            steps = "".join(f" H{x_scale(x):.1f} V{y_scale(y):.1f}" for x, y in self.places(self.front))
+            start = x_scale(self.places(self.front)[0][0])
+            parts.append(tag("path", d=f"M{start:.1f} {bottom}{steps} H{right}", class_="reference dashed"))
+        for curve in self.curves:
+            corners = " ".join(f"{x_scale(x):.1f},{y_scale(y):.1f}" for x, y in self.places(curve.points))
+            parts.append(tag("polyline", points=corners, class_=f"curve {series(self.look(curve))}"))
+        for p, look in zip(self.points, self.looks, strict=True):
             assert p.y is not None
             x, y = x_scale(p.x.estimate), y_scale(p.y.estimate)
             if p.x.low is not None and p.x.high is not None:
-                parts.append(_whisker(x_scale(p.x.low), y, x_scale(p.x.high), y, p.index))
+                parts.append(_whisker(x_scale(p.x.low), y, x_scale(p.x.high), y, look))
             if p.y.low is not None and p.y.high is not None:
-                parts.append(_whisker(x, y_scale(p.y.high), x, y_scale(p.y.low), p.index))
+                parts.append(_whisker(x, y_scale(p.y.high), x, y_scale(p.y.low), look))
             title = tag("title", f"{p.label}: {p.value_text}")
-            parts.append(tag("g", title, mark(x, y, p.index, 7)))
+            parts.append(tag("g", title, mark(x, y, look, 7)))
+        for curve in self.curves:
+            for (x, y), value in zip(self.places(curve.points), curve.values, strict=False):
+                parts.append(text(x_scale(x) - 7, y_scale(y) - 7, value, f"beside end {series(self.look(curve))}"))
         return chart(380, self.description, *parts)
 
 

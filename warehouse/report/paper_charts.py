@@ -55,6 +55,8 @@ _STYLE = {
 _MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle": "^"}
 _HATCHES = ("", "//////", "......")
 """Of the parts of a bar, so that they differ in gray print too; white on the part's color."""
+_DASHES = ("-", "-.", ":")
+"""Of curves, for the same reason; the front is dashed."""
 _LONGEST_LABEL = 40
 """Characters of a label; longer ones would leave no room for the values."""
 
@@ -123,15 +125,38 @@ def _dots(chart: Dots, figure: Figure, axes: Axes) -> None:
 
 
 def _scatter(chart: Scatter, figure: Figure, axes: Axes) -> None:
-    for p in chart.points:
+    from matplotlib.patheffects import withStroke
+
+    connected = {i for curve in chart.curves for i in curve.points}
+    for i, (p, index) in enumerate(zip(chart.points, chart.looks, strict=True)):
         assert p.y is not None
-        errors = {"xerr": _error(p.x), "yerr": _error(p.y)}
-        axes.errorbar(p.x.estimate, p.y.estimate, **errors, label=_label(p.label), capsize=2, **_look(p.index))
+        errors = {"xerr": _error(p.x), "yerr": _error(p.y), "elinewidth": 0.6 if chart.curves else 1.1}
+        label = None if i in connected else _label(p.label)
+        axes.errorbar(p.x.estimate, p.y.estimate, **errors, label=label, capsize=2, **_look(index))
+    for number, curve in enumerate(chart.curves):
+        places = chart.places(curve.points)
+        look = _look(chart.look(curve))
+        dashes = _DASHES[number % len(_DASHES)]
+        axes.plot(*zip(*places, strict=True), **look, linestyle=dashes, label=_label(curve.label))
+        for place, value in zip(places, curve.values, strict=False):
+            beside = {
+                "textcoords": "offset points",
+                "ha": "right",
+                "path_effects": [withStroke(linewidth=1.5, foreground="white")],
+            }
+            axes.annotate(_label(value), place, (-3, 2.5), color=look["color"], **beside)
     axes.set_xlim(left=0)
+    if chart.front:
+        axes.autoscale(enable=False)
+        places = chart.places(chart.front)
+        (first, _), (_, highest) = places[0], places[-1]
+        steps = [(first, axes.get_ylim()[0]), *places, (axes.get_xlim()[1], highest)]
+        front = {"color": "#5c6570", "linewidth": 0.8, "linestyle": "--", "label": "Pareto front"}
+        axes.step(*zip(*steps, strict=True), where="post", zorder=1, **front)
     axes.set_xlabel(_label(chart.x_axis))
     axes.set_ylabel(_label(chart.y_axis))
     axes.grid()
-    _legend(figure, axes, [p.label for p in chart.points])
+    _legend(figure, axes, [*(label for _, label in chart.key), *(["Pareto front"] if chart.front else [])])
 
 
 def _error(x: Interval) -> list[list[float]] | None:
@@ -165,7 +190,7 @@ def _bars(chart: StackedBars, figure: Figure, axes: Axes) -> None:
 def _legend(figure: Figure, axes: Axes, labels: Sequence[str]) -> None:
     """Draw the legend above the axes, in as many columns as its longest label leaves room for."""
     longest = max(len(_label(label)) for label in labels)
-    columns = max(1, min(len(labels), 52 // (longest + 6)))
+    columns = max(1, min(len(labels), 54 // (longest + 6)))
     handles, names = axes.get_legend_handles_labels()
     figure.legend(handles, names, loc="outside upper center", ncols=columns)
     figure.set_figheight(figure.get_figheight() + 0.14 * (-(-len(labels) // columns) - 1))

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from shlex import quote
 
 from grading.records import VERDICTS
@@ -14,12 +15,13 @@ from harness.cli.screen import Cell, Column, Table
 from warehouse.comparison import show
 from warehouse.comparison.compared_runs import read_runs
 from warehouse.comparison.contrasts import Comparison, Row, Settings, compare
-from warehouse.comparison.manifests import UNKNOWN, Manifest, differences
+from warehouse.comparison.manifests import UNKNOWN, Manifest, differences, sweeps
 from warehouse.comparison.outcomes import num_shared_problems
 from warehouse.database import Connection, WarehouseError, literal
 from warehouse.measures import MEASURES
-from warehouse.report.charts import Bar, Chart, Dot, Dots, Reference, Scatter, StackedBars
+from warehouse.report.charts import Bar, Chart, Curve, Dot, Dots, Reference, Scatter, StackedBars
 from warehouse.report.facts import RunFacts, other_problems, over_the_same_problems, scaled
+from warehouse.report.summary import labels, plain
 from warehouse.statistics.intervals import Interval
 
 
@@ -46,8 +48,8 @@ class Figure:
     title: str
     chart: Chart
     caption: str
-    keyed: Sequence[int] = ()
-    """Indices of the runs in the key below the chart."""
+    keyed: Sequence[tuple[int, str]] = ()
+    """The key below the chart: index of a color and mark, and what has it."""
     sql: str = ""
     """The statement behind the figure, for `warehouse.query`."""
     command: str = ""
@@ -103,9 +105,10 @@ def read_comparison(
 def sections(runs: Sequence[RunFacts], compared: Compared, manifests: Mapping[str, Manifest]) -> list[Section]:
     """Return everything above the trace viewer, without tables and sections that would be empty."""
     figures = [*_by_problems(_accuracy, runs), *_differences(runs, compared)]
+    trade_offs = _by_problems(partial(_trade_offs, manifests), runs)
     candidates = [
         Section("results", "Results", figures, [_results(runs, compared), _verdicts(runs)]),
-        Section("trade-off", "Accuracy against latency", _by_problems(_trade_offs, runs), [_latency(runs)]),
+        Section("trade-off", "Accuracy against latency", trade_offs, [_latency(runs)]),
         Section(
             "speculation",
             "Fallback and tokens",
@@ -217,7 +220,7 @@ def _difference(
     return Figure(name, f"pass@1 minus that of {baseline}, percentage points", chart, caption, command=command)
 
 
-def _trade_offs(runs: Sequence[RunFacts]) -> list[Figure]:
+def _trade_offs(manifests: Mapping[str, Manifest], runs: Sequence[RunFacts]) -> list[Figure]:
     """Return a figure for each dataset and set of conditions, because times under other conditions do not compare."""
     groups: dict[tuple[str, int, str], list[tuple[RunFacts, Dot]]] = {}
     for run in runs:
@@ -229,15 +232,47 @@ def _trade_offs(runs: Sequence[RunFacts]) -> list[Figure]:
     figures: list[Figure] = []
     for (dataset, concurrency, devices), members in groups.items():
         axes = ("mean latency per sample (s)", "pass@1 (%)")
-        chart = Scatter([point for _, point in members], *axes, "Accuracy against latency, one mark per run")
-        caption = "Up and to the left is better. Lines: 95 % intervals over problems."
+        drawn, points = [run for run, _ in members], [point for _, point in members]
+        curves, front = _curves(drawn, manifests), pareto_front(points) if len(points) > 1 else []
+        chart = Scatter(points, *axes, "Accuracy against latency, one mark per run", curves, front)
+        caption = "Up and to the left is better. Lines with ends: 95 % intervals over problems."
+        if curves:
+            caption += " Runs that differ in one parameter only are connected, with one mark; its value is beside each."
+        if front:
+            names = "; ".join(f"{drawn[i].label}{_of_planned(drawn[i])}" for i in front)
+            caption += (
+                f" Dashed: Pareto front of the estimates (no run is as good in both and better in one): {names}. "
+                "Neighbours whose intervals overlap may change places."
+            )
         if concurrency > 1:
             caption += f" {concurrency} samples in flight shared the engines: a sample's time includes waiting."
         name = f"trade-off-{len(figures) + 1}" if figures else "trade-off"
-        title, drawn = f"{dataset}, {concurrency} in flight, {devices}", [run for run, _ in members]
+        title = f"{dataset}, {concurrency} in flight, {devices}"
         sql = _behind(drawn, "graded_pass_at_1", "latency_seconds")
-        figures.append(Figure(name, title, chart, caption, [run.place for run in drawn], sql))
+        figures.append(Figure(name, title, chart, caption, chart.key, sql))
     return figures
+
+
+def _curves(runs: Sequence[RunFacts], manifests: Mapping[str, Manifest]) -> list[Curve]:
+    """Return the sweeps among the runs of a figure."""
+    places = {run.summary.run_id: i for i, run in enumerate(runs)}
+    found = sweeps([manifests[run_id] for run_id in places])
+    of_sweeps = [[places[run_id] for run_id in sweep.runs.values()] for sweep in found]
+    names = labels([runs[points[0]].summary for points in of_sweeps])
+    return [
+        Curve(f"{name}, {sweep.parameter.replace('_', ' ')}", points, list(map(plain, sweep.runs)))
+        for name, sweep, points in zip(names, found, of_sweeps, strict=True)
+    ]
+
+
+def pareto_front(points: Sequence[Dot]) -> list[int]:
+    """Return the indices, from left to right, of points that no other is at least as high and as far left as.
+
+    Points at one place do not beat each other.
+    """
+    places = [(p.x.estimate, -p.y.estimate) for p in points if p.y]
+    front = [i for i, (x, y) in enumerate(places) if not any(a <= x and b <= y and (a, b) != (x, y) for a, b in places)]
+    return sorted(front, key=places.__getitem__)
 
 
 def _fallback(runs: Sequence[RunFacts]) -> list[Figure]:

@@ -515,14 +515,15 @@ def differing_parameters(runs: Sequence[Run], given: Sequence[str]) -> Callable[
 
     def differing(run: Run) -> str:
         label = of_run[id(run)]
-        changed = [f"{name} {_plain(v)}" for name, v in run.params.items() if len(values[label, name]) > 1]
+        changed = [f"{name} {plain(v)}" for name, v in run.params.items() if len(values[label, name]) > 1]
         method = f"{run.method} " if len(values[label, ""]) > 1 else ""
         return method + ", ".join(changed).replace("_", " ")
 
     return differing
 
 
-def _plain(value: str | float | None) -> str:
+def plain(value: str | float | None) -> str:
+    """Return the value of a parameter, a number without insignificant digits."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
