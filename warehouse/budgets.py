@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
     from warehouse.database import Connection, Record
 
-_POINTS = """
-SELECT curve.*, estimate AS pass_at_1, low_95, high_95, interval_kind, missing, n
+POINTS = """
+SELECT curve.*, estimate AS pass_at_1, low_95, high_95, standard_error, interval_kind, missing, n
 FROM budget_curve AS curve LEFT JOIN counted_estimate AS found ON found.run_id = curve.run_id
     AND metric = 'accuracy_at_budget' AND group_value = budget::VARCHAR
-WHERE curve.run_id = $run_id ORDER BY budget
+WHERE $run_id IN (curve.run_id, source_run_id) ORDER BY curve.run_id, budget
 """
+"""Of a sweep, or of all sweeps of a run's chains."""
 EXPLAINED = (
     "A chain that had ended within the budget keeps its own verdict. The others are cut there, their thought is "
     "closed, and their answer is asked for, beside the budget. Tokens are means: of the chain over all samples; over "
@@ -39,7 +40,7 @@ def swept(connection: Connection, run_id: str) -> dict[str, Any]:
     """Return accuracy and tokens by budget, as numbers for programs. Raises WarehouseError where there is none."""
     from warehouse.database import rows
 
-    points = [dict(row) for row in rows(connection, _POINTS, {"run_id": run_id})]
+    points = [dict(row) for row in rows(connection, POINTS, {"run_id": run_id})]
     if not points:
         raise WarehouseError(f"{run_id} is no sweep of budgets; one is made by: python -m jobs sweep-budget RUN")
     common = {name: points[0][name] for name in ("run_id", "source_run_id", "is_exact")}

@@ -19,6 +19,8 @@ from jobs.run.trace_files import counting_records, read_rows
 from warehouse import budgets
 from warehouse.budgets import main as print_budgets
 from warehouse.database import reader, rows
+from warehouse.report.charts import Scatter
+from warehouse.report.page import make_report
 from warehouse.report.summary import summary
 
 LAUNCH = ("--dataset", "demo", "--limit", "6", "--samples", "2", "--engine", "scripted", "--cluster", "debug")
@@ -148,6 +150,18 @@ def test_a_sweep_changes_no_number_of_its_run(tmp_path: Path) -> None:
     before = summary(tmp_path / "warehouse.duckdb", [run.path.name])
     sweep(run)
     assert summary(tmp_path / "warehouse.duckdb", [run.path.name]) == before
+
+
+def test_the_report_draws_a_line_for_each_sweep_of_a_runs_chains(specreason: RunFolder, tmp_path: Path) -> None:
+    report = make_report([str(specreason.path)], specreason.path.parent / "warehouse.duckdb")
+    chart = report.charts["budgets"]
+    assert isinstance(chart, Scatter)
+    assert [(point.x.estimate, point.y and point.y.estimate) for point in chart.points] == [
+        (budget, pytest.approx(100 * accuracy)) for budget, (accuracy, _) in sorted(points_by_hand(specreason).items())
+    ]
+    assert [(curve.label, list(curve.points)) for curve in chart.curves] == [
+        ("specreason, not re-planned", [0, 1, 2, 3])
+    ]
 
 
 def test_a_cut_chain_is_what_a_run_with_that_budget_writes_and_answers(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from harness.cli.messages import counted
+from warehouse import budgets
 from warehouse.database import Connection, Record, rows
 from warehouse.report.summary import RunSummary, labels, summaries
 from warehouse.statistics.intervals import Interval
@@ -43,6 +44,8 @@ class RunFacts:
     """Index of the run in the report."""
     problems: frozenset[tuple[str, str]] = frozenset()
     """Id and content hash of the planned problems."""
+    budgets: Sequence[Record] = ()
+    """Rows of `warehouse.budgets.POINTS` of its chains, sweep by sweep."""
 
     def estimate(self, measure: str) -> Interval | None:
         """Return a measure of the run; None where it has no data."""
@@ -81,6 +84,7 @@ def _facts(connection: Connection, summary: RunSummary, label: str, place: int) 
         costs=costs(connection, run_id),
         place=place,
         problems=frozenset((row["problem_id"], row["content_hash"]) for row in select(_PROBLEMS)),
+        budgets=select(budgets.POINTS),
     )
 
 

@@ -61,7 +61,9 @@ def test_a_parameter_is_an_ordinary_dataclass_field() -> None:
         drafts: int = parameter(5, help="Number of drafts.", changes_text=False)
 
     assert Documented().drafts == Documented.drafts == 5
-    assert fields_of(Documented) == (ParameterField("drafts", int, 5, "Number of drafts.", changes_text=False),)
+    assert fields_of(Documented) == (
+        ParameterField("drafts", int, 5, "Number of drafts.", changes_text=False, is_usual=True),
+    )
 
 
 @pytest.mark.parametrize(
