@@ -30,6 +30,7 @@ EXAMPLES = {
     "suite": _FOLDER / "suites" / "nightly.toml",
     "scrontab": _FOLDER / "nightly.scrontab",
     "notebook": resources.files("harness") / "examples" / "compare_methods.ipynb",
+    "router": resources.files("warehouse") / "examples" / "router.py",
 }
 """The files by the name that `jobs example` takes. In a checkout, those of Slurm are links into the folder slurm."""
 _BUNDLED = Path(str(resources.files("harness"))) / "data"
@@ -158,6 +159,14 @@ def nightly(
 @MAX_GPU_HOURS
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and exit.")
 @click.option("--wait", is_flag=True, help="On Slurm, wait until the probe has ended and print its result.")
+@click.option(
+    "-o",
+    "--output",
+    "labels",
+    metavar="FILE.parquet",
+    type=OutputFile(".parquet"),
+    help="Write the points with their texts and worths as training data for a router, once the probe has ended.",
+)
 @ACCEPT_CODE_CHANGE
 @TRUST
 def probe(
@@ -170,6 +179,7 @@ def probe(
     wait: bool,
     accept: bool,
     trust: bool,
+    labels: Path | None,
     **flags: Value,
 ) -> None:
     """Continue a run's chains with the target alone from a sample of its decisions, and grade where they end.
@@ -179,8 +189,10 @@ def probe(
     the judge truly accepts wrong steps and refuses right ones. The probe is a run beside RUN; the same command again
     resumes it.
     """
+    from harness.cli.messages import counted
     from harness.cli.screen import terminal
     from jobs.drive import drive, preview
+    from jobs.finished import router_labels
     from jobs.outcome import launch_errors_in_one_line
     from jobs.probe import ProbeSettings, plan
     from jobs.run.endings import num_unfinished
@@ -198,12 +210,20 @@ def probe(
     if num_unfinished(probed):
         name = probed.path.name
         console.print(f"Its result, once it has ended:  {typed('warehouse.probed')} {name}", soft_wrap=True)
+        if labels is not None:
+            later = f"{labels} is not written yet: run the same command again then."
+            console.print(later, markup=False, soft_wrap=True)
+    elif labels is not None:
+        rows, num_ungraded = router_labels.read(probed, source)
+        router_labels.write(labels, rows)
+        left_out = f"; {counted(num_ungraded, 'point')} without grades left out" * bool(num_ungraded)
+        console.print(f"{labels}: {counted(len(rows), 'point')}{left_out}.", markup=False, soft_wrap=True)
 
 
 @click.command(cls=RunCommand, short_help="Print an example of a file.")
 @click.argument("kind", type=click.Choice(list(EXAMPLES)))
 def example(kind: str) -> None:
-    """Print an example of a cluster's profile, of a suite, of a scrontab for nights, or of a notebook, to be edited.
+    """Print an example to be edited: a cluster's profile, a suite, a scrontab for nights, a notebook, a router's fit.
 
     For instance: python -m jobs example profile > mycluster.toml
     """
