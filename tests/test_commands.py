@@ -187,6 +187,7 @@ def test_the_command_that_needs_only_the_standard_library_has_the_short_help_and
     [
         ["harness.reproduce", "own.toml", "-o", "x.foo"],
         ["jobs", "nightly", "--suite", "nightly.toml", "--junit", "x.foo"],
+        ["jobs", "probe", "RUN", "-o", "x.foo"],
         ["warehouse.compare", "RUN", "RUN", "-o", "x.foo"],
         ["warehouse.export", "RUN", "-o", "x.foo"],
         ["warehouse.query", "SELECT 1", "-o", "x.foo"],
@@ -209,5 +210,5 @@ def test_a_file_with_an_unknown_ending_is_refused_before_any_work(words: list[st
     assert ended.returncode == 2, ended.stderr
     [line] = ended.stderr.splitlines()
     assert "x.foo" in line
-    assert re.search(r"\.(?:json|csv|md|xml|eval|html)\b", line), "it says what is valid"
+    assert re.search(r"\.(?:json|csv|md|xml|eval|html|parquet)\b", line), "it says what is valid"
     assert not list(tmp_path.iterdir())

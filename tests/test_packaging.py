@@ -37,7 +37,7 @@ _TRIED = (
     "sizing",
     "doctor --engine scripted",
     "reproduce specreason-figure3 --dry-run",
-    *(f"example {kind}" for kind in ("profile", "suite", "scrontab", "notebook")),
+    *(f"example {kind}" for kind in ("profile", "suite", "scrontab", "notebook", "router")),
 )
 """Commands of the console, which together read a file of every kind that is not Python."""
 _OF_EXTRAS = ("torch", "vllm", "transformers", "peft", "matplotlib", "ipykernel")

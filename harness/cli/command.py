@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -38,12 +39,16 @@ class OutputFile(click.Path):
         self._ending = ending
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path. Raises click.BadParameter where the ending is another one, or there is no such folder."""
+        """Return the path. Raises click.BadParameter for another ending, and a folder that cannot be written in."""
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         if path.suffix.lower() not in {"", self._ending}:
             self.fail(f"{path} does not end in {self._ending}, the only format that is written", param, ctx)
         if not path.parent.is_dir():
             self.fail(f"{path}: the folder {path.parent} does not exist", param, ctx)
+        try:  # permissions do not tell, nor do they bind root
+            tempfile.TemporaryFile(dir=path.parent).close()
+        except OSError as error:
+            self.fail(f"{path}: cannot write in {path.parent}: {error.strerror}", param, ctx)
         return path
 
 

@@ -23,6 +23,7 @@ from jobs.cli.run_command import (
     RUN,
     RunCommand,
     given,
+    run_folder,
     trusted_run,
 )
 
@@ -36,6 +37,7 @@ EXAMPLES = {
     "suite": _FOLDER / "suites" / "nightly.toml",
     "scrontab": _FOLDER / "nightly.scrontab",
     "notebook": resources.files("harness") / "examples" / "compare_methods.ipynb",
+    "router": resources.files("warehouse") / "examples" / "router.py",
 }
 """The files by the name that `jobs example` takes. In a checkout, those of Slurm are links into the folder slurm."""
 _BUNDLED = Path(str(resources.files("harness"))) / "data"
@@ -169,8 +171,11 @@ def _go_on(
     accept: bool,
     trust: bool,
     **flags: Value,
-) -> None:
-    """Plan a run that goes on from another one's chains, and carry it out; `shows`: the command of its result."""
+) -> RunFolder | None:
+    """Plan a run that goes on from another one's chains, and carry it out; returns it where it has ended.
+
+    `shows`: the command of its result.
+    """
     from harness.cli.screen import terminal
     from jobs.drive import drive, preview
     from jobs.outcome import launch_errors_in_one_line
@@ -182,10 +187,12 @@ def _go_on(
         planned = plan(source, {**flags, "accept_code_change": accept}, dry_run)
         if dry_run:
             preview(planned, console)
-            return
-        [ended] = drive([[planned]], console, waits=wait)
-    if num_unfinished(ended):
-        console.print(f"Its result, once it has ended:  {typed(shows)} {ended.path.name}", soft_wrap=True)
+            return None
+        [made] = drive([[planned]], console, waits=wait)
+    if not num_unfinished(made):
+        return made
+    console.print(f"Its result, once it has ended:  {typed(shows)} {made.path.name}", soft_wrap=True)
+    return None
 
 
 @click.command("probe", cls=RunCommand, short_help="Find what accepted and refused drafts were worth.")
@@ -204,8 +211,16 @@ def _go_on(
     help="Continuations of each point, behind the draft's proposal and behind the target's own step.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the points and of the continuations.")
+@click.option(
+    "-o",
+    "--output",
+    "labels",
+    metavar="FILE.parquet",
+    type=OutputFile(".parquet"),
+    help="Write the points with their texts and worths as training data for a router, once the probe has ended.",
+)
 @_of_a_continuation
-def probe(run: Path, points: int, rollouts: int, seed: int, concurrency: int, **how: Any) -> None:
+def probe(run: Path, points: int, rollouts: int, seed: int, concurrency: int, labels: Path | None, **how: Any) -> None:
     """Continue a run's chains with the target alone from a sample of its decisions, and grade where they end.
 
     At each point the target continues twice: behind the draft's proposal, and from where the proposal began, so that
@@ -213,10 +228,17 @@ def probe(run: Path, points: int, rollouts: int, seed: int, concurrency: int, **
     the judge truly accepts wrong steps and refuses right ones. The probe is a run beside RUN; the same command again
     resumes it.
     """
+    from jobs.finished import router_labels
     from jobs.probe import ProbeSettings, plan
 
     settings = ProbeSettings(points=points, rollouts=rollouts, seed=seed, concurrency=concurrency)
-    _go_on(run, lambda source, flags, dry: plan(source, settings, flags, is_preview=dry), "warehouse.probed", **how)
+    ended = _go_on(
+        run, lambda source, flags, dry: plan(source, settings, flags, is_preview=dry), "warehouse.probed", **how
+    )
+    if labels is not None and ended is not None:
+        click.echo(router_labels.write(ended, run_folder(run), labels))
+    elif labels is not None and not how["dry_run"]:
+        click.echo(f"{labels} is not written yet: run the same command again then.")
 
 
 def _numbers(ctx: click.Context, parameter: click.Parameter, text: str) -> tuple[int, ...]:
@@ -262,7 +284,7 @@ def sweep_budget(run: Path, budgets: tuple[int, ...], answer_tokens: int, **how:
 @click.command(cls=RunCommand, short_help="Print an example of a file.")
 @click.argument("kind", type=click.Choice(list(EXAMPLES)))
 def example(kind: str) -> None:
-    """Print an example of a cluster's profile, of a suite, of a scrontab for nights, or of a notebook, to be edited.
+    """Print an example to be edited: a cluster's profile, a suite, a scrontab for nights, a notebook, a router's fit.
 
     For instance: python -m jobs example profile > mycluster.toml
     """
