@@ -47,7 +47,7 @@ def launched(output: Path, *words: str) -> RunFolder:
 
 
 def made(folder: Path) -> list[RunFolder]:
-    """Three runs that have every kind of file: drafts of whole chains, a probe, a method and a grader of one's own."""
+    """Runs that have every kind of file: drafts of whole chains, a probe, cuts, a method and a grader of one's own."""
     run = launched(folder, "--method", "scot", "--latency-sample", "2", "--target-logprobs")
     grade_candidates(run, workers=1)
     asyncio.run(score(run, rewards([]), "toy@1/1"))
@@ -62,10 +62,12 @@ def made(folder: Path) -> list[RunFolder]:
     probed = launched(folder, "--method", "specreason")
     assert CliRunner().invoke(jobs, ["probe", str(probed.path), "--points", "2", "--rollouts", "1"]).exit_code == 0
     [probe] = map(RunFolder, folder.glob("probe-*"))
+    assert CliRunner().invoke(jobs, ["sweep-budget", str(probed.path), "--budgets", "9"]).exit_code == 0
+    [cut] = map(RunFolder, folder.glob("budgets-*"))
     grader = write_method(folder / "own", "def grade(text, gold, problem):\n    return True\n", "short.py")
     method = write_method(folder / "own")
     own = launched(folder, "--method", f"{method}:Confident", "--grader", f"{grader}:grade")
-    return [run, probe, own]
+    return [run, probe, cut, own]
 
 
 @pytest.fixture
