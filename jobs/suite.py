@@ -19,7 +19,7 @@ row = "SpecCoT"                   # its name in the suite's table (python -m har
 limit = 12
 
 [probe]                           # what accepted and refused drafts were worth, once the runs are finished
-points = 100                      # see jobs.probe.ProbeSettings
+points = 100                      # see jobs.continuations.probe.ProbeSettings
 
 [nightly]                         # only `jobs nightly` reads this: see NightSettings
 recoveries = 5
@@ -53,11 +53,12 @@ from harness.settings.declaration import ROLES, settings_of
 from harness.settings.launch_settings import Launch
 from harness.settings.roles import ROLE_SETTINGS, flattened
 from harness.sizing.memory import without_replaced
-from jobs import after, preparation, probe
+from jobs import after, preparation
+from jobs.continuations import probe
+from jobs.continuations.probe import ProbeSettings
 from jobs.drive import Schedule, drive
 from jobs.outcome import Outcome
 from jobs.preparation import PreparedLaunch, distinct, print_plan
-from jobs.probe import ProbeSettings
 from jobs.run import submissions
 
 DEFAULT_OUTPUT, NIGHTLY_OUTPUT = "runs", "runs/nightly"

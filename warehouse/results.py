@@ -238,8 +238,9 @@ def show(run: RunFolder, console: Console, database: Path | None = None) -> None
 
     Raises WarehouseError.
     """
-    from warehouse import budgets, probed
+    from warehouse import probed
     from warehouse.database import reader
+    from warehouse.report import budgets
     from warehouse.report.summary import render, render_warnings, summary
 
     database = database or database_of(run)
@@ -251,7 +252,7 @@ def show(run: RunFolder, console: Console, database: Path | None = None) -> None
         render_warnings(summaries, console)
         with reader(database) as connection:
             if kind == "budget_cuts":
-                budgets.print_swept(budgets.swept(connection, run.path.name), console)
+                budgets.print_sweep(connection, run.path.name, console)
             else:
                 probed.print_found(probed.found(connection, run.path.name), console)
 
@@ -301,10 +302,10 @@ def _print_next(runs: Sequence[RunFolder], database: Path, console: Console) -> 
     is_usual = database == files.RUNS_FOLDER / files.DATABASE_NAME  # where a hash is enough
     at, name = "" if is_usual else f" --database {quote(str(database))}", spec.digest
     problem = quote(last.problems()[0].id)
-    if kind := derived.continuation(last):
-        word = "budgets" if kind == "budget_cuts" else "probed"
-        commands = {f"{typed(f'warehouse.{word}')}{at} {name}": "the same, also as JSON"}
-    else:
+    kind, commands = derived.continuation(last), dict[str, str]()
+    if kind == "probe_points":
+        commands[f"{typed('warehouse.probed')}{at} {name}"] = "what the probe found"
+    elif kind is None:
         alike = (spec.dataset, spec.concurrency)
         first = next(run for run in runs if (run.spec().dataset, run.spec().concurrency) == alike)
         other = first.spec().digest if first.path != last.path else "OTHER_RUN"

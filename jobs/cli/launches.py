@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import reduce
+from functools import partial, reduce
 from importlib import resources
 from pathlib import Path
 from shlex import quote
@@ -161,20 +161,10 @@ def _of_a_continuation(command: Callable[..., None]) -> Callable[..., None]:
     return reduce(lambda made, option: option(made), reversed(_OF_A_CONTINUATION), command)
 
 
-def _go_on(
-    run: Path,
-    plan: Callable[[RunFolder, Flags, bool], PreparedLaunch],
-    shows: str,
-    *,
-    dry_run: bool,
-    wait: bool,
-    accept: bool,
-    trust: bool,
-    **flags: Value,
-) -> RunFolder | None:
+def _go_on(run: Path, plan: Callable[..., PreparedLaunch], shows: str, how: Flags) -> RunFolder | None:
     """Plan a run that goes on from another one's chains, and carry it out; returns it where it has ended.
 
-    `shows`: the command of its result.
+    `shows`: the command of its result. `how`: the options that `_of_a_continuation` gives.
     """
     from harness.cli.screen import terminal
     from jobs.drive import drive, preview
@@ -182,13 +172,14 @@ def _go_on(
     from jobs.run.endings import num_unfinished
 
     console = terminal()
-    source = trusted_run(run, accept=trust, runs_method=False, grades=True)
+    source = trusted_run(run, accept=bool(how["trust"]), runs_method=False, grades=True)
+    flags = {name: value for name, value in how.items() if name not in ("trust", "accept", "dry_run", "wait")}
     with launch_errors_in_one_line():
-        planned = plan(source, {**flags, "accept_code_change": accept}, dry_run)
-        if dry_run:
+        planned = plan(source, {**flags, "accept_code_change": how["accept"]}, is_preview=bool(how["dry_run"]))
+        if how["dry_run"]:
             preview(planned, console)
             return None
-        [made] = drive([[planned]], console, waits=wait)
+        [made] = drive([[planned]], console, waits=bool(how["wait"]))
     if not num_unfinished(made):
         return made
     console.print(f"Its result, once it has ended:  {typed(shows)} {made.path.name}", soft_wrap=True)
@@ -228,13 +219,11 @@ def probe(run: Path, points: int, rollouts: int, seed: int, concurrency: int, la
     the judge truly accepts wrong steps and refuses right ones. The probe is a run beside RUN; the same command again
     resumes it.
     """
-    from jobs.finished import router_labels
-    from jobs.probe import ProbeSettings, plan
+    from jobs.continuations import router_labels
+    from jobs.continuations.probe import ProbeSettings, plan
 
     settings = ProbeSettings(points=points, rollouts=rollouts, seed=seed, concurrency=concurrency)
-    ended = _go_on(
-        run, lambda source, flags, dry: plan(source, settings, flags, is_preview=dry), "warehouse.probed", **how
-    )
+    ended = _go_on(run, partial(plan, settings=settings), "warehouse.probed", how)
     if labels is not None and ended is not None:
         click.echo(router_labels.write(ended, run_folder(run), labels))
     elif labels is not None and not how["dry_run"]:
@@ -264,21 +253,16 @@ def _numbers(ctx: click.Context, parameter: click.Parameter, text: str) -> tuple
     help="Most tokens of an answer behind a cut chain, beside the budget.",
 )
 @_of_a_continuation
-def sweep_budget(run: Path, budgets: tuple[int, ...], answer_tokens: int, **how: Any) -> None:
+def sweep_budget(run: Path, budgets: tuple[int, ...], answer_tokens: int, **how: Value) -> None:
     """Cut a run's finished chains at token budgets, close them and ask for their answers: accuracy against budget.
 
     A chain that had ended within a budget keeps its own verdict. Chains of steps are cut at the ends of steps, not
     planned again for the budget. The answers are a run beside RUN, apart from its numbers; the same command again
     resumes it.
     """
-    from jobs.budget_sweep import plan
+    from jobs.continuations.budget_sweep import plan
 
-    _go_on(
-        run,
-        lambda source, flags, dry: plan(source, budgets, answer_tokens, flags, is_preview=dry),
-        "warehouse.budgets",
-        **how,
-    )
+    _go_on(run, partial(plan, budgets=budgets, answer_tokens=answer_tokens), "jobs show", how)
 
 
 @click.command(cls=RunCommand, short_help="Print an example of a file.")

@@ -4,8 +4,8 @@
     candidate_grades-VERSION    the same of candidates that are whole chains
     scores-SCORER               quality of steps and candidates by a process reward model
     target_logprobs-WRITE       the target's log-probability of each step; every write is a file of its own
-    probe_points-1              the steps of another run that this one probes (jobs.probe)
-    budget_cuts-1               where this run cuts the chains of another one (jobs.budget_sweep)
+    probe_points-1              the steps of another run that this one probes (jobs.continuations.probe)
+    budget_cuts-1               where this run cuts the chains of another one (jobs.continuations.budget_sweep)
     timing_draw-1               which samples are timed (jobs.run.timing)
 
 Versions never overwrite each other's files. Of grades, the version that graded last counts, here and in the warehouse.
@@ -45,7 +45,7 @@ SCHEMAS = {
 }
 """The columns of each kind."""
 ContinuationKind = Literal["probe_points", "budget_cuts"]
-"""Kinds that say where a run's problems begin inside the chains of another one (jobs.continuation)."""
+"""Kinds that say where a run's problems begin inside the chains of another one (jobs.continuations.continuation)."""
 _HEADER_KEY = "derived"
 """Metadata of a file: the JSON of its header."""
 

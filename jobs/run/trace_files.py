@@ -157,15 +157,15 @@ PROBE_POINTS = pa.schema(
     | {"num_steps": _int, "kind": _text, "value": _real, "accepts_below": _flag, "accepted": _flag}
     | {"weight": _real, "num_ending": _int}
 )
-"""The points of a probe (jobs.probe.Point), each with the ids of its two problems in the probe's run.
+"""The points of a probe (jobs.continuations.probe.Point), each with the ids of its two problems in the probe's run.
 
 num_ending: how many decisions of the probed run end the reply, the same number in every row."""
 BUDGET_CUTS = pa.schema(
     {"cut_problem_id": _text, "source_run_id": _text, "sample_id": _text, "problem_id": _text, "budget": _int}
     | {"num_tokens": _int, "is_exact": _flag}
 )
-"""Every sample of another run at every budget (jobs.budget_sweep.Cut). cut_problem_id: the problem that begins with the
-cut chain; null where the chain had ended, so that its own verdict counts."""
+"""Every sample of another run at every budget (jobs.continuations.budget_sweep.Cut). cut_problem_id: the problem that
+begins with the cut chain; null where the chain had ended, so that its own verdict counts."""
 TIMING_DRAW = pa.schema({"sample_id": _text, "stratum": _int, "is_timed": _flag})
 """Every sample of a run with its stratum, and whether it is timed (jobs.run.timing)."""
 TARGET_LOGPROBS = pa.schema(

@@ -11,14 +11,13 @@ from click.testing import CliRunner, Result
 
 from harness.engines.scripted import ByteTokenizer
 from harness.launch import main as launch
-from jobs import budget_sweep
 from jobs.__main__ import main as jobs
+from jobs.continuations import budget_sweep
 from jobs.run.folder import RunFolder
 from jobs.run.spec import Unit, assign_to_shards
 from jobs.run.trace_files import counting_records, read_rows
-from warehouse import budgets
-from warehouse.budgets import main as print_budgets
 from warehouse.database import reader, rows
+from warehouse.report.budgets import POINTS
 from warehouse.report.charts import Scatter
 from warehouse.report.page import make_report
 from warehouse.report.summary import summary
@@ -137,12 +136,12 @@ def test_a_chain_that_had_ended_counts_as_it_is_and_a_cut_one_by_its_answer(
 ) -> None:
     run: RunFolder = request.getfixturevalue(name)
     with reader(run.path.parent / "warehouse.duckdb") as connection:
-        found = budgets.swept(connection, swept(run).path.name)
-    measured = [(one["budget"], one["pass_at_1"], one["chain_tokens"]) for one in found["points"]]
+        found = rows(connection, POINTS, {"run_id": swept(run).path.name})
+    measured = [(one["budget"], one["pass_at_1"], one["chain_tokens"]) for one in found]
     by_hand = [(budget, *point) for budget, point in sorted(points_by_hand(run).items())]
     assert measured == [pytest.approx(point) for point in by_hand]
-    assert found["is_exact"] == (name == "vanilla")
-    assert found["points"][-1]["num_cut"] < found["points"][0]["num_cut"] == found["points"][0]["num_samples"]
+    assert all(one["is_exact"] == (name == "vanilla") for one in found)
+    assert found[-1]["num_cut"] < found[0]["num_cut"] == found[0]["num_samples"]
 
 
 def test_a_sweep_changes_no_number_of_its_run(tmp_path: Path) -> None:
@@ -156,9 +155,9 @@ def test_the_report_draws_a_line_for_each_sweep_of_a_runs_chains(specreason: Run
     report = make_report([str(specreason.path)], specreason.path.parent / "warehouse.duckdb")
     chart = report.charts["budgets"]
     assert isinstance(chart, Scatter)
-    assert [(point.x.estimate, point.y and point.y.estimate) for point in chart.points] == [
-        (budget, pytest.approx(100 * accuracy)) for budget, (accuracy, _) in sorted(points_by_hand(specreason).items())
-    ]
+    found = [(point.x.estimate, point.y.estimate) for point in chart.points if point.y]
+    expected = [(budget, 100 * accuracy) for budget, (accuracy, _) in sorted(points_by_hand(specreason).items())]
+    assert found == [pytest.approx(point) for point in expected]
     assert [(curve.label, list(curve.points)) for curve in chart.curves] == [
         ("specreason, not re-planned", [0, 1, 2, 3])
     ]
@@ -178,9 +177,7 @@ def test_the_same_command_resumes_a_sweep_and_prints_it_again(vanilla: RunFolder
     again = sweep(vanilla)
     assert "samples are already finished" in again.output
     assert "Token budgets of" in again.output
-    database = str(vanilla.path.parent / "warehouse.duckdb")
-    printed = CliRunner().invoke(print_budgets, [swept(vanilla).path.name, "--database", database, "--format", "json"])
-    assert '"budget": 160' in printed.output
+    assert "Token budgets of" in CliRunner().invoke(jobs, ["show", str(swept(vanilla).path)]).output
 
 
 @pytest.mark.parametrize(

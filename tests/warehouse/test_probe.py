@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.__main__ import main as jobs
-from jobs.probe import draw
+from jobs.continuations.probe import draw
 from jobs.run.folder import RunFolder
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan

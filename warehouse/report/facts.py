@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from harness.cli.messages import counted
-from warehouse import budgets
 from warehouse.database import Connection, Record, rows
+from warehouse.report import budgets
 from warehouse.report.summary import RunSummary, labels, summaries
 from warehouse.statistics.intervals import Interval
 from warehouse.suites.run_cost import Cost, costs
@@ -45,7 +45,7 @@ class RunFacts:
     problems: frozenset[tuple[str, str]] = frozenset()
     """Id and content hash of the planned problems."""
     budgets: Sequence[Record] = ()
-    """Rows of `warehouse.budgets.POINTS` of its chains, sweep by sweep."""
+    """Rows of `warehouse.report.budgets.POINTS` of its chains, sweep by sweep."""
 
     def estimate(self, measure: str) -> Interval | None:
         """Return a measure of the run; None where it has no data."""

@@ -19,9 +19,9 @@ from harness.cli.screen import Column, Line, Screen, Table, printable, terminal
 from harness.settings import layers
 from harness.settings.declaration import Flags, flag
 from harness.settings.launch_settings import Launch
-from jobs import probe
 from jobs import suite as suites
 from jobs.cli.launches import SUITES
+from jobs.continuations import probe
 from jobs.drive import drive
 from jobs.finished.grading import grade_candidates
 from jobs.forecast import Forecast, in_words, total_of

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from harness.cli import exit_codes
-from jobs import after, probe
+from jobs import after
 from jobs.__main__ import main
+from jobs.continuations import probe
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import run_folders
 from tests.jobs.probing.test_probes_of_suites import LATENCY, SPECCOT, SUITE, probes, written

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from jobs import continuation, drive, suite
-from jobs import probe as probing
+from jobs import drive, suite
 from jobs.__main__ import main
+from jobs.continuations import continuation
+from jobs.continuations import probe as probing
 from jobs.finished.grading import finished_samples
 from jobs.outcome import LaunchFailed
 from jobs.run import trace_files

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jobs import after
-from jobs import probe as probing
 from jobs.__main__ import main
+from jobs.continuations import probe as probing
 from jobs.forecast import Forecast
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder

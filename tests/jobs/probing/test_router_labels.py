@@ -17,7 +17,7 @@ from harness.problems import benchmarks
 from harness.prompts import STEP_END
 from jobs import drive, graders
 from jobs.__main__ import main
-from jobs.finished import router_labels
+from jobs.continuations import router_labels
 from jobs.preparation import PreparedLaunch
 from jobs.run import derived, trace_files
 from jobs.run.folder import RunFolder

@@ -5,7 +5,7 @@ A chain of steps is cut behind the last whole step within b, and "not re-planned
 would have written other steps. A chain that had ended within b stands as it is; nothing is asked, and its own verdict
 counts. The model that ended most of the run's chains answers all cut ones, in tokens beside the budget.
 
-The answers are a run of their own (jobs.continuation). Cuts of one chain follow each other in it, so that they share
+The answers are a run of their own (see `continuation`). Cuts of one chain follow each other in it, so that they share
 its prefix in the engine's cache.
 """
 
@@ -21,8 +21,8 @@ from harness.cli.program import typed
 from harness.engine import Completion, Role, Tokenizer
 from harness.settings.declaration import Flags
 from harness.trace import StepRole
-from jobs import continuation
-from jobs.continuation import Continuation
+from jobs.continuations import continuation
+from jobs.continuations.continuation import Continuation
 from jobs.preparation import PreparedLaunch
 from jobs.run.endings import finished_records, num_unfinished
 from jobs.run.folder import RunFolder
@@ -75,7 +75,7 @@ def _first(step: StepRow, num_tokens: int, tokenizer: Tokenizer) -> str:
 
 
 def plan(
-    source: RunFolder, budgets: Sequence[int], answer_tokens: int, flags: Flags, *, is_preview: bool = False
+    source: RunFolder, flags: Flags, *, budgets: Sequence[int], answer_tokens: int, is_preview: bool = False
 ) -> PreparedLaunch:
     """Cut the chains of a run at budgets in tokens and prepare the run that answers them, which is not written.
 

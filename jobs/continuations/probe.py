@@ -4,7 +4,7 @@ A stratified random sample of the decided steps is drawn, with weights. A point 
 the draft proposed something that was accepted or refused. The target continues it twice: behind the draft's proposal,
 and from where the proposal began, so that the step there is its own.
 
-A probe is a run of its own (jobs.continuation): the target alone, on two problems for each point. The target is the
+A probe is a run of its own (see `continuation`): the target alone, on two problems for each point. The target is the
 same in all probes of a suite, so that those with the same settings of it follow each other in one engine.
 """
 
@@ -25,8 +25,8 @@ from harness.engine import normalized
 from harness.methods import build
 from harness.problems.problem import Problem
 from harness.settings.declaration import Flags
-from jobs import continuation
-from jobs.continuation import Continuation
+from jobs.continuations import continuation
+from jobs.continuations.continuation import Continuation
 from jobs.preparation import PreparedLaunch
 from jobs.run import trace_files
 from jobs.run.endings import finished_records, num_unfinished
@@ -239,7 +239,7 @@ def _reason(run: RunFolder, num_ending: int) -> str:
     )
 
 
-def plan(source: RunFolder, settings: ProbeSettings, flags: Flags, *, is_preview: bool = False) -> PreparedLaunch:
+def plan(source: RunFolder, flags: Flags, *, settings: ProbeSettings, is_preview: bool = False) -> PreparedLaunch:
     """Draw the points and prepare the run that continues the chains, which is not written.
 
     Journals of the probed run are compacted, unless `is_preview`: then nothing is written at all.
@@ -283,7 +283,7 @@ def rounds(
         asked = prepared.launch
         flags = {**{name: getattr(asked, name) for name in _WHERE}, **asked.sbatch}
         try:
-            planned.append(plan(prepared.run, settings, flags))
+            planned.append(plan(prepared.run, flags, settings=settings))
         except NothingToProbe as reason:
             console.print(f"Not probed: {reason}", style="bold yellow", markup=False, soft_wrap=True)
     yield planned
