@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from harness.engine import Role
-from harness.methods import defaults
+from harness.methods import method_parameters
 from harness.problems import benchmarks
 from harness.problems.problem import dataset_hash
 from harness.prompts import prompt_hash
@@ -46,7 +46,7 @@ def plan(
     problems = benchmarks.load("demo")[:8]
     spec = RunSpec(
         method=method,
-        params=defaults(method) | params,
+        params=method_parameters(method, params),
         dataset="demo",
         dataset_hash=dataset_hash(problems),
         dataset_size=40,

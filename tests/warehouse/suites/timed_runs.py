@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from harness.methods import defaults
+from harness.methods import defaults, method_parameters
 from harness.trace import Trace
 from jobs.run import timing as folder
 from jobs.run import trace_files
@@ -21,7 +21,7 @@ SMALL, LARGE = (
 )
 PLAIN = replace(
     runs.SPEC, dataset="gsm8k", dataset_size=1319, token_budget=8192, seed=0, engine=EngineSpec("vllm"),
-    draft=None, target=LARGE, method="vanilla", params=defaults("vanilla"), concurrency=64,
+    draft=None, target=LARGE, method="vanilla", params=method_parameters("vanilla", {}), concurrency=64,
 )  # fmt: skip
 SPECULATIVE = replace(PLAIN, method="speccot", params={**defaults("speccot"), "drafts": 2}, draft=SMALL)
 
