@@ -167,14 +167,8 @@ def _of_role(role: Role, setting: Setting) -> Setting:
     name = flat_role_name(role, setting.name)
     is_common = setting.flag.is_common and role != "reward"
     declared = replace(setting.flag, help=setting.flag.help.format(role=role), is_common=is_common)
-    return replace(
-        setting,
-        name=name,
-        spelled=role_flag(role, setting.name),
-        flag=declared,
-        role=role,
-        key=setting.name,
-    )
+    spelled = role_flag(role, setting.name)
+    return replace(setting, name=name, spelled=spelled, flag=declared, role=role, key=setting.name)
 
 
 ROLE_SETTINGS: Mapping[str, Setting] = {
