@@ -265,14 +265,14 @@ class RunSpec:
                 self.temperature,
                 self.top_p,
                 self.token_budget,
-                *self._of_the_pair("sampling", self.sampling),
+                *self._of_pair("sampling", self.sampling),
             ],
             "prompts": self.prompt_hash,
             "seed": [self.seed, *([self.tag] if self.tag else []), "index"],
         }
         own = self.settings.items()
-        templates = self._of_the_pair("template", {role: settings.template for role, settings in own})
-        tags = self._of_the_pair("thinking_tags", {role: settings.thinking_tags for role, settings in own})
+        templates = self._of_pair("template", {role: settings.template for role, settings in own})
+        tags = self._of_pair("thinking_tags", {role: settings.thinking_tags for role, settings in own})
         if templates or tags:
             identity["conventions"] = [*templates, *tags]
         # Hashed once up to the index, which comes last: a million identities take seconds.
@@ -285,7 +285,7 @@ class RunSpec:
         return ids
 
     @staticmethod
-    def _of_the_pair(name: str, values: Mapping[Role, object]) -> list[dict[str, dict[str, object]]]:
+    def _of_pair(name: str, values: Mapping[Role, object]) -> list[dict[str, dict[str, object]]]:
         """Return a setting of both models, named; empty where neither says anything."""
         given = {str(role): values[role] or None for role in ("draft", "target")}
         return [{name: given}] if any(given.values()) else []
