@@ -121,11 +121,7 @@ class OneLineErrors(click.Command):
     """
 
     def __init__(
-        self,
-        *arguments: Any,
-        headings: Iterable[str] = (),
-        prints_outcome: bool = False,
-        **settings: Any,
+        self, *arguments: Any, headings: Iterable[str] = (), prints_outcome: bool = False, **settings: Any
     ) -> None:
         names = {"help_option_names": ["-h", "--help"]}
         settings["context_settings"] = {**names, **(settings.get("context_settings") or {})}

@@ -100,11 +100,7 @@ class ModelSettings:
     ] = None
     adapter: Annotated[
         str | None,
-        Flag(
-            "Models",
-            "scot: folder of the LoRA weights that select a draft (see harness.train).",
-            roles=("target",),
-        ),
+        Flag("Models", "scot: folder of the LoRA weights that select a draft (see harness.train).", roles=("target",)),
     ] = None
     temperature: Annotated[float | None, Ge(0), _own("temperature")] = None
     top_p: Annotated[float | None, Gt(0), Le(1), _own("top-p")] = None

@@ -59,13 +59,7 @@ SUITES = {
 @JSON_OUTCOME
 @ACCEPT_CODE_CHANGE
 def launch_suite(
-    file: Path,
-    tag: str | None,
-    dry_run: bool,
-    wait: bool,
-    as_json: bool,
-    accept: bool,
-    **cost: Any,
+    file: Path, tag: str | None, dry_run: bool, wait: bool, as_json: bool, accept: bool, **cost: Any
 ) -> None:
     """Launch the runs of a file one after the other; if they run on this machine, compare them and write a report.
 

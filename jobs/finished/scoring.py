@@ -228,11 +228,7 @@ def _of_one_size(specs: Sequence[RunSpec]) -> list[RunSpec]:
 
 
 async def _read_run(
-    pool: EnginePool,
-    run: RunFolder,
-    spec: RunSpec,
-    kv_bytes: int,
-    say: Callable[[str], None],
+    pool: EnginePool, run: RunFolder, spec: RunSpec, kv_bytes: int, say: Callable[[str], None]
 ) -> Scored:
     known = derived.scored_ids(run, _scorer(spec))
     unscored = (row for row in finished_records(run, COLUMNS) if row["steps"] and row["sample_id"] not in known)

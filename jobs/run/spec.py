@@ -261,12 +261,7 @@ class RunSpec:
             "method": [self.method, sample_identity(self.method, self.params, self.method_source)],
             "models": [m and m.fingerprint for m in (self.draft, self.target)]
             + [used.fingerprint for used in (self.selection, self.reward) if used],
-            "sampling": [
-                self.temperature,
-                self.top_p,
-                self.token_budget,
-                *self._of_pair("sampling", self.sampling),
-            ],
+            "sampling": [self.temperature, self.top_p, self.token_budget, *self._of_pair("sampling", self.sampling)],
             "prompts": self.prompt_hash,
             "seed": [self.seed, *([self.tag] if self.tag else []), "index"],
         }

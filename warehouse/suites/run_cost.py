@@ -39,12 +39,7 @@ WHERE run_id = $run_id GROUP BY problem_id ORDER BY problem_id
 
 
 def forecast(
-    launch: Launch,
-    spec: RunSpec,
-    num_samples: int,
-    database: Path,
-    own: Forecast | None = None,
-    to_time: int = 0,
+    launch: Launch, spec: RunSpec, num_samples: int, database: Path, own: Forecast | None = None, to_time: int = 0
 ) -> Forecast | None:
     """Estimate samples of a launch; `own`: what the run itself tells, where it has begun. None: nothing tells.
 
