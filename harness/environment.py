@@ -10,12 +10,12 @@ import importlib.metadata
 import os
 import platform
 import socket
-import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness.gpus import accelerator as accelerator
-from harness.gpus import visible_gpus
+from harness.gpus import output_of, visible_gpus
 
 DISTRIBUTION = "speculative-reasoning-harness"
 RECORDED = (
@@ -26,6 +26,7 @@ RECORDED = (
 """Packages whose versions a run records, because they can change a result."""
 GIT_COMMIT = "HARNESS_GIT_COMMIT"
 """Environment variable: the commit of code that runs outside of its checkout."""
+_GIT_SECONDS = 10.0
 _CODE = ("harness/", "grading/", "jobs/")
 """Folders in which a file that is not tracked may change results."""
 
@@ -61,10 +62,10 @@ def git_commit() -> str | None:
     root = Path(__file__).resolve().parent.parent
     if not (root / ".git").exists():
         return os.environ.get(GIT_COMMIT)
-    commit = _output(["git", "-C", str(root), "rev-parse", "HEAD"])
-    if commit is None:
+    git = partial(output_of, "git", "-C", str(root), seconds=_GIT_SECONDS)
+    if not (commit := git("rev-parse", "HEAD").strip()):
         return None
-    status = (_output(["git", "-C", str(root), "status", "--porcelain", "--untracked-files=normal"]) or "").splitlines()
+    status = git("status", "--porcelain", "--untracked-files=normal").splitlines()
     is_dirty = any(not line.startswith("?? ") or line[3:].startswith(_CODE) for line in status)
     return commit + ("-dirty" if is_dirty else "")
 
@@ -100,14 +101,6 @@ def load() -> float:
     In a container too it is that of the machine, as the number of cores is.
     """
     return os.getloadavg()[0]
-
-
-def _output(command: list[str]) -> str | None:
-    """Return what a command prints; None if it is missing, fails or hangs."""
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return None
 
 
 def _cpu_model() -> str:

@@ -13,6 +13,7 @@ import re
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -76,20 +77,16 @@ def _with_slices(cards: list[Gpu], divided: set[int]) -> Iterator[Gpu]:
         yield from slices.get(each.index, []) if each.index in divided else [each]
 
 
-def _run(*flags: str) -> str:
-    """Return what nvidia-smi prints; nothing where it is missing, fails or does not answer in time."""
+def output_of(*command: str, seconds: float) -> str:
+    """Return what a command prints; nothing where it is missing, fails or does not answer in time."""
     try:
-        done = subprocess.run(
-            ["nvidia-smi", *flags],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT_SECONDS,
-            check=True,
-        )
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=seconds, check=True)
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout
+
+
+_run = partial(output_of, "nvidia-smi", seconds=_TIMEOUT_SECONDS)
 
 
 _CUDA = "CUDA_VISIBLE_DEVICES"

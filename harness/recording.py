@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from harness.engine import (
     Choice,
@@ -167,11 +167,7 @@ class Model:
             cached_tokens=prompt[1],
             output_tokens=sum(lengths),
             longest_output_tokens=max(lengths),
-            submitted_at=timing.submitted_at,
-            queued_seconds=timing.queued_seconds,
-            first_token_seconds=timing.first_token_seconds,
-            end_seconds=timing.end_seconds,
-            in_flight=timing.in_flight,
+            **asdict(timing),
         )
         self._trace.calls.append(call)
         return call

@@ -122,9 +122,7 @@ def _options(task: Task) -> list[click.Parameter]:
         option(["--output"], type=path, required=True, help="Folder to write."),
         option(["--preset"], type=click.Choice(list(presets())), help="Models and settings for a machine."),
         option(
-            ["--dataset"],
-            type=click.Choice(datasets),
-            help=f"Training data.  [default: the preset's, else {DATASET}]",
+            ["--dataset"], type=click.Choice(datasets), help=f"Training data.  [default: the preset's, else {DATASET}]"
         ),
         further(["--accept-test-questions"], is_flag=True, help=accepted),
         option(["--problems"], type=click.IntRange(1), help=f"Problems of the dataset.  [default: {number}{share}]"),

@@ -187,11 +187,7 @@ def _model(name: str, model: ModelSpec, is_here: bool) -> Iterator[Check]:
         size = f"{found.num_bytes / 2**30:.1f} GiB"
         yield ok(name, f"{model.name}: {counted(len(found.files), 'complete weight file')}, {size}")
         if name != "speculator" and is_here:
-            yield from _tokenizer(name, model)
-
-
-def _tokenizer(name: str, model: ModelSpec) -> Iterator[Check]:
-    try:
-        plan.tokenizer_of(model, NO_CONVENTIONS)
-    except ValueError as problem:
-        yield failure(f"{name} tokenizer", str(problem))
+            try:
+                plan.tokenizer_of(model, NO_CONVENTIONS)
+            except ValueError as problem:
+                yield failure(f"{name} tokenizer", str(problem))

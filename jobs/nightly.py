@@ -42,6 +42,7 @@ NO_VERDICT = exit_codes.WRONG_INPUT
 """Exit code where no verdict was possible; those of verdicts are warehouse.nightly.judge.EXIT_CODES."""
 _MOST_FAILURES = 3
 """Verdict jobs of one night that end in an error before there is no verdict: what failed may be back by then."""
+_PER_TASK = ("shards_per_task", "workers_per_task")
 _LEAST_MINUTES = 60
 _MOST_STARTS = 50
 """Starts of verdict jobs of one night after which no further one is submitted."""
@@ -236,11 +237,7 @@ def launch(night: Night, only: Sequence[int] | None = None, *, accept_code_chang
     if not night.is_confirming:  # which a refusal would leave open, and it is one round
         check_budget(prepared)
     requests = {
-        one.run.path.name: {
-            "options": dict(one.sbatch),
-            "shards_per_task": one.launch.shards_per_task,
-            "workers_per_task": one.launch.workers_per_task,
-        }
+        one.run.path.name: {"options": dict(one.sbatch), **{name: getattr(one.launch, name) for name in _PER_TASK}}
         for one in prepared
         if one.cluster == "slurm"
     }

@@ -11,6 +11,7 @@ from typing import get_args
 
 import click
 
+from harness.cli.command import whole_numbers
 from warehouse.options import (
     ComparisonFormat,
     WarehouseCommand,
@@ -32,20 +33,14 @@ _BY_ENDING: dict[str, ComparisonFormat] = {
 }  # fmt: skip
 
 
-def _ks(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, ...]:
-    if value is None:
-        return ()
-    parts = value.split(",")
-    if not all(part.strip().isdecimal() and int(part) >= 1 for part in parts):
-        raise click.BadParameter(f"{value!r}: expected whole numbers from 1, as in 4,16")
-    return tuple(sorted({int(part) for part in parts}))
+_KS = whole_numbers("whole numbers from 1, as in 4,16")
 
 
 @click.command(cls=WarehouseCommand)
 @runs_argument("RUN RUN…")
 @baseline_option()
 @margin_option()
-@click.option("--k", "ks", metavar="K,K…", callback=_ks, help="Add pass@K, and maj@K with --maj.")
+@click.option("--k", "ks", metavar="K,K…", callback=_KS, help="Add pass@K, and maj@K with --maj.")
 @click.option("--maj", "majority", is_flag=True, help="Add the majority vote, maj@k.  [k: --k, else all samples]")
 @click.option(
     "--all", "is_complete", is_flag=True, help="Every column, with p, re-run SE and fallback, and all that differs."

@@ -48,27 +48,8 @@ Row = dict[str, Any]
 """A row of a query that its reader may change."""
 Arrays = dict[str, NDArray[Any]]
 """Columns of a query by name, each (rows,)."""
-__all__ = [
-    "WAIT_SECONDS",
-    "Arrays",
-    "Connection",
-    "DatabaseError",
-    "Record",
-    "Row",
-    "WarehouseBusy",
-    "WarehouseError",
-    "WarehouseMissing",
-    "WarehouseOutdated",
-    "arrow",
-    "columns",
-    "literal",
-    "memory_mebibytes",
-    "reader",
-    "rows",
-    "run_tables",
-    "transaction",
-    "writer",
-]
+__all__ = ["WAIT_SECONDS", "WarehouseBusy", "WarehouseError", "WarehouseMissing", "WarehouseOutdated"]
+"""What is imported from here, too, although it stands in warehouse.files."""
 _MOST_MEMORY_MEBIBYTES = 4096
 _ROW_GROUP_ROWS = 30720
 """Rows that are compressed and written together. A full row group is written while its thread goes on reading; what is

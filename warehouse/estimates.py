@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -463,6 +464,10 @@ SELECT run_id FROM run ANTI JOIN (FROM estimate WHERE measure = 'pass_at_1') AS 
 """
 
 
+_OF_RUNS = (accuracies, judges, partial(of_problems, measures=_STORED), alone, throughputs, probed)
+"""What estimates runs by themselves."""
+
+
 def bring_up_to_date(connection: Connection) -> None:
     """Compute the rows of runs that have none, and those of pairs of runs that other runs have changed.
 
@@ -472,17 +477,7 @@ def bring_up_to_date(connection: Connection) -> None:
         run_ids = [str(row["run_id"]) for row in rows(connection, _WITHOUT)]
         for start in range(0, len(run_ids), _RUNS_AT_ONCE):
             some = run_ids[start : start + _RUNS_AT_ONCE]
-            insert(
-                connection,
-                [
-                    *accuracies(connection, some),
-                    *judges(connection, some),
-                    *of_problems(connection, some, _STORED),
-                    *alone(connection, some),
-                    *throughputs(connection, some),
-                    *probed(connection, some),
-                ],
-            )
+            insert(connection, [one for estimated in _OF_RUNS for one in estimated(connection, some)])
         bring_sweeps_up_to_date(connection, run_ids)
         bring_speed_ups_up_to_date(connection, run_ids)
         bring_distances_up_to_date(connection)

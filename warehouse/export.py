@@ -21,7 +21,7 @@ import click
 from harness.cli.messages import counted
 from harness.engine import Role
 from jobs.arguments import RunName
-from warehouse.files import WAIT_SECONDS, WarehouseError
+from warehouse.files import WarehouseError
 from warehouse.options import (
     WarehouseCommand,
     choose_format,
@@ -96,9 +96,7 @@ LEVELS: Mapping[str, tuple[str, str]] = {
 """What a row can be: the view, or the query, that the rows come from, and the columns that order them within a run."""
 
 
-def data_frame(
-    database: Path, runs: Sequence[str] = (), level: str = "run", wait_seconds: float = WAIT_SECONDS
-) -> pandas.DataFrame:
+def data_frame(database: Path, runs: Sequence[str], level: str) -> pandas.DataFrame:
     """Return the rows of runs, in the order of `runs`; without any, those of all runs of the database.
 
     runs: run ids, beginnings of them, or run folders. level: one of LEVELS. `python -m warehouse.query --describe VIEW`
@@ -110,7 +108,7 @@ def data_frame(
     from warehouse.comparison.outcomes import resolve
     from warehouse.database import reader
 
-    with reader(database, wait_seconds) as connection:
+    with reader(database) as connection:
         ids = list(dict.fromkeys(resolve(connection, name) for name in runs))
         of_runs = "WHERE run_id IN (SELECT unnest($runs))" if ids else ""
         by_run = "list_position($runs, run_id)" if ids else "run_id"

@@ -23,6 +23,7 @@ from shlex import quote
 from filelock import Timeout
 
 from harness.cli import permissions
+from harness.cli.messages import place_and_problem
 from jobs.run.files import Lock, LocksRefused
 
 DATABASE_NAME = "warehouse.duckdb"
@@ -204,7 +205,7 @@ def one_line(error: Exception) -> str:
     from pydantic import ValidationError
 
     if isinstance(error, ValidationError):
-        return "; ".join(": ".join(filter(None, (".".join(map(str, e["loc"])), e["msg"]))) for e in error.errors())
+        return "; ".join(map(place_and_problem, error.errors()))
     if isinstance(error, OSError) and permissions.is_forbidden(error):
         return permissions.explained(error)
     if isinstance(error, OSError) and error.filename is not None and error.strerror:

@@ -111,7 +111,7 @@ SELECTED = Source(
 )""",
     is_stored=False,
 )
-_SHOWN_SCORES = """(
+SHOWN_SCORES = """(
     FROM candidate_score SEMI JOIN (
         SELECT run_id, scorer FROM candidate_score GROUP BY run_id, scorer
         QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY scorer ILIKE '%shepherd%' DESC, scorer) = 1
@@ -122,13 +122,13 @@ REWARDS = Source(
     f"""(
     SELECT run_id, problem_id, sum(score) AS score, count(*) AS candidates,
         sum(score) FILTER (accepted) AS accepted_score, count(*) FILTER (accepted) AS accepted_candidates
-    FROM {_SHOWN_SCORES} JOIN candidate USING (run_id, sample_id, step_index, candidate_index)
+    FROM {SHOWN_SCORES} JOIN candidate USING (run_id, sample_id, step_index, candidate_index)
     JOIN sample USING (run_id, sample_id) WHERE score IS NOT NULL GROUP BY run_id, problem_id
 )""",
     is_stored=False,
 )
 _SCORED_WITH_REWARD = f"""
-    FROM {_SHOWN_SCORES} JOIN step USING (run_id, sample_id, step_index) JOIN sample USING (run_id, sample_id)
+    FROM {SHOWN_SCORES} JOIN step USING (run_id, sample_id, step_index) JOIN sample USING (run_id, sample_id)
     WHERE verdict_kind = 'score' AND isfinite(verdict_score) AND score IS NOT NULL GROUP BY ALL
 """
 """Drafts with the target's score (verdict_score) and the reward model's (score)."""

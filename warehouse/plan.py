@@ -12,6 +12,7 @@ from typing import Literal
 
 import click
 
+from harness.cli.command import whole_numbers
 from jobs.arguments import RunName
 from warehouse.options import (
     WarehouseCommand,
@@ -32,11 +33,7 @@ _BY_ENDING: dict[str, _Shape] = {".json": "json", ".txt": "table"}
 _MOST_SAMPLES = 4096
 
 
-def _samples(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int, ...]:
-    parts = [] if value is None else value.split(",")
-    if not all(part.strip().isdecimal() and 1 <= int(part) <= _MOST_SAMPLES for part in parts):
-        raise click.BadParameter(f"{value!r}: expected whole numbers from 1 to {_MOST_SAMPLES}, as in 4,16")
-    return tuple(sorted({int(part) for part in parts}))
+_SAMPLES = whole_numbers(f"whole numbers from 1 to {_MOST_SAMPLES}, as in 4,16", most=_MOST_SAMPLES)
 
 
 @click.command(cls=WarehouseCommand)
@@ -59,7 +56,7 @@ def _samples(_: click.Context, __: click.Parameter, value: str | None) -> tuple[
     help="True difference that is assumed, method minus baseline, in points.",
 )
 @click.option(
-    "--samples", "ks", metavar="K,K…", callback=_samples, help="Samples per problem.  [default: 1,2,4,8,16,32]"
+    "--samples", "ks", metavar="K,K…", callback=_SAMPLES, help="Samples per problem.  [default: 1,2,4,8,16,32]"
 )
 @click.option(
     "--problems", type=click.IntRange(2, 100_000), help="Problems of the set to use.  [default: all of the dataset]"

@@ -31,6 +31,13 @@ FROM sample JOIN problem USING (run_id, problem_id) JOIN sample_grade AS grade U
 WHERE sample.run_id = $run_id AND sample.problem_id = $problem_id AND sample.sample_index = $sample_index
 """
 _OF_SAMPLE = "SELECT * FROM {table} WHERE run_id = $run_id AND sample_id = $sample_id ORDER BY {order}"
+_TABLES = {
+    "step": "step_index",
+    "candidate": "step_index, candidate_index",
+    "verdict": "step_index, verdict_index",
+    "call": "call_index",
+}
+"""Tables of what a sample consists of, and their order."""
 _MOST_NAMED = 20
 
 
@@ -49,20 +56,10 @@ def trace_lines(connection: Connection, run_id: str, problem_id: str, sample_ind
     sample = samples[0]
     yield from _opening(sample)
     key: dict[str, object] = {"run_id": run_id, "sample_id": sample["sample_id"]}
-    steps: list[Row] = rows(connection, _OF_SAMPLE.format(table="step", order="step_index"), key)
-    candidates: list[Row] = rows(
-        connection, _OF_SAMPLE.format(table="candidate", order="step_index, candidate_index"), key
-    )
-    calls: list[Row] = rows(connection, _OF_SAMPLE.format(table="call", order="call_index"), key)
-    verdicts: list[Row] = rows(connection, _OF_SAMPLE.format(table="verdict", order="step_index, verdict_index"), key)
+    steps, *of_steps = (rows(connection, _OF_SAMPLE.format(table=table, order=o), key) for table, o in _TABLES.items())
     for step in steps:
-        index = step["step_index"]
-        yield from _step(
-            step,
-            [row for row in candidates if row["step_index"] == index],
-            [row for row in verdicts if row["step_index"] == index],
-            [row for row in calls if row["step_index"] == index],
-        )
+        yield from _step(step, *([row for row in of if row["step_index"] == step["step_index"]] for of in of_steps))
+    *_, calls = of_steps
     later_calls = [row for row in calls if row["step_index"] >= len(steps)]
     if later_calls:
         yield plain("── after the last step", style="bold")

@@ -310,10 +310,7 @@ class Chain:
         # Another seed than that of the beginning, whose random numbers would be drawn again.
         seed = mixed_seed(f"{self._seed(purpose, len(self.steps))}/{len(begun.token_ids)}")
         sampling = replace(
-            sampling,
-            seed=seed,
-            token_logprobs=begun.token_logprobs is not None,
-            entropies=begun.entropies is not None,
+            sampling, seed=seed, token_logprobs=begun.token_logprobs is not None, entropies=begun.entropies is not None
         )
         [more] = await self._written(place, sampling, purpose, len(self.steps))
         return joined(begun, more, model.tokenizer)

@@ -52,6 +52,18 @@ class OutputFile(click.Path):
         return path
 
 
+def whole_numbers(expected: str, least: int = 1, most: float = math.inf) -> Callable[..., tuple[int, ...]]:
+    """Return the callback of an option of whole numbers with commas between them: each once, in ascending order."""
+
+    def parsed(_: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, ...]:
+        words = [] if text is None else text.split(",")
+        if not all(word.strip().isdecimal() and least <= int(word) <= most for word in words):
+            raise click.BadParameter(f"{text!r}: expected {expected}")
+        return tuple(sorted(set(map(int, words))))
+
+    return parsed
+
+
 DATE = click.DateTime(["%Y-%m-%d"])
 """A calendar date, as a datetime at midnight."""
 TRUST = click.option(
@@ -109,11 +121,7 @@ class OneLineErrors(click.Command):
     """
 
     def __init__(
-        self,
-        *arguments: Any,
-        headings: Iterable[str] = (),
-        prints_outcome: bool = False,
-        **settings: Any,
+        self, *arguments: Any, headings: Iterable[str] = (), prints_outcome: bool = False, **settings: Any
     ) -> None:
         names = {"help_option_names": ["-h", "--help"]}
         settings["context_settings"] = {**names, **(settings.get("context_settings") or {})}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
+    from pydantic_core import ErrorDetails
 
 _LONGEST_KEY = 100
 
@@ -21,6 +22,11 @@ def did_you_mean(word: str, names: Iterable[str]) -> str:
     """Return a hint at the name that is most like a wrong one, for the end of a message; empty where none is."""
     close = difflib.get_close_matches(word, list(names), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def place_and_problem(error: ErrorDetails) -> str:
+    """Return one of the errors of a ValidationError as `place: what is wrong`."""
+    return ": ".join(filter(None, (".".join(map(str, error["loc"])), error["msg"])))
 
 
 def first_error(error: ValidationError, model: type[BaseModel]) -> str:

@@ -231,10 +231,7 @@ _REASONS = (
         "token-level speculation has flags of its own (--spec-decode)",
         "speculative_config spec_method spec_model spec_tokens",
     ),
-    (
-        "adapters are served for --target.adapter alone",
-        "enable_lora max_loras max_lora_rank default_mm_loras",
-    ),
+    ("adapters are served for --target.adapter alone", "enable_lora max_loras max_lora_rank default_mm_loras"),
     (
         "the harness sets it, because it reads the engine's replies and times",
         "enable_prefix_caching enable_chunked_prefill scheduling_policy disable_log_stats max_logprobs logprobs_mode "

@@ -18,17 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from harness import gpus
-from harness.engine import (
-    Choice,
-    Completion,
-    EngineDied,
-    Finish,
-    Generation,
-    Likelihood,
-    Rating,
-    Role,
-    Sampling,
-)
+from harness.engine import Choice, Completion, EngineDied, Finish, Generation, Likelihood, Rating, Role, Sampling
 from harness.engines import calls
 from harness.engines.calls import CallClock, Calls
 from harness.engines.settings import EngineSettings

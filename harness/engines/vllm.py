@@ -36,6 +36,7 @@ from harness.engines import calls, processes, vllm_plugin
 from harness.engines.calls import NUM_RANKED, Batches, CallClock, Calls, Kind, gather_or_cancel, ranked_entropy
 from harness.engines.settings import EngineSettings, batched_tokens
 from harness.engines.speculation import SAMPLING_FIELD, Speculation
+from harness.settings.roles import SAMPLING
 from harness.weights.adapter import served_rank
 from harness.weights.tokenizer import HFTokenizer
 
@@ -353,11 +354,7 @@ class VLLMEngine:
         has_logprobs = sampling.mean_logprob or sampling.token_logprobs
         return _params(
             max_tokens=max_tokens,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            top_k=sampling.top_k,
-            min_p=sampling.min_p,
-            repetition_penalty=sampling.repetition_penalty,
+            **{name: getattr(sampling, name) for name in SAMPLING},
             seed=sampling.seed + index,
             stop=[self.tokenizer.native(text) for text in sampling.stop],
             include_stop_str_in_output=True,

@@ -111,10 +111,8 @@ def method_parameters(method: str, values: Mapping[str, Parameter]) -> dict[str,
     if method not in METHODS and method not in plugins.registered:
         raise ValueError(f"--method {method}: unknown; valid: {', '.join(METHODS)}")
     declared = parameter_fields(method)
-    kinds, parameters = (
-        {one.name: one.type for one in declared},
-        {one.name: one.default for one in declared if one.is_usual},
-    )
+    kinds = {one.name: one.type for one in declared}
+    parameters = {one.name: one.default for one in declared if one.is_usual}
     for name, value in values.items():
         if name not in kinds:
             valid = ", ".join(map(flag, kinds)) or "none"

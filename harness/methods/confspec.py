@@ -41,8 +41,7 @@ class ConfSpec(Method):
         "target judges (the abstract names no value). 0: the draft judges every step.",
     )
     threshold: float = parameter(
-        7.0,
-        help="Lowest accepted score, from 0 to 9, of either model (SpecReason section 4.1).",
+        7.0, help="Lowest accepted score, from 0 to 9, of either model (SpecReason section 4.1)."
     )
     step_tokens: int = parameter(512, help="Maximum length of a step, in tokens (not in what was read of the paper).")
 

@@ -190,14 +190,7 @@ def fields_of(method: type[Method]) -> tuple[ParameterField, ...]:
     """Return the hyper-parameters of a method's class. Raises KeyError where a field was declared without help."""
     annotations = get_type_hints(method)
     return tuple(
-        ParameterField(
-            name=declared.name,
-            type=annotations[declared.name],
-            default=declared.default,
-            help=declared.metadata["help"],
-            changes_text=declared.metadata["changes_text"],
-            is_usual=declared.metadata["is_usual"],
-        )
+        ParameterField(declared.name, annotations[declared.name], declared.default, **declared.metadata)
         for declared in fields(method)
     )
 

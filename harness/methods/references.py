@@ -177,10 +177,7 @@ def load_packed(content: bytes, code_hash: str | None = None, expected: str | No
 
 
 def unpacked(
-    content: bytes,
-    made: Callable[[Source, str, str], _T],
-    code_hash: str | None = None,
-    expected: str | None = None,
+    content: bytes, made: Callable[[Source, str, str], _T], code_hash: str | None = None, expected: str | None = None
 ) -> _T:
     """Import the code of an archive, from a copy of its files that is removed when the process ends.
 

@@ -39,8 +39,7 @@ class RSD(Method):
     """RSD's hyper-parameters. Calling it drafts a step, asks for its reward, and keeps or rewrites it, step by step."""
 
     delta: float = parameter(
-        0.7,
-        help="Lowest accepted reward, from 0 to 1 (RSD and its authors' program: 0.7). 0 accepts every draft.",
+        0.7, help="Lowest accepted reward, from 0 to 1 (RSD and its authors' program: 0.7). 0 accepts every draft."
     )
     weighting: Literal["binary", "clipping"] = parameter(
         "binary",

@@ -32,8 +32,7 @@ class SpecReason(Method):
     """SpecReason's hyper-parameters. Calling it drafts, scores and accepts or rewrites one step after the other."""
 
     threshold: float = parameter(
-        7.0,
-        help="Lowest accepted score, from 0 to 9 (SpecReason section 4.1; figure 4 sweeps 3, 5 and 7).",
+        7.0, help="Lowest accepted score, from 0 to 9 (SpecReason section 4.1; figure 4 sweeps 3, 5 and 7)."
     )
     threshold_slope: float = parameter(
         0.0,

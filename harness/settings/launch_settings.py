@@ -136,8 +136,7 @@ class PartialLaunch:
         Path | None, Flag("Run", "Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR.", check=existing_path)
     ] = None
     prompts: Annotated[
-        Path | None,
-        Flag("Run", "TOML file of texts that replace the built-in prompts (see --list prompts)."),
+        Path | None, Flag("Run", "TOML file of texts that replace the built-in prompts (see --list prompts).")
     ] = None
 
     grader: Annotated[
@@ -163,15 +162,10 @@ class PartialLaunch:
         float, Ge(0), Le(1), Flag("Sampling", "Sample tokens at least this share as probable as the likeliest; 0: all.")
     ] = 0.0
     repetition_penalty: Annotated[
-        float,
-        Gt(0),
-        Flag("Sampling", "Above 1: tokens of prompt and chain become less likely, except in verdicts."),
+        float, Gt(0), Flag("Sampling", "Above 1: tokens of prompt and chain become less likely, except in verdicts.")
     ] = 1.0
     token_budget: Annotated[
-        int,
-        Ge(1),
-        Le(MOST_TOKENS),
-        Flag("Sampling", "Emitted tokens per sample, the answer included.", is_common=True),
+        int, Ge(1), Le(MOST_TOKENS), Flag("Sampling", "Emitted tokens per sample, the answer included.", is_common=True)
     ] = 8192
 
     # The engines that the models run in.

@@ -100,11 +100,7 @@ class ModelSettings:
     ] = None
     adapter: Annotated[
         str | None,
-        Flag(
-            "Models",
-            "scot: folder of the LoRA weights that select a draft (see harness.train).",
-            roles=("target",),
-        ),
+        Flag("Models", "scot: folder of the LoRA weights that select a draft (see harness.train).", roles=("target",)),
     ] = None
     temperature: Annotated[float | None, Ge(0), _own("temperature")] = None
     top_p: Annotated[float | None, Gt(0), Le(1), _own("top-p")] = None
@@ -167,14 +163,8 @@ def _of_role(role: Role, setting: Setting) -> Setting:
     name = flat_role_name(role, setting.name)
     is_common = setting.flag.is_common and role != "reward"
     declared = replace(setting.flag, help=setting.flag.help.format(role=role), is_common=is_common)
-    return replace(
-        setting,
-        name=name,
-        spelled=role_flag(role, setting.name),
-        flag=declared,
-        role=role,
-        key=setting.name,
-    )
+    spelled = role_flag(role, setting.name)
+    return replace(setting, name=name, spelled=spelled, flag=declared, role=role, key=setting.name)
 
 
 ROLE_SETTINGS: Mapping[str, Setting] = {

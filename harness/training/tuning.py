@@ -85,8 +85,7 @@ class Settings:
         _said("Data type of the frozen weights; auto: bfloat16 on a GPU, float32 on a CPU. LoRA's are float32."),
     ] = "auto"
     gradient_checkpointing: Annotated[
-        bool,
-        _said("Recompute each layer's activations in the backward pass instead of storing them, to save memory."),
+        bool, _said("Recompute each layer's activations in the backward pass instead of storing them, to save memory.")
     ] = False
     save_every: Annotated[_Count, _said("Optimizer steps between checkpoints.")] = 20
     seed: Annotated[int, _said("Seed of the initial weights, dropout and the order of the examples.")] = 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.command import DATE, TRUST, OutputFile
+from harness.cli.command import DATE, TRUST, OutputFile, whole_numbers
 from harness.cli.program import typed
 from harness.settings.declaration import Flags, Value
 from jobs.cli.run_command import (
@@ -59,13 +59,7 @@ SUITES = {
 @JSON_OUTCOME
 @ACCEPT_CODE_CHANGE
 def launch_suite(
-    file: Path,
-    tag: str | None,
-    dry_run: bool,
-    wait: bool,
-    as_json: bool,
-    accept: bool,
-    **cost: Any,
+    file: Path, tag: str | None, dry_run: bool, wait: bool, as_json: bool, accept: bool, **cost: Any
 ) -> None:
     """Launch the runs of a file one after the other; if they run on this machine, compare them and write a report.
 
@@ -230,19 +224,12 @@ def probe(run: Path, points: int, rollouts: int, seed: int, concurrency: int, la
         click.echo(f"{labels} is not written yet: run the same command again then.")
 
 
-def _numbers(ctx: click.Context, parameter: click.Parameter, text: str) -> tuple[int, ...]:
-    numbers = [int(word) if word.strip().isdecimal() else None for word in text.split(",")]
-    if (budgets := tuple(number for number in numbers if number is not None)) and len(budgets) == len(numbers):
-        return budgets
-    raise click.BadParameter(f"{text}: expected numbers of tokens such as 256,512,1024")
-
-
 @click.command("sweep-budget", cls=RunCommand, short_help="Find the accuracy of a run at smaller token budgets.")
 @click.option(
     "--budgets",
     metavar="TOKENS,...",
     required=True,
-    callback=_numbers,
+    callback=whole_numbers("numbers of tokens such as 256,512,1024", least=0),
     help="Tokens at which every chain is cut, such as 256,512,1024.",
 )
 @click.option(

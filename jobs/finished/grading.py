@@ -10,7 +10,7 @@ import contextlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -227,15 +227,7 @@ def golds_of(
 
 def gold_of(problem: Problem) -> Gold:
     """Return what a grader needs to know of a problem."""
-    return Gold(
-        answer=problem.answer,
-        kind=problem.kind,
-        answers=problem.answers,
-        alternatives=problem.alternatives,
-        choices=problem.choices,
-        unit=problem.unit,
-        tolerance=problem.tolerance,
-    )
+    return Gold(**{field.name: getattr(problem, field.name) for field in fields(Gold)})
 
 
 def own_gold_of(problem: Problem) -> OwnGold:

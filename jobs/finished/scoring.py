@@ -114,15 +114,8 @@ async def score(
                 missing = f"longer than the context of {model.context_tokens} tokens"
             except VerdictUnavailable:
                 missing = "no finite probabilities"
-        sample_id, step_index, candidate_index = judgment.place
-        return ScoreRow(
-            sample_id=sample_id,
-            step_index=step_index,
-            candidate_index=candidate_index,
-            scorer=scorer,
-            score=quality,
-            missing=missing,
-        )
+        columns = zip(ScoreRow.__annotations__, (*judgment.place, scorer, quality, missing), strict=True)
+        return cast(ScoreRow, dict(columns))
 
     before, num_samples = len(rows), 0
     unscored = _unscored(run, _places(rows))
@@ -235,11 +228,7 @@ def _of_one_size(specs: Sequence[RunSpec]) -> list[RunSpec]:
 
 
 async def _read_run(
-    pool: EnginePool,
-    run: RunFolder,
-    spec: RunSpec,
-    kv_bytes: int,
-    say: Callable[[str], None],
+    pool: EnginePool, run: RunFolder, spec: RunSpec, kv_bytes: int, say: Callable[[str], None]
 ) -> Scored:
     known = derived.scored_ids(run, _scorer(spec))
     unscored = (row for row in finished_records(run, COLUMNS) if row["steps"] and row["sample_id"] not in known)

@@ -94,10 +94,7 @@ class ShardEndings:
 
 
 def read_endings(
-    run: RunFolder,
-    *,
-    whole: bool = True,
-    note: Callable[[Path, bytes, Mapping[str, bool]], None] = lambda *_: None,
+    run: RunFolder, *, whole: bool = True, note: Callable[[Path, bytes, Mapping[str, bool]], None] = lambda *_: None
 ) -> Endings:
     """Read how samples ended from every journal and trace file of a run.
 

@@ -30,6 +30,8 @@ import orjson
 from filelock import FileLock
 from pydantic import TypeAdapter, ValidationError
 
+from harness.cli.messages import place_and_problem
+
 _T = TypeVar("_T")
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Numbers of the errors of a full disk, and of a quota that is used up."""
@@ -165,8 +167,7 @@ def records_of(path: Path, kind: type[_T], records: Iterable[Any]) -> Iterator[_
         try:
             yield adapter.validate_python(record)
         except ValidationError as error:
-            place = ".".join(map(str, error.errors()[0]["loc"]))
-            say_once(f"{path} is damaged: a record is left out ({place}: {error.errors()[0]['msg']})")
+            say_once(f"{path} is damaged: a record is left out ({place_and_problem(error.errors()[0])})")
 
 
 FORMAT = 3

@@ -30,7 +30,7 @@ from filelock import Timeout
 from pydantic import TypeAdapter, ValidationError
 
 from harness.cli import permissions
-from harness.cli.messages import counted
+from harness.cli.messages import counted, place_and_problem
 from harness.problems.problem import Problem
 from jobs.run import events, trace_files
 from jobs.run.files import FileDamaged, Lock, RunDamaged, WrongFormat, files_in, is_held, reading, write_atomically
@@ -63,9 +63,7 @@ def damage_named(path: Path) -> Iterator[None]:
     except FileDamaged as error:
         raise RunDamaged(str(error)) from error
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(key) for key in first["loc"])
-        raise RunDamaged(f"{path} is damaged: {place}{': ' if place else ''}{first['msg']}") from error
+        raise RunDamaged(f"{path} is damaged: {place_and_problem(error.errors()[0])}") from error
     except (*trace_files.DAMAGED, ValueError, TypeError, LookupError, RecursionError) as error:
         problem = "cannot be read" if isinstance(error, OSError) and error.errno else "is damaged"
         reason = next(iter(str(error).splitlines()), type(error).__name__)

@@ -101,24 +101,16 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     if dataset.is_training:
         notices.append(f"TRAINING DATA: {dataset.name} is not a benchmark; no number of this run is a result.")
     spec = RunSpec(
-        method=launch.method,
+        **{name: getattr(launch, name) for name in _OF_LAUNCH},
         params=dict(launch.parameters),
         dataset=dataset.name,
         dataset_hash=dataset_hash(problems),
         dataset_size=len(dataset.problems),
         num_problems=len(problems),
-        samples=launch.samples,
-        seed=launch.seed,
-        temperature=launch.temperature,
-        top_p=launch.top_p,
-        token_budget=launch.token_budget,
         draft=draft,
         target=target,
         engine=engine,
-        concurrency=launch.concurrency,
         prompt_hash=prompt_hash(wording),
-        preset=launch.preset,
-        tag=launch.tag,
         method_source=source_of(launch.method, launch.parameters),
         prompts=wording if wording.changes else None,
         speculator=speculator,
@@ -132,6 +124,10 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
             "as one: there is no pass@k, and --samples 1 shows as much."
         )
     return RunPlan(spec, problems, notices, served)
+
+
+_OF_LAUNCH = ("method", "samples", "seed", "temperature", "top_p", "token_budget", "concurrency", "preset", "tag")
+"""Fields of a specification that a launch has under the same names."""
 
 
 def _engine(
@@ -193,19 +189,13 @@ def _models(
 def model_spec(name: str) -> ModelSpec:
     """Return what a run keeps of a model."""
     reference = models.resolve(name)
-    path = reference.path_or_hub_id
+    name, path, fingerprint = reference.name, reference.path_or_hub_id, reference.identity
     trained_on = None
     if reference.fingerprint:
         from harness.training.tuning import data_hash
 
-        trained_on = data_hash(Path(path), reference.identity)
-    return ModelSpec(
-        model=reference.name,
-        path=path,
-        revision=reference.revision,
-        fingerprint=reference.identity,
-        training=trained_on,
-    )
+        trained_on = data_hash(Path(path), fingerprint)
+    return ModelSpec(model=name, path=path, revision=reference.revision, fingerprint=fingerprint, training=trained_on)
 
 
 def _reference(model: ModelSpec) -> models.ModelRef:

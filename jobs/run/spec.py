@@ -15,7 +15,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass,
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter
 
@@ -261,18 +261,13 @@ class RunSpec:
             "method": [self.method, sample_identity(self.method, self.params, self.method_source)],
             "models": [m and m.fingerprint for m in (self.draft, self.target)]
             + [used.fingerprint for used in (self.selection, self.reward) if used],
-            "sampling": [
-                self.temperature,
-                self.top_p,
-                self.token_budget,
-                *self._of_the_pair("sampling", self.sampling),
-            ],
+            "sampling": [self.temperature, self.top_p, self.token_budget, *self._of_pair("sampling", self.sampling)],
             "prompts": self.prompt_hash,
             "seed": [self.seed, *([self.tag] if self.tag else []), "index"],
         }
         own = self.settings.items()
-        templates = self._of_the_pair("template", {role: settings.template for role, settings in own})
-        tags = self._of_the_pair("thinking_tags", {role: settings.thinking_tags for role, settings in own})
+        templates = self._of_pair("template", {role: settings.template for role, settings in own})
+        tags = self._of_pair("thinking_tags", {role: settings.thinking_tags for role, settings in own})
         if templates or tags:
             identity["conventions"] = [*templates, *tags]
         # Hashed once up to the index, which comes last: a million identities take seconds.
@@ -285,7 +280,7 @@ class RunSpec:
         return ids
 
     @staticmethod
-    def _of_the_pair(name: str, values: Mapping[Role, object]) -> list[dict[str, dict[str, object]]]:
+    def _of_pair(name: str, values: Mapping[Role, object]) -> list[dict[str, dict[str, object]]]:
         """Return a setting of both models, named; empty where neither says anything."""
         given = {str(role): values[role] or None for role in ("draft", "target")}
         return [{name: given}] if any(given.values()) else []
@@ -363,21 +358,9 @@ def assign_to_shards(
     ]
 
 
-class AttemptRow(TypedDict, total=False):
-    """What is read of the record of an attempt, in the first line of a journal and in a trace file's metadata."""
-
-    attempt_id: str
-    run_id: str
-    shard: int
-    hostname: str
-    pid: int
-    started_at: float
-    device: str
-    num_devices: int
-    engines: Mapping[str, Any]
-    load_at_end: float | None
-    ended_at: float
-    """When its journal was last written to; in trace files alone."""
+AttemptRow = dict[str, Any]
+"""What is read of an attempt, in the first line of a journal and in a trace file's metadata: the fields of Attempt, and
+in trace files `ended_at`, when its journal was last written to."""
 
 
 @dataclass(frozen=True)

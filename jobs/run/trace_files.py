@@ -285,15 +285,14 @@ def finished_ids(path: Path) -> set[str]:
 
 def attempt_of(path: Path) -> AttemptRow:
     """Return the record of the attempt in a trace file's metadata; empty where there is none. Raises FileDamaged."""
-    with opened(path, whole=False) as file:
-        text = metadata_of(file).get("attempt") or "{}"
+    text = read_metadata(path, whole=False).get("attempt") or "{}"
     try:
         attempt = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise FileDamaged(f"{path} is damaged: its attempt is no JSON") from error
     if not isinstance(attempt, dict):
         raise FileDamaged(f"{path} is damaged: its attempt is no object")
-    return cast(AttemptRow, attempt)
+    return attempt
 
 
 FAILED = "error"

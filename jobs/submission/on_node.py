@@ -13,7 +13,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +117,7 @@ def check_here(folder: str) -> None:
     if question.launch.method:
         codes.load_submitted(question.launch.method)
     found = checks(question, {"slurm": lambda: check_slurm(question), "held lock": lambda: [_check_lock(path)]})
-    answer = {
-        "hostname": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
-        "checks": [asdict(check) for check in found],
-    }
+    answer = NodeAnswer(os.environ.get("SLURMD_NODENAME") or socket.gethostname(), found)
     write_atomically(path / "answer.json", orjson.dumps(answer))
 
 

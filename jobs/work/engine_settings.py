@@ -22,13 +22,7 @@ from harness.weights import adapter
 from harness.weights.tokenizer import loaded_tokenizer
 from jobs.run import trust
 from jobs.run.folder import RunFolder
-from jobs.run.sizing import (
-    check_engine,
-    recorded_servers,
-    served_models,
-    sizing_of,
-    unplanned_arguments,
-)
+from jobs.run.sizing import check_engine, recorded_servers, served_models, sizing_of, unplanned_arguments
 from jobs.run.spec import AdapterSpec, ModelSpec, RunSpec
 
 

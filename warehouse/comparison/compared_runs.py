@@ -73,11 +73,6 @@ class Run:
         return f"complete it with: {completion(self.folder, self.summary.num_not_run)}"
 
     @property
-    def is_target_alone(self) -> bool:
-        """True if the run is the target model without any speculation over steps."""
-        return self.manifest.is_target_alone
-
-    @property
     def why_empty(self) -> str:
         """Why a run without any sample has no row."""
         return f"{self.run_id}: none of its {self.outcomes.num_samples} samples is finished and graded; {self.remedy}"
@@ -225,18 +220,18 @@ def _by_regime(members: Sequence[Run]) -> Sequence[Sequence[Run]]:
     for run in members:
         regimes.setdefault(run.summary.regime, []).append(run)
     for of_regime in regimes.values():
-        if {run.is_target_alone for run in of_regime if not run.is_empty} != {True, False}:
+        if {run.manifest.is_target_alone for run in of_regime if not run.is_empty} != {True, False}:
             return [members]
     return list(regimes.values())
 
 
 def _default(runs: Sequence[Run]) -> Baseline:
-    alone = [run for run in runs if run.is_target_alone]
+    alone = [run for run in runs if run.manifest.is_target_alone]
     if not alone:
         return Baseline(runs[0], "it is the first run, and none is the target alone (--baseline RUN names another)")
     if len(alone) == 1:
         return Baseline(alone[0], "it is the target alone")
-    others = [run for run in runs if not run.is_target_alone]
+    others = [run for run in runs if not run.manifest.is_target_alone]
     best = max(alone, key=lambda run: _fit(run, others))
     return Baseline(best, f"of {len(alone)} runs of the target alone it fits best (--baseline RUN names another)")
 

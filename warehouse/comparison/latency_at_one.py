@@ -33,11 +33,12 @@ MEAN, SPEED_UP = "latency_at_one", "speed_up_at_one"
 """Metrics of the table `estimate`."""
 FOLDS = 10
 """Most folds of the cross-fitting."""
-_USABLE = "num_attempts = 1 AND stop_reason <> 'error' AND latency_seconds IS NOT NULL AND isfinite(latency_seconds)"
+USABLE = "num_attempts = 1 AND stop_reason <> 'error' AND latency_seconds IS NOT NULL AND isfinite(latency_seconds)"
+"""Timing samples whose time is one, as a condition in SQL."""
 _CALLS = f"""
 SELECT sample_id, model, purpose, unread_prompt_tokens AS new_prompt_tokens, longest_output_tokens, n, 1 AS in_flight,
     end_seconds, overlapped_seconds, latency_seconds
-FROM (FROM timing_sample WHERE {_USABLE}) AS timed LEFT JOIN timing_call USING (run_id, sample_id)
+FROM (FROM timing_sample WHERE {USABLE}) AS timed LEFT JOIN timing_call USING (run_id, sample_id)
 WHERE run_id = $run_id ORDER BY sample_id, call_index
 """
 _CHAINS = """

@@ -133,7 +133,7 @@ def _of(chosen: Baseline, *, is_named: bool) -> Iterator[Run | None]:
         others = [run for run in others if run.summary.method != "vanilla"]
     if others:
         yield from others
-    elif is_named or chosen.run.is_target_alone:
+    elif is_named or chosen.run.manifest.is_target_alone:
         yield None
 
 

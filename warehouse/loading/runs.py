@@ -77,17 +77,9 @@ FROM sample_grade WHERE run_id = $run_id
 def report_on(connection: Connection, run_id: str, staged: Staged, started: float, *, unchanged: bool) -> LoadReport:
     """Return the report on a run after `staged` was loaded. `started`: of time.perf_counter."""
     [counts] = rows(connection, _COUNTS, {"run_id": run_id})
-    return LoadReport(
-        run_id=run_id,
-        unchanged=unchanged,
-        **counts,
-        num_duplicates=staged.num_duplicates,
-        num_unplanned=staged.num_unplanned,
-        skipped=staged.skipped,
-        seconds=time.perf_counter() - started,
-        former_names=staged.former_names,
-        copies=staged.copies,
-    )
+    names = ("num_duplicates", "num_unplanned", "skipped", "former_names", "copies")
+    told = {name: getattr(staged, name) for name in names}
+    return LoadReport(run_id, unchanged, **counts, **told, seconds=time.perf_counter() - started)
 
 
 def describe(report: LoadReport) -> str:

@@ -135,10 +135,7 @@ class Pilot:
     def _noise(self) -> tuple[Floats, Floats]:
         """Return σ² of each problem (n,), unbiased, and the part of it that its difference has (n,)."""
         single, noise = np.zeros(len(self.first_samples)), np.zeros(len(self.first_samples))
-        for correct, samples in (
-            (self.first_correct, self.first_samples),
-            (self.second_correct, self.second_samples),
-        ):
+        for correct, samples in ((self.first_correct, self.first_samples), (self.second_correct, self.second_samples)):
             own = _single(correct, samples)
             single, noise = single + own, noise + own / samples
         return single, noise
@@ -312,12 +309,7 @@ def in_families(values: Floats, family: Families | None) -> tuple[float, float]:
 
 
 def plan(
-    pilot: Pilot,
-    margin: float,
-    k: int,
-    target: float = POWER,
-    difference: float = 0.0,
-    family: Families | None = None,
+    pilot: Pilot, margin: float, k: int, target: float = POWER, difference: float = 0.0, family: Families | None = None
 ) -> int | None:
     """Return how many problems with k samples show "not worse" with this power, for problems like the pilot's.
 

@@ -67,10 +67,7 @@ class SettingRatio:
 
 
 def ratio(
-    first: Sequence[Floats],
-    second: Sequence[Floats],
-    family: Families | None = None,
-    resamples: int = RESAMPLES,
+    first: Sequence[Floats], second: Sequence[Floats], family: Families | None = None, resamples: int = RESAMPLES
 ) -> SettingRatio:
     """Return the times of the setting `first` divided by those of `second`, with intervals.
 
@@ -150,12 +147,7 @@ def _possible(found: Interval, ratios: Floats) -> Interval:
 
 
 def bootstrap_t(
-    x: Floats,
-    y: Floats,
-    family: Families | None = None,
-    resamples: int = RESAMPLES,
-    *,
-    is_log: bool = False,
+    x: Floats, y: Floats, family: Families | None = None, resamples: int = RESAMPLES, *, is_log: bool = False
 ) -> Interval:
     """Return Σx/Σy over problems with its symmetric bootstrap-t interval over families; x, y (n,).
 

@@ -23,6 +23,7 @@ from harness.training.tuning import find_manifest
 from harness.weights import adapter, models
 from warehouse.database import Record
 from warehouse.sql.model_columns import column_of
+from warehouse.suites.measured import SHARED_COLUMNS
 from warehouse.suites.published import Planned, Suite, Unstated, num_problems
 
 Timed = tuple[int, int, int]
@@ -220,14 +221,8 @@ def run_columns(launch: Launch) -> Record:
     }
     adapter_path = launch.target.adapter and adapter.read(launch.target.adapter).path
     return {
-        "method": launch.method,
-        "dataset": launch.dataset,
+        **{name: getattr(launch, name) for name in (*SHARED_COLUMNS, "seed")},
         "params": dict(launch.parameters),
-        "temperature": launch.temperature,
-        "top_p": launch.top_p,
-        "token_budget": launch.token_budget,
-        "concurrency": launch.concurrency,
-        "seed": launch.seed,
         **names,
         "engine_spec_decode": proposing,
         "engine_spec_sampling": draft_sampling(proposing, launch.spec_sampling),

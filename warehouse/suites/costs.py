@@ -30,16 +30,8 @@ from warehouse.suites.published import Planned, Reproduction, Suite, SuiteRun, e
 
 START_SECONDS = 240.0
 """Until the engines of a worker are up: an assumption, as no paper states it."""
-_TOKENS = {
-    "emitted_tokens": "whole",
-    "thinking_tokens": "thought",
-    "target_thinking_tokens": "target",
-}
-_RATIO_NAMES = {
-    "latency_saved": "share saved",
-    "latency_saved_seconds": "seconds saved",
-    "ratio_of_means": "speed-up",
-}
+_TOKENS = {"emitted_tokens": "whole", "thinking_tokens": "thought", "target_thinking_tokens": "target"}
+_RATIO_NAMES = {"latency_saved": "share saved", "latency_saved_seconds": "seconds saved", "ratio_of_means": "speed-up"}
 """Measures that tie a latency to that of the baseline."""
 
 

@@ -16,12 +16,12 @@ import numpy as np
 
 from harness.engines import registry
 from warehouse.comparison import latency_at_one
-from warehouse.comparison.latency_at_one import TimedRun
+from warehouse.comparison.latency_at_one import USABLE, TimedRun
 from warehouse.comparison.outcomes import families
 from warehouse.comparison.pairs import latencies
 from warehouse.database import Connection, Record, Row, columns, rows
 from warehouse.estimates import of_problems
-from warehouse.measures import CORRELATED, MEASURES, Source
+from warehouse.measures import CORRELATED, MEASURES, SHOWN_SCORES, Source
 from warehouse.sql import baselines
 from warehouse.statistics.intervals import Floats, Interval, mean_t
 from warehouse.statistics.shares import correlation
@@ -38,7 +38,7 @@ WHERE own.run_id = $run_id AND base.run_id = $baseline AND own.num_samples = bas
     AND own.num_workers = base.num_workers
     AND (SELECT count(DISTINCT dataset_hash) FROM run WHERE run_id IN ($run_id, $baseline)) = 1
 """
-_RUNS = """
+_RUNS = f"""
 SELECT run.*, devices, device_kinds, processors, samples_in_flight, num_cards,
     (SELECT count(*) FROM sample WHERE sample.run_id = run.run_id AND stop_reason IS NOT NULL) AS num_finished,
     (SELECT bool_and(try_cast(regexp_extract(problem_id, '(\\d+)$', 1) AS INTEGER) = problem_index)
@@ -54,12 +54,8 @@ FROM run JOIN run_conditions USING (run_id)
 LEFT JOIN (
     SELECT run_id, count(*) AS num_candidates, count(*) - count(score) AS num_unscored,
         list(DISTINCT missing ORDER BY missing) FILTER (missing IS NOT NULL) AS why_unscored
-    FROM candidate JOIN sample USING (run_id, sample_id) LEFT JOIN (
-        FROM candidate_score SEMI JOIN (
-            SELECT run_id, scorer FROM candidate_score GROUP BY run_id, scorer
-            QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY scorer ILIKE '%shepherd%' DESC, scorer) = 1
-        ) AS shown USING (run_id, scorer)
-    ) AS scored USING (run_id, sample_id, step_index, candidate_index)
+    FROM candidate JOIN sample USING (run_id, sample_id)
+    LEFT JOIN {SHOWN_SCORES} AS scored USING (run_id, sample_id, step_index, candidate_index)
     WHERE stop_reason <> 'error' GROUP BY run_id
 ) AS reward USING (run_id)
 WHERE method = $method AND dataset = $dataset AND engine_kind NOT IN $uncounted
@@ -147,9 +143,8 @@ NOT_ESTIMATED = frozenset({"speed_up"})
 """Numbers of latencies that a sample of the samples cannot give."""
 ESTIMATED = frozenset({"latency_seconds", "latency_saved", "latency_saved_seconds", "ratio_of_means", *_OF_CHAINS})
 """Numbers that timing samples give."""
-_USABLE = "num_attempts = 1 AND stop_reason <> 'error' AND latency_seconds IS NOT NULL AND isfinite(latency_seconds)"
 _VALUES = f"""
-WITH timed AS (FROM timing_sample WHERE run_id = $run_id AND {_USABLE}), called AS (
+WITH timed AS (FROM timing_sample WHERE run_id = $run_id AND {USABLE}), called AS (
     SELECT timing_call.* FROM timing_call SEMI JOIN timed USING (run_id, sample_id) WHERE purpose <> 'lookahead'
 ), token AS (
     SELECT model, nullif(sum(end_seconds - first_token_seconds), 0)
@@ -238,6 +233,10 @@ def _of_pair(name: str, own: TimedRun | None, base: TimedRun | None) -> Interval
     if name == "latency_saved_seconds":
         return _known(two_phase_difference(first, second))
     return _known(_saved(name, two_phase_ratio(first, second)))
+
+
+SHARED_COLUMNS = ("method", "dataset", "temperature", "top_p", "token_budget", "concurrency")
+"""Columns of a run that a launch and a specification have under the same names."""
 
 
 def runs_like(connection: Connection, wanted: Record) -> list[Row]:

@@ -65,11 +65,7 @@ def own_runs(suite: suites.Suite, columns: Sequence[str] = ()) -> list[OwnRun]:
         raise ValueError(f"--column {unknown[0]}: {suite.name} has {', '.join(datasets)}")
     return [
         OwnRun(
-            number,
-            prepared,
-            label,
-            _finished(prepared),
-            timings.num_left(prepared.launch.latency_sample, prepared.run),
+            number, prepared, label, _finished(prepared), timings.num_left(prepared.launch.latency_sample, prepared.run)
         )
         for (number, prepared), label in zip(distinct.values(), labels, strict=True)
         if not columns or prepared.plan.spec.dataset in columns

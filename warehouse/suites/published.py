@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from harness.cli.messages import did_you_mean
+from harness.cli.messages import did_you_mean, place_and_problem
 from harness.cli.toml_file import parse_toml
 from harness.methods import defaults, parameter_names
 from harness.problems import benchmarks
@@ -254,8 +254,7 @@ def parse(name: str, text: str) -> Suite:
     try:
         return Suite.model_validate({"name": name, **parse_toml(text, f"suite {name}")})
     except ValidationError as wrong:
-        first = wrong.errors()[0]
-        raise ValueError(f"suite {name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from wrong
+        raise ValueError(f"suite {name}: {place_and_problem(wrong.errors()[0])}") from wrong
 
 
 def planned(suite: Suite) -> Iterator[Planned]:

@@ -25,7 +25,7 @@ from jobs.forecast import Forecast
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, DatabaseError, Record, WarehouseError, reader, rows
 from warehouse.statistics.ratios import mean_time
-from warehouse.suites.measured import runs_like
+from warehouse.suites.measured import SHARED_COLUMNS, runs_like
 
 _WAIT_SECONDS = 2.0
 """A launch does not wait for a loader."""
@@ -39,12 +39,7 @@ WHERE run_id = $run_id GROUP BY problem_id ORDER BY problem_id
 
 
 def forecast(
-    launch: Launch,
-    spec: RunSpec,
-    num_samples: int,
-    database: Path,
-    own: Forecast | None = None,
-    to_time: int = 0,
+    launch: Launch, spec: RunSpec, num_samples: int, database: Path, own: Forecast | None = None, to_time: int = 0
 ) -> Forecast | None:
     """Estimate samples of a launch; `own`: what the run itself tells, where it has begun. None: nothing tells.
 
@@ -82,13 +77,8 @@ def _added(batches: Forecast, timing: Forecast) -> Forecast:
 def same_cost(spec: RunSpec) -> Record:
     """Return what runs of the same cost have in the table `run`: any seed, tag and number of problems."""
     return {
-        "method": spec.method,
-        "dataset": spec.dataset,
+        **{name: getattr(spec, name) for name in SHARED_COLUMNS},
         "params": dict(spec.params),
-        "temperature": spec.temperature,
-        "top_p": spec.top_p,
-        "token_budget": spec.token_budget,
-        "concurrency": spec.concurrency,
         **{f"{role}_name": model and model.name for role, model in spec.models.items()},
         "engine_spec_decode": spec.engine.spec_decode,
         "engine_take_turns": spec.engine.take_turns,
