@@ -273,8 +273,16 @@ def _engine(seat: _Seat, tokens: float) -> EnginePlan:
         wanted = memory.fixed + tokens * memory.kv_per_token
         share = math.floor(wanted / seat.total_bytes * _SHARE_DIGITS) / _SHARE_DIGITS
     blocks = max(0, int(share * seat.total_bytes) - memory.fixed) // (memory.kv_per_token * BLOCK_TOKENS)
-    kv_tokens, named = max(0, blocks - 1) * BLOCK_TOKENS, (demand.name, demand.shape.name)
-    return EnginePlan(*named, len(seat.cards), seat.cards, share, kv_tokens, demand.sample_tokens, memory)
+    return EnginePlan(
+        name=demand.name,
+        model=demand.shape.name,
+        width=len(seat.cards),
+        cards=seat.cards,
+        share=share,
+        kv_tokens=max(0, blocks - 1) * BLOCK_TOKENS,
+        sample_tokens=demand.sample_tokens,
+        memory=memory,
+    )
 
 
 def choose(cards: Sequence[Card], demands: Sequence[Demand]) -> Plan:

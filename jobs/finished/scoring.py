@@ -114,8 +114,15 @@ async def score(
                 missing = f"longer than the context of {model.context_tokens} tokens"
             except VerdictUnavailable:
                 missing = "no finite probabilities"
-        columns = zip(ScoreRow.__annotations__, (*judgment.place, scorer, quality, missing), strict=True)
-        return cast(ScoreRow, dict(columns))
+        sample_id, step_index, candidate_index = judgment.place
+        return ScoreRow(
+            sample_id=sample_id,
+            step_index=step_index,
+            candidate_index=candidate_index,
+            scorer=scorer,
+            score=quality,
+            missing=missing,
+        )
 
     before, num_samples = len(rows), 0
     unscored = _unscored(run, _places(rows))

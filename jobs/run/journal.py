@@ -23,7 +23,7 @@ import threading
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from pydantic import TypeAdapter
@@ -152,7 +152,7 @@ def add_line(path: Path, journal: Journal, line: bytes, number: int = 1) -> None
     kind = event["event"]
     if kind == "attempt":
         check_format(path, event.get(FORMAT_KEY))
-        journal.attempt = {k: v for k, v in event.items() if k not in _NOT_OF_ATTEMPT}
+        journal.attempt = cast(AttemptRow, {k: v for k, v in event.items() if k not in _NOT_OF_ATTEMPT})
     elif kind == "start":
         trace = TRACE.validate_python(event["trace"])
         journal.unfinished[trace.sample_id] = trace

@@ -15,7 +15,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass,
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter
 
@@ -358,9 +358,21 @@ def assign_to_shards(
     ]
 
 
-AttemptRow = dict[str, Any]
-"""What is read of an attempt, in the first line of a journal and in a trace file's metadata: the fields of Attempt, and
-in trace files `ended_at`, when its journal was last written to."""
+class AttemptRow(TypedDict, total=False):
+    """What is read of the record of an attempt, in the first line of a journal and in a trace file's metadata."""
+
+    attempt_id: str
+    run_id: str
+    shard: int
+    hostname: str
+    pid: int
+    started_at: float
+    device: str
+    num_devices: int
+    engines: Mapping[str, Any]
+    load_at_end: float | None
+    ended_at: float
+    """When its journal was last written to; in trace files alone."""
 
 
 @dataclass(frozen=True)

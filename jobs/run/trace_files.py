@@ -292,7 +292,7 @@ def attempt_of(path: Path) -> AttemptRow:
         raise FileDamaged(f"{path} is damaged: its attempt is no JSON") from error
     if not isinstance(attempt, dict):
         raise FileDamaged(f"{path} is damaged: its attempt is no object")
-    return attempt
+    return cast(AttemptRow, attempt)
 
 
 FAILED = "error"
