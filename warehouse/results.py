@@ -214,8 +214,12 @@ def _load_and_print(
     from warehouse.loading.runs import load_run
     from warehouse.report.summary import in_one_line, lines, summary
 
-    load_run(run, database, WAIT_SECONDS if wait_seconds is None else wait_seconds)
-    if derived.continuation(run):
+    wait = WAIT_SECONDS if wait_seconds is None else wait_seconds
+    load_run(run, database, wait)
+    if kind := derived.continuation(run):
+        source = RunFolder(run.path.parent / derived.source_of(run, kind))
+        if kind == "budget_cuts" and source.exists():  # whose verdicts it shows
+            load_run(source, database, wait)
         show(run, console, database)
         return
     [result] = summary(database, [run.path.name])

@@ -57,7 +57,7 @@ def whole_numbers(expected: str, least: int = 1, most: float = math.inf) -> Call
 
     def parsed(_: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, ...]:
         words = [] if text is None else text.split(",")
-        if not all(word.strip().isdecimal() and least <= int(word) <= most for word in words):
+        if not all(word.strip().isdecimal() and len(word) < 10 and least <= int(word) <= most for word in words):
             raise click.BadParameter(f"{text!r}: expected {expected}")
         return tuple(sorted(set(map(int, words))))
 

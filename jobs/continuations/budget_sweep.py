@@ -1,9 +1,10 @@
 """Accuracy against token budget from one run: its finished chains are cut, their thoughts closed and answered.
 
-A chain that one model wrote in one piece is cut behind the first b tokens, as a run with that budget would have cut it.
+A chain that one model wrote in one piece is cut behind its first b tokens, as a run with that budget would have cut it.
 A chain of steps is cut behind the last whole step within b, and "not re-planned": a method that plans by its budget
 would have written other steps. A chain that had ended within b stands as it is; nothing is asked, and its own verdict
-counts. The model that ended most of the run's chains answers all cut ones, in tokens beside the budget.
+counts, that of an error too. Cut ones are answered by the model that writes the run's answers, where it writes them
+apart, else by the target, in tokens beside the budget.
 
 The answers are a run of their own (see `continuation`). Cuts of one chain follow each other in it, so that they share
 its prefix in the engine's cache.
@@ -11,23 +12,29 @@ its prefix in the engine's cache.
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import get_args
 
 from harness.chain.chain_ending import num_cut
 from harness.cli.messages import counted
 from harness.cli.program import typed
-from harness.engine import Completion, Role, Tokenizer
+from harness.engine import Completion, Json, Role, Tokenizer
+from harness.problems.problem import DatasetOrigin, Problem
 from harness.settings.declaration import Flags
 from harness.trace import StepRole
 from jobs.continuations import continuation
 from jobs.continuations.continuation import Continuation
 from jobs.preparation import PreparedLaunch
 from jobs.run.endings import finished_records, num_unfinished
+from jobs.run.files import RunDamaged
 from jobs.run.folder import RunFolder
 from jobs.run.plan import tokenizer_of_role
-from jobs.run.trace_files import SampleRow, StepRow
+from jobs.run.trace_files import FAILED, SampleRow, StepRow
 
 _COLUMNS = ("problem_id", "stop_reason", "steps")
 _WHOLE: StepRole = "chain"
@@ -53,8 +60,8 @@ def cut(sample: SampleRow, budget: int, tokenizers: Mapping[Role, Tokenizer]) ->
     steps = sample["steps"]
     is_exact = all(step["role"] == _WHOLE for step in steps)
     num_emitted = sum(step["num_tokens"] for step in steps)
-    if num_emitted <= budget and sample["stop_reason"] != "budget":
-        return Cut(None, num_emitted, is_exact)
+    if (num_emitted <= budget and sample["stop_reason"] != "budget") or sample["stop_reason"] == FAILED:
+        return Cut(None, min(num_emitted, budget), is_exact)
     text, left = "", budget
     for step in steps:
         is_begun_answer = step["role"] == "answer" and step["finish"] == "length"
@@ -87,37 +94,42 @@ def plan(
         raise ValueError(f"{source.path.name} chose among chains that were drafted whole, which no budget cuts")
     if budgets[-1] > spec.token_budget:
         raise ValueError(f"--budgets {budgets[-1]}: the chains have at most {spec.token_budget} tokens")
-    samples = list(finished_records(source, _COLUMNS, writes=not is_preview))
-    ends = Counter(sample["steps"][-1]["author"] for sample in samples if sample["steps"])
-    if not ends:
-        raise ValueError(f"{source.path.name} has no finished sample with a step")
-    authors = {step["author"] for sample in samples for step in sample["steps"] if step["role"] == _WHOLE}
-    tokenizers = {author: tokenizer_of_role(spec, author) for author in authors}
-    name, known = continuation.dataset_of(source, "budgets"), {problem.id: problem for problem in source.problems()}
-    problems, rows = [], []
-    for number, sample in enumerate(samples):
-        for budget in budgets:
-            made, problem_id = cut(sample, budget, tokenizers), f"{name}/{number}-{budget}"
-            if made.text is not None:
-                one = known[sample["problem_id"]]
-                problems.append(replace(one, id=problem_id, dataset=name, beginning=made.text))
-            rows.append(
-                {
-                    "cut_problem_id": None if made.text is None else problem_id,
-                    "source_run_id": source.path.name,
-                    "sample_id": sample["sample_id"],
-                    "problem_id": sample["problem_id"],
-                    "budget": budget,
-                    "num_tokens": made.num_tokens,
-                    "is_exact": made.is_exact,
-                }
-            )
+    known = {problem.id: problem for problem in source.problems()}
+    if any(problem.beginning for problem in known.values()):
+        raise ValueError(f"{source.path.name} goes on from the chains of another run: name that one")
+    samples = list(finished_records(source, _COLUMNS, writes=not is_preview, failed=True))
+    steps = [step for sample in samples for step in sample["steps"]]
+    authors = {step["author"] for step in steps if step["role"] == _WHOLE}
+    tokenizers = {author: tokenizer_of_role(spec, author) for author in authors & {*get_args(Role)}}
+    answering = Counter(step["author"] for step in steps if step["role"] == "answer").most_common(1)
+    name, problems, rows = continuation.dataset_of(source, "budgets"), list[Problem](), list[dict[str, Json]]()
+    for sample, budget in itertools.product(samples, budgets):
+        one, problem_id = known[sample["problem_id"]], f"{name}/{sample['sample_id']}-{budget}"
+        try:
+            made = cut(sample, budget, tokenizers)
+        except (LookupError, OverflowError, TypeError) as error:
+            raise RunDamaged(f"{source.path} is damaged: no model of it wrote {sample['sample_id']}") from error
+        if made.text is not None:
+            family = one.family or one.id
+            problems.append(replace(one, id=problem_id, dataset=name, beginning=made.text, family=family))
+        rows.append(
+            {
+                "cut_problem_id": None if made.text is None else problem_id,
+                "source_run_id": source.path.name,
+                "sample_id": sample["sample_id"],
+                "problem_id": sample["problem_id"],
+                "budget": budget,
+                "num_tokens": made.num_tokens,
+                "is_exact": made.is_exact,
+            }
+        )
     if not problems:
         raise ValueError(f"every chain of {source.path.name} ended within {budgets[0]} tokens: nothing is cut")
-    continued = Continuation(
-        source, "budget_cuts", ends.most_common(1)[0][0], problems, rows,
-        {"answer_tokens": answer_tokens}, {"samples": 1, "token_budget": budgets[-1] + answer_tokens}, keeps_order=True,
-    )  # fmt: skip
+    role = answering[0][0] if answering else "target" if spec.target else "draft"
+    made_of = DatasetOrigin(name.replace("-", " of ", 1), hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16])
+    changes = {"samples": 1, "token_budget": spec.token_budget + answer_tokens, "dataset_origin": made_of}
+    params = {"answer_tokens": answer_tokens}
+    continued = Continuation(source, "budget_cuts", role, problems, rows, params, changes, keeps_order=True)
     return continuation.prepare(continued, flags, list(_notices(source, budgets, rows, len(problems))))
 
 

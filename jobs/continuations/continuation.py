@@ -55,7 +55,7 @@ class Continuation:
 
     def write(self, run: RunFolder) -> None:
         """Write the derived file, once."""
-        if not run.derived(self.kind):
+        if not derived.rows_to_extend(run, self.kind, "1"):  # also where the file is damaged
             derived.write(run, self.kind, "1", self.rows)
 
 
@@ -70,7 +70,7 @@ def prepare(continued: Continuation, flags: Flags, notices: Sequence[str]) -> Pr
     `flags`: where it runs, as flags of a launch. Raises ValueError and what a launch raises.
     """
     source, spec, problems = continued.source, continued.source.spec(), list(continued.problems)
-    model = spec.models[continued.role]
+    model = spec.models.get(continued.role)
     if model is None:
         raise ValueError(f"{source.path.name} has no {continued.role}, which would go on with its chains")
     check_model(source.path.name, model)
@@ -78,6 +78,7 @@ def prepare(continued: Continuation, flags: Flags, notices: Sequence[str]) -> Pr
     where = {"output": str(source.path.parent), **flags, "method": _METHOD, "dataset": "demo"}  # which is replaced
     launch = Launch.from_flags(where)
     name, content = problems[0].dataset, dataset_hash(problems)
+    origin = DatasetOrigin(name.replace("-", " of ", 1), content)
     none: dict[str, Any] = dict.fromkeys(_OF_THE_PAIRS_ENGINES)
     of_one: dict[str, Any] = dict.fromkeys(_OF_THE_OTHERS)
     own = replace(
@@ -91,8 +92,8 @@ def prepare(continued: Continuation, flags: Flags, notices: Sequence[str]) -> Pr
         num_problems=len(problems),
         engine=replace(spec.engine, take_turns=False, **none),
         prompt_hash=prompt_hash(spec.wording),
-        dataset_origin=DatasetOrigin(name.replace("-", " of ", 1), content),
-        **{"samples": launch.samples, "concurrency": launch.concurrency, **continued.changes},
+        concurrency=launch.concurrency,
+        **{"samples": launch.samples, "dataset_origin": origin, **continued.changes},
     )
     served: dict[Role, ServedRole] = {}
     if address := sizing.recorded_servers(source).get(continued.role):

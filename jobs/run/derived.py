@@ -85,6 +85,11 @@ def continuation(run: RunFolder) -> ContinuationKind | None:
     return next((kind for kind in get_args(ContinuationKind) if run.derived(kind)), None)
 
 
+def source_of(run: RunFolder, kind: ContinuationKind) -> str:
+    """Return the folder's name of the run that this one goes on from; empty where its file is damaged."""
+    return Path(next(iter(rows_to_extend(run, kind, "1")), {"source_run_id": ""})["source_run_id"]).name
+
+
 def name_damaged(run: RunFolder) -> None:
     """Name the files that are damaged, or that are not this run's: they count as not made."""
     for path in (path for kind in SCHEMAS for path in run.derived(kind)):

@@ -292,8 +292,10 @@ def compact(run: RunFolder) -> int:
         return written
 
 
-def finished_records(run: RunFolder, columns: Sequence[str], *, writes: bool = True) -> Iterator[SampleRow]:
-    """Return what `counting_records` yields of the finished samples that did not fail every time.
+def finished_records(
+    run: RunFolder, columns: Sequence[str], *, writes: bool = True, failed: bool = False
+) -> Iterator[SampleRow]:
+    """Return what `counting_records` yields; without `failed`, of the finished samples that did not fail every time.
 
     What a killed worker has finished lies in its journal, so journals are compacted before this returns. Without
     `writes`, trace files are read as they are. Raises PermissionError where there are journals in a run folder that may
@@ -301,7 +303,7 @@ def finished_records(run: RunFolder, columns: Sequence[str], *, writes: bool = T
     """
     if writes and run.journals():
         compact(run)
-    return counting_records(run, columns, failed=False)
+    return counting_records(run, columns, failed=failed)
 
 
 def compact_own(run: RunFolder, journal_path: Path) -> None:

@@ -16,14 +16,32 @@ from jobs.continuations import budget_sweep
 from jobs.run.folder import RunFolder
 from jobs.run.spec import Unit, assign_to_shards
 from jobs.run.trace_files import counting_records, read_rows
+from tests.own_methods import no_methods, write_method
 from warehouse.database import reader, rows
 from warehouse.report.budgets import POINTS
 from warehouse.report.charts import Scatter
 from warehouse.report.page import make_report
 from warehouse.report.summary import summary
 
+__all__ = ["no_methods"]
 LAUNCH = ("--dataset", "demo", "--limit", "6", "--samples", "2", "--engine", "scripted", "--cluster", "debug")
 BUDGETS = (0, 20, 60, 160)
+FAILING = """
+from dataclasses import dataclass
+from harness.engine import RequestRefused
+from harness.methods import Method
+
+@dataclass(frozen=True)
+class Failing(Method):
+    @property
+    def roles(self):
+        return ("target",)
+
+    async def __call__(self, chain, draft, target):
+        if chain.trace.sample_index:
+            raise RequestRefused("too long")
+        await chain.write(target, "chain", max_tokens=512, stop=())
+"""
 TOKENIZERS: Any = {"draft": ByteTokenizer(), "target": ByteTokenizer()}
 
 
@@ -92,9 +110,9 @@ def test_a_chain_of_steps_is_cut_behind_the_last_whole_step_within_the_budget(sp
         assert (text, row["num_tokens"]) == ("".join(step["text"] for step in steps[:number]), ends[number])
 
 
-def test_a_cut_chain_is_closed_and_answered_by_the_model_that_ends_the_runs_chains(specreason: RunFolder) -> None:
-    ends = [sample["steps"][-1]["author"] for sample in samples_of(specreason).values()]
-    author = max(set(ends), key=ends.count)
+def test_a_cut_chain_is_closed_and_answered_by_the_target_where_no_step_is_an_answer(specreason: RunFolder) -> None:
+    author = "target"
+    assert "answers by the target" in CliRunner().invoke(jobs, ["show", str(swept(specreason).path)]).output
     assert [role for role, model in swept(specreason).spec().models.items() if model] == [author]
     for sample in samples_of(swept(specreason)).values():
         roles = [step["role"] for step in sample["steps"]]
@@ -203,4 +221,31 @@ def test_a_chain_that_ended_for_lack_of_budget_is_cut_at_that_budget_too() -> No
     sample: Any = {"steps": [step, step, begun], "stop_reason": "budget"}
     made = budget_sweep.cut(sample, 60, TOKENIZERS)
     assert (made.text, made.num_tokens) == ("xx", 40), "an answer that was begun is asked for anew"
-    assert budget_sweep.cut(sample | {"stop_reason": "answered"}, 60, TOKENIZERS).text is None
+    for reason in ("answered", "error"):
+        assert budget_sweep.cut(sample | {"stop_reason": reason}, 60, TOKENIZERS).text is None
+
+
+def test_samples_that_failed_keep_their_verdict_at_every_budget(tmp_path: Path, no_methods: None) -> None:
+    method = write_method(tmp_path, FAILING)
+    run = launched(tmp_path / "runs", "--method", f"{method}:Failing")
+    assert sweep(run, "--trust", budgets="20,60").exit_code == 0
+    whole = summary(run.path.parent / "warehouse.duckdb", [run.path.name])[0]
+    assert whole.verdicts["error"] > 0
+    with reader(run.path.parent / "warehouse.duckdb") as connection:
+        found = rows(
+            connection, "SELECT budget, count(*) FILTER (verdict = 'error') AS n FROM budget_point GROUP BY ALL"
+        )
+    assert {row["budget"]: row["n"] for row in found} == dict.fromkeys((20, 60), whole.verdicts["error"])
+
+
+def test_a_sweep_of_a_sweep_is_refused_and_damaged_cuts_are_written_again(tmp_path: Path) -> None:
+    run = launched(tmp_path, "--method", "vanilla")
+    sweep(run)
+    assert "goes on from the chains of another run" in sweep(swept(run)).output
+    [path] = swept(run).derived("budget_cuts")
+    content = path.read_bytes()
+    path.write_bytes(content[:-9])
+    shown = CliRunner().invoke(jobs, ["show", str(swept(run).path)])
+    assert sweep(run).exit_code == 0
+    assert shown.exit_code in (0, 1), shown.output
+    assert len(read_rows(path)) == len(samples_of(run)) * len(BUDGETS)

@@ -2,7 +2,8 @@
 
 It predicts how much more the target's step is worth, from what is known before the target writes: the end of the
 context, the draft's step, and the judge's number. It is tested on problems that it has not seen, next to that number
-alone. Ridge regression on hashed words: replace `features` and the fit by your own.
+alone. Ridge regression on hashed words: replace `features` and the fit by your own. Both numbers are of the points that
+were drawn, half of them refusals; `weight` says how many decisions of the run each stands for.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ def main(paths: list[str]) -> None:
     print(f"The target's step is worth more at {better.sum()} of the {test.sum()}. AUROC of telling which:")
     for name, rating in (("router", router), ("judge", np.array([judged(point) for point in points]))):
         area = auroc(rating[test], better, np.arange(test.sum()), group[test])
-        span = f"{area.low:.2f} to {area.high:.2f}" if area.low else UNKNOWN
+        span = f"{area.low:.2f} to {area.high:.2f}" if area.low is not None else UNKNOWN
         print(f"  {name}: {area.estimate:.2f} ({span})")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1:] or sys.exit("usage: python router.py LABELS.parquet…"))

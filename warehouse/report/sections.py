@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby
 from shlex import quote
 
 from grading.records import VERDICTS
@@ -271,27 +270,30 @@ def _budgets(runs: Sequence[RunFacts]) -> list[Figure]:
     """Return the figure of the sweeps of budgets over the runs' chains; none where there are none."""
     points, curves = list[Dot](), list[Curve]()
     for run in runs:
-        for _, rows in groupby(run.budgets, key=lambda row: row["run_id"]):
-            sweep = [row for row in rows if row["pass_at_1"] is not None]
-            how = "" if all(row["is_exact"] for row in sweep) else ", not re-planned"
-            curves.append(Curve(f"{run.label}{how}", range(len(points), len(points) + len(sweep))))
-            for row in sweep:
-                budget = Interval(row["budget"], None, None, None, "none: it is chosen")
-                ends = (row["low_95"], row["high_95"], row["standard_error"], row["interval_kind"])
-                right = scaled(Interval(row["pass_at_1"], *ends), 100, 1.0)
-                text = f"{fixed(right.estimate, 1)} % within {number(row['budget'])} tokens"
-                points.append(Dot(run.label, run.place, budget, text, right))
+        newest = [row for row in run.budgets if row["run_id"] == run.budgets[-1]["run_id"]]
+        sweep = [row for row in newest if row["pass_at_1"] is not None]
+        how = "" if all(row["is_exact"] for row in sweep) else ", not re-planned"
+        curves.append(Curve(f"{run.label}{how}", range(len(points), len(points) + len(sweep))))
+        for row in sweep:
+            budget = Interval(row["budget"], None, None, None, "none: it is chosen")
+            ends = (row["low_95"], row["high_95"], row["standard_error"], row["interval_kind"])
+            right = scaled(Interval(row["pass_at_1"], *ends), 100, 1.0)
+            text = f"{fixed(right.estimate, 1)} % within {number(row['budget'])} tokens"
+            points.append(Dot(run.label, run.place, budget, text, right))
     if not points:
         return []
     axes = ("token budget, answer not counted (tokens)", "pass@1 (%)")
     chart = Scatter(points, *axes, "Accuracy against token budget, one line per run", [c for c in curves if c.points])
     caption = (
-        "From the chains of each run: those that had not ended within a budget are cut there, closed, and answered. "
-        "Not re-planned: cut at the ends of steps, where a method that knew the budget may have done better. Lines "
-        "with ends: 95 % intervals over problems."
+        "From the chains of each run: those that had not ended within a budget are cut there, closed, and answered, in "
+        "tokens beside it. The newest sweep of each run. Not re-planned: cut at the ends of steps, where a method that "
+        "knew the budget may have done better. Lines with ends: 95 % intervals over problems."
     )
-    swept = dict.fromkeys(row["run_id"] for run in runs for row in run.budgets)
-    sql = f"SELECT * FROM budget_curve WHERE run_id IN ({', '.join(map(literal, swept))}) ORDER BY run_id, budget"
+    swept = ", ".join(literal(run.budgets[-1]["run_id"]) for run in runs if run.budgets)
+    sql = (
+        "SELECT run_id, group_value AS budget, n, estimate, low_95, high_95 FROM counted_estimate\n"
+        f"WHERE metric = 'accuracy_at_budget' AND run_id IN ({swept}) ORDER BY run_id, budget::INT"
+    )
     return [Figure("budgets", "Accuracy against token budget", chart, caption, chart.key, sql)]
 
 

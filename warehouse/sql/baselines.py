@@ -132,12 +132,15 @@ SELECT run.*, regime, device_kinds, processors, samples_in_flight, num_cards, ve
 FROM run JOIN run_conditions USING (run_id)
 """
 """The rows that conditions are about."""
-_IS_ALONE = "({side}.method = 'vanilla' AND json_extract_string({side}.params, '$.model') = 'target')"
+_IS_ALONE = (
+    "({side}.method = 'vanilla' AND json_extract_string({side}.params, '$.model') = 'target' "
+    "AND json_extract({side}.params, '$.answer_tokens') IS NULL)"
+)
 
 
 def is_target_alone(method: str, params: Record) -> bool:
-    """Return whether a run is the target without any speculation over steps."""
-    return bool(method == "vanilla" and params.get("model") == "target")
+    """Return whether a run is the target without any speculation over steps, and not answers behind given thoughts."""
+    return bool(method == "vanilla" and params.get("model") == "target" and not params.get("answer_tokens"))
 
 
 def baseline_sql(decides: Literal["times", "texts"]) -> str:

@@ -9,17 +9,18 @@ SELECT cut.run_id, cut.source_run_id, cut.budget, cut.problem_id, cut.sample_id,
     cut.cut_problem_id IS NOT NULL AS is_cut,
     coalesce(CASE WHEN is_cut THEN answer.verdict ELSE whole.verdict END, 'not_run') AS verdict,
     coalesce(CASE WHEN is_cut THEN answer.graded ELSE whole.graded END, false) AS graded,
-    spent.answer_tokens, spent.prefilled_tokens
-FROM budget_cut AS cut
-LEFT JOIN sample_grade AS whole ON (whole.run_id, whole.sample_id) = (cut.source_run_id, cut.sample_id)
+    CASE WHEN answer.finished THEN coalesce(spent.answer_tokens, 0) END AS answer_tokens,
+    CASE WHEN answer.finished THEN coalesce(spent.prefilled_tokens, 0) END AS prefilled_tokens
+FROM budget_cut AS cut JOIN counted_version AS counted USING (run_id)
+LEFT JOIN graded_sample AS whole ON (whole.run_id, whole.sample_id) = (cut.source_run_id, cut.sample_id)
+    AND whole.grader_version IS NOT DISTINCT FROM counted.grader_version
 LEFT JOIN sample_grade AS answer ON (answer.run_id, answer.problem_id) = (cut.run_id, cut.cut_problem_id)
 LEFT JOIN spent ON (spent.run_id, spent.sample_id) = (answer.run_id, answer.sample_id);
-COMMENT ON VIEW budget_point IS 'A chain of a run at a token budget (python -m jobs sweep-budget): a cut one has the verdict on its answer behind the cut, one that had ended the verdict that it has in its run. answer_tokens and prefilled_tokens: what that answer took beside the chain, generated, and read without the cache';
+COMMENT ON VIEW budget_point IS 'A chain of a run at a token budget (python -m jobs sweep-budget): a cut one has the verdict on its answer behind the cut, one that had ended the verdict that it has in its run, both by the grader that counts here. answer_tokens and prefilled_tokens: what that answer took beside the chain, generated, and read without the cache';
 
 CREATE OR REPLACE VIEW budget_curve AS
 SELECT run_id, any_value(source_run_id) AS source_run_id, budget, count(*) AS num_samples,
     count(*) FILTER (is_cut) AS num_cut, bool_and(is_exact) AS is_exact, avg(num_tokens) AS chain_tokens,
-    avg(answer_tokens) AS answer_tokens, avg(prefilled_tokens) AS prefilled_tokens,
-    count(*) FILTER (verdict = 'correct') / count(*) AS accuracy
+    avg(answer_tokens) AS answer_tokens, avg(prefilled_tokens) AS prefilled_tokens
 FROM budget_point GROUP BY run_id, budget;
-COMMENT ON VIEW budget_curve IS 'Accuracy of a run against a token budget. chain_tokens: mean over samples; answer_tokens and prefilled_tokens: means over the cut ones. Its intervals are in the table estimate (measure accuracy_at_budget)';
+COMMENT ON VIEW budget_curve IS 'What a sweep of token budgets is over. chain_tokens: mean over samples; answer_tokens and prefilled_tokens: means over the cut ones. Accuracy and its interval: counted_estimate (metric accuracy_at_budget)';
