@@ -188,10 +188,10 @@ class ParameterField:
 @cache
 def fields_of(method: type[Method]) -> tuple[ParameterField, ...]:
     """Return the hyper-parameters of a method's class. Raises KeyError where a field was declared without help."""
-    annotations = get_type_hints(method)
+    annotations, told = get_type_hints(method), ("help", "changes_text", "is_usual")
     return tuple(
-        ParameterField(declared.name, annotations[declared.name], declared.default, **declared.metadata)
-        for declared in fields(method)
+        ParameterField(one.name, annotations[one.name], one.default, *(one.metadata[name] for name in told))
+        for one in fields(method)
     )
 
 
