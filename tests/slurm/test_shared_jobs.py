@@ -22,7 +22,6 @@ from tests.slurm.conftest import harness, slurm_output, wait_for
 
 pytestmark = pytest.mark.slurm
 _CALL_SECONDS = 0.5
-"""Long enough that no run ends while a slow machine launches the suite again."""
 SUITE = """
 output = "{output}"
 engine = "scripted"
@@ -102,13 +101,15 @@ def test_a_suite_in_shared_tasks_survives_a_killed_worker_and_a_canceled_run(tmp
     jobs = {tuple(s.name for s in submissions.read(run)) for run in suite.pair}
     assert len(jobs) == 1, "one array for the three runs of the pair"
     assert "shared with" in suite.printed
-    suite.launch()
-    assert [len(submissions.read(run)) for run in suite.pair] == [1, 1, 1], "nothing is submitted twice"
 
     wait_for(lambda: any(map(worker_pids, suite.pair)), "a run of the pair to begin")
     time.sleep(1)
     working = next(run for run in suite.pair if worker_pids(run))
-    os.kill(worker_pids(working)[0], signal.SIGKILL)
+    pid = worker_pids(working)[0]
+    os.kill(pid, signal.SIGSTOP)  # so that its run does not end while a slow machine launches the suite again
+    suite.launch()
+    assert [len(submissions.read(run)) for run in suite.pair] == [1, 1, 1], "nothing is submitted twice"
+    os.kill(pid, signal.SIGKILL)
     wait_for(lambda: any(s.state == "stopped" for s in status(working).shards), "a stopped task")
     suite.launch()
 

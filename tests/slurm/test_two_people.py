@@ -39,7 +39,7 @@ def people(cluster: Cluster) -> Iterator[tuple[Person, Person]]:
                     *(user.pw_uid, user.pw_gid, groups, place),
                     variables={"SLURM_CONF": str(cluster.conf), SCRIPTED_SECONDS: seconds},
                 )
-                for user, seconds in zip(map(pwd.getpwnam, NAMES), ("3", "0.01"), strict=True)
+                for user, seconds in zip(map(pwd.getpwnam, NAMES), ("60", "0.01"), strict=True)
             )
             yield first, second
             for state in ("PENDING", "RUNNING"):
