@@ -50,6 +50,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "export": ("warehouse.export", "Write one run as Parquet files or as an Inspect log."),
         "nights": ("warehouse.nightly", "Judge the newest night against those before it."),
         "probe": ("jobs probe", "Find what accepted and refused drafts were worth."),
+        "sweep-budget": ("jobs sweep-budget", "Find the accuracy of a run at smaller token budgets."),
         "probed": ("warehouse.probed", "Print what a probe found."),
         "lossless": ("jobs lossless", "Check that two runs emitted the same tokens."),
     },

@@ -166,7 +166,7 @@ def test_wherever_verdicts_are_shown_they_sum_to_problems_times_samples(loaded: 
 
 
 NO_SUMS = {
-    "doubtful_grades", "flip_sample", "wide_step", "wide_candidate", "wide_call",
+    "budget_point", "doubtful_grades", "flip_sample", "wide_step", "wide_candidate", "wide_call",
 }  # fmt: skip
 """Lists of the samples that deserve a look, and rows of traces, which samples that were not run do not have."""
 
