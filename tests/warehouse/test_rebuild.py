@@ -43,7 +43,7 @@ def test_a_rebuilt_database_is_identical(folder: RunFolder, database: Path) -> N
     for run in (second, folder):
         load_run(run, database)
     before = contents(database)
-    assert len(before) == 38
+    assert len(before) == 39
     assert all(before[table] for table in ("step", "timed_sample", "call_total", "rating_total", "draft_selection"))
     database.unlink()
     assert CliRunner().invoke(main, [str(folder.path.parent)]).exit_code == 1  # the damaged part
