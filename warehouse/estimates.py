@@ -372,6 +372,8 @@ DELETE FROM interval WHERE list_contains($run_ids::VARCHAR[], run_id) AND estima
 def bring_sweeps_up_to_date(connection: Connection, loaded: Sequence[str]) -> None:
     """Make the rows of sweeps of budgets anew, of which their run or the one whose chains they cut was just loaded."""
     run_ids = [str(row["run_id"]) for row in rows(connection, _CHANGED_SWEEPS, {"loaded": list(loaded)})]
+    if not run_ids:  # or every load would look through all intervals
+        return
     for statement in _FORGET_SWEEPS.split(";"):
         connection.execute(statement, {"run_ids": run_ids})
     names = [field.name for field in fields(_Counts) if field.name != "family"]

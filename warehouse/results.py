@@ -217,9 +217,8 @@ def _load_and_print(
     wait = WAIT_SECONDS if wait_seconds is None else wait_seconds
     load_run(run, database, wait)
     if kind := derived.continuation(run):
-        source = RunFolder(run.path.parent / derived.source_of(run, kind))
-        if kind == "budget_cuts" and source.exists():  # whose verdicts it shows
-            load_run(source, database, wait)
+        if kind == "budget_cuts" and (source := RunFolder(run.path.parent / derived.source_of(run, kind))).exists():
+            load_run(source, database, wait)  # whose verdicts it shows
         show(run, console, database)
         return
     [result] = summary(database, [run.path.name])

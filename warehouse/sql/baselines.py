@@ -134,7 +134,7 @@ FROM run JOIN run_conditions USING (run_id)
 """The rows that conditions are about."""
 _IS_ALONE = (
     "({side}.method = 'vanilla' AND json_extract_string({side}.params, '$.model') = 'target' "
-    "AND json_extract({side}.params, '$.answer_tokens') IS NULL)"
+    "AND coalesce(json_extract({side}.params, '$.answer_tokens')::INTEGER, 0) = 0)"
 )
 
 
