@@ -32,7 +32,7 @@ PIP := $(RUN) -m pip --disable-pip-version-check
 QUIET := --quiet --root-user-action=ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo demo-full train-demo pictures test test-engines test-records test-slurm test-slurm-faults test-slurm-jobs coverage check bench bench-loop bench-grading bench-slurm bench-warehouse clean
+.PHONY: help venv demo demo-full train-demo pictures test test-slurm test-slurm-faults test-slurm-jobs coverage check bench bench-loop bench-grading bench-slurm bench-warehouse clean
 
 help: ## List these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -66,13 +66,11 @@ pictures: $(STAMP) ## Run the demo and remake the pictures of the README
 	$(RUN) -m tools.pictures.recording "$(TERMTOSVG)"
 	$(RUN) -m tools.pictures.picture runs/demo_full.html
 
-test: $(SMOLLM_STAMP) ## Run the tests
-	$(RUN) -m pytest $(TESTS)
+# A worker per processor, the tests of a file in one of them and all that start vLLM in one (tests/conftest.py).
+BESIDE := -n logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
-# The halves are for two processes beside each other: make -j2 -k -Otarget test-engines test-records. A test that runs
-# make itself would otherwise inherit these options.
-test-engines test-records: test-%: $(SMOLLM_STAMP)
-	env -u MAKEFLAGS -u MAKELEVEL $(RUN) -m pytest --half $* $(TESTS)
+test: $(SMOLLM_STAMP) ## Run the tests
+	$(RUN) -m pytest $(BESIDE) $(TESTS)
 
 test-slurm: $(SMOLLM_STAMP) ## Run the tests on a local Slurm (Debian, root)
 	@command -v slurmctld >/dev/null && command -v mariadbd >/dev/null && command -v scrontab >/dev/null && command -v ch-run >/dev/null || slurm/local-cluster install
@@ -89,7 +87,7 @@ test-slurm-faults test-slurm-jobs: test-slurm-%: $(SMOLLM_STAMP)
 
 coverage: $(STAMP) ## Measure line coverage without vLLM and Slurm
 	$(RUN) -m coverage erase
-	$(RUN) -m coverage run -m pytest -m "not vllm and not slurm" $(TESTS)
+	$(RUN) -m coverage run -m pytest $(BESIDE) -m "not vllm and not slurm" $(TESTS)
 	$(RUN) -m coverage combine --quiet
 	$(RUN) -m coverage report
 

@@ -1,5 +1,5 @@
-"""The marker `needs_tool` (requirements.py), the option `--half`, one pair of vLLM engines, one thread for torch, and
-hypothesis without deadlines.
+"""The marker `needs_tool` (requirements.py), what runs in one process under pytest-xdist, one pair of vLLM engines, one
+thread for torch, and hypothesis without deadlines.
 """
 
 from __future__ import annotations
@@ -31,58 +31,40 @@ if not is_ci():
     settings.register_profile("no deadline", deadline=None)
     settings.load_profile("no deadline")
 
-# Their tests take about as long as all the others, and none of them starts vLLM.
-_RECORDS = ("grading", "warehouse")
-_HALVES = ("engines", "records")
+# A worker of pytest-xdist has a terminal's width, and output would be wrapped to it.
+for name in ("COLUMNS", "LINES"):
+    os.environ.pop(name, None)
+
 # Those of the tests that need a Slurm each have a cluster of their own.
 _FAULTS = ("test_chaos.py", "test_container.py", "test_deaths.py", "test_retries.py", "test_shared_jobs.py")
-_SLURM_HALVES = ("faults", "jobs")
-_IS_EMPTY = pytest.StashKey[bool]()
+
+_LONG = ("vllm", "snapshots", "report")
+"""Groups of tests: those that start vLLM, and folders whose files share what takes long to make."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option `--half`, with which two processes beside each other run every test once."""
-    parser.addoption(
-        "--half",
-        choices=(*_HALVES, *_SLURM_HALVES),
-        help="records: only the tests of grading/ and warehouse/ that start no vLLM; engines: only all others; "
-        "faults and jobs: the two halves of slurm/.",
-    )
+    """Add the option `--half`, with which two processes beside each other run every test on Slurm once."""
+    parser.addoption("--half", choices=("faults", "jobs"), help="The half of tests/slurm: with faults, or without.")
 
 
-def half(folder: str, *, starts_vllm: bool) -> str:
-    """Return the half that a test belongs to. `folder`: the one under tests/ that it is in, or its file there.
-
-    All tests that start vLLM are in one half, because two engines at a time need twice the memory.
-    """
-    return "records" if folder in _RECORDS and not starts_vllm else "engines"
-
-
-def _is_in(half_asked: str, item: pytest.Item) -> bool:
-    path = item.path.relative_to(Path(__file__).parent)
-    if half_asked in _SLURM_HALVES:
-        return path.parts[0] == "slurm" and (path.name in _FAULTS) == (half_asked == "faults")
-    return half(path.parts[0], starts_vllm=item.get_closest_marker("vllm") is not None) == half_asked
-
-
-@pytest.hookimpl(trylast=True)  # after -k, which may have left nothing of this half
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the tests of the other half, where one is asked for; those that share the pair of engines come last.
+    """Have one worker run all tests that start vLLM, and one the tests of a file, whose fixtures they share.
 
-    It would otherwise stay open beside the engines that other tests start.
+    Two pairs of engines at a time need twice the memory. The longest groups come first; among the tests that start
+    vLLM those with engines of their own, because the session's pair stays open.
     """
-    items.sort(key=lambda item: "vllm_pair" in getattr(item, "fixturenames", ()))
     if asked := config.getoption("--half"):
-        others = [item for item in items if not _is_in(asked, item)]
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if _is_in(asked, item)]
-        config.stash[_IS_EMPTY] = bool(others) and not items
+        items[:] = [item for item in items if (item.path.name in _FAULTS) == (asked == "faults")]
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    items.sort(key=lambda item: (_group(item) not in _LONG, "vllm_pair" in getattr(item, "fixturenames", ())))
 
 
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Let a half succeed that none of the tests asked for is in."""
-    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and session.config.stash.get(_IS_EMPTY, False):
-        session.exitstatus = pytest.ExitCode.OK
+def _group(item: pytest.Item) -> str:
+    if item.get_closest_marker("vllm"):
+        return "vllm"
+    return item.path.parent.name if item.path.parent.name in _LONG else item.path.stem
 
 
 @pytest.fixture(scope="session", autouse=True)
