@@ -18,11 +18,6 @@ def written(root: Path, **sources: str) -> dict[str, Path]:
     return module_files(root, ["p"])
 
 
-def test_modules_are_named_by_their_folders(tmp_path: Path) -> None:
-    files = written(tmp_path, a="", inner__b="")
-    assert list(files) == ["p", "p.a", "p.inner.b"]
-
-
 def test_every_import_is_read_with_whether_a_function_defers_it(tmp_path: Path) -> None:
     source = """
 import x.y as z, w
@@ -53,34 +48,52 @@ def test_imports_for_the_type_checker_alone_are_left_out(tmp_path: Path, conditi
     assert [found.module for found in imports(written(tmp_path, a=source)["p.a"])] == ["at_run_time"]
 
 
-def test_a_module_and_a_name_in_a_package_are_told_apart(tmp_path: Path) -> None:
-    files = written(tmp_path, a="from p import b, VERSION\nimport p.b\nfrom p.b import function\n", b="import os\n")
-    assert import_graph(files) == {"p": {}, "p.a": {"p.b": False, "p": False}, "p.b": {}}
+@pytest.mark.parametrize(
+    ("sources", "graph"),
+    [
+        (
+            {"a": "from p import b, VERSION\nimport p.b\nfrom p.b import function\n", "b": "import os\n"},
+            {"p": {}, "p.a": {"p.b": False, "p": False}, "p.b": {}},
+        ),
+        (
+            {"a": "def f():\n    import p.b\n    import p.c\nimport p.b\n", "b": "", "inner__c": "", "c": ""},
+            {"p": {}, "p.a": {"p.b": False, "p.c": True}, "p.b": {}, "p.c": {}, "p.inner.c": {}},
+        ),
+    ],
+    ids=["a module and a name in a package", "deferred in one place only"],
+)
+def test_modules_are_named_by_their_folders_and_have_their_imports(
+    sources: dict[str, str], graph: dict[str, dict[str, bool]], tmp_path: Path
+) -> None:
+    assert import_graph(written(tmp_path, **sources)) == graph
 
 
-def test_an_import_that_is_deferred_in_one_place_only_is_not_deferred(tmp_path: Path) -> None:
-    source = "def f():\n    import p.b\n    import p.c\nimport p.b\n"
-    assert import_graph(written(tmp_path, a=source, b="", c=""))["p.a"] == {"p.b": False, "p.c": True}
-
-
-def test_modules_that_import_each_other_are_a_cycle_inside_functions_too(tmp_path: Path) -> None:
-    files = written(
-        tmp_path, a="import p.b\n", b="def f():\n    from p import c\n", c="from p.a import x\n", d="import p.a\n"
-    )
-    assert cycles(import_graph(files)) == [["p.a", "p.b", "p.c", "p.a"]]
-
-
-def test_every_cycle_is_shown_as_a_shortest_way_round(tmp_path: Path) -> None:
-    sources = {"a": "import p.b, p.c\n", "b": "import p.c, p.a\n", "c": "import p.b\n"}
-    files = written(tmp_path, **sources, e="import p.f\n", f="import p.e\n")
-    assert cycles(import_graph(files)) == [["p.a", "p.b", "p.a"], ["p.c", "p.b", "p.c"], ["p.e", "p.f", "p.e"]]
-
-
-def test_a_cycle_that_only_the_type_checker_sees_is_not_one(tmp_path: Path) -> None:
-    under_type_checking = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import p.a\n"
-    assert not cycles(import_graph(written(tmp_path, a="import p.b\n", b=under_type_checking)))
-
-
-def test_a_diamond_is_not_a_cycle(tmp_path: Path) -> None:
-    files = written(tmp_path, a="import p.b, p.c\n", b="import p.d\n", c="import p.d\n", d="")
-    assert not cycles(import_graph(files))
+@pytest.mark.parametrize(
+    ("sources", "found"),
+    [
+        (
+            {
+                "a": "import p.b\n",
+                "b": "def f():\n    from p import c\n",
+                "c": "from p.a import x\n",
+                "d": "import p.a\n",
+            },
+            [["p.a", "p.b", "p.c", "p.a"]],
+        ),
+        (
+            {
+                "a": "import p.b, p.c\n",
+                "b": "import p.c, p.a\n",
+                "c": "import p.b\n",
+                "e": "import p.f\n",
+                "f": "import p.e\n",
+            },
+            [["p.a", "p.b", "p.a"], ["p.c", "p.b", "p.c"], ["p.e", "p.f", "p.e"]],
+        ),
+        ({"a": "import p.b\n", "b": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import p.a\n"}, []),
+        ({"a": "import p.b, p.c\n", "b": "import p.d\n", "c": "import p.d\n", "d": ""}, []),
+    ],
+    ids=["inside functions too", "a shortest way round", "only the type checker's", "a diamond"],
+)
+def test_cycles(sources: dict[str, str], found: list[list[str]], tmp_path: Path) -> None:
+    assert cycles(import_graph(written(tmp_path, **sources))) == found

@@ -14,6 +14,8 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = ("harness", "jobs", "grading", "warehouse")
 FILES = module_files(ROOT, PACKAGES)
 GRAPH = import_graph(FILES)
+USED = {module: {found.package for found in imports(path)} for module, path in FILES.items()}
+"""The top-level packages that each module imports."""
 
 ALLOWED = {
     "harness": {"harness"},
@@ -75,24 +77,14 @@ def is_command(path: Path) -> bool:
 
 @pytest.mark.parametrize("package", DOORS)
 def test_a_heavy_package_has_one_door(package: str) -> None:
-    users = {
-        str(path.relative_to(ROOT)) for path in FILES.values() if package in {name.package for name in imports(path)}
-    }
+    users = {str(FILES[module].relative_to(ROOT)) for module, used in USED.items() if package in used}
     assert users == DOORS[package]
 
 
-@pytest.mark.parametrize("module", FILES)
-def test_imports_go_one_way(module: str) -> None:
-    if module != IMPORTED_LATE:
-        assert not upward(module, is_deferred=False), f"at the top of {module}"
-    if module not in FRONTS | UPWARD:
-        assert not upward(module, is_deferred=True), f"inside functions of {module}"
-
-
-@pytest.mark.parametrize("module", sorted(FRONTS | UPWARD))
-def test_what_may_import_upward_does(module: str) -> None:
-    is_deferred = module != IMPORTED_LATE
-    assert upward(module, is_deferred=is_deferred), f"{module} imports nothing upward: it leaves the list"
+def test_imports_go_one_way_and_make_no_cycle() -> None:
+    assert [module for module in FILES if upward(module, is_deferred=False)] == [IMPORTED_LATE]
+    assert {module for module in FILES if upward(module, is_deferred=True)} == (FRONTS | UPWARD) - {IMPORTED_LATE}
+    assert not cycles(GRAPH), "\n".join(" -> ".join(cycle) for cycle in cycles(GRAPH))
 
 
 def test_what_imports_upward_at_its_top_is_imported_late() -> None:
@@ -120,33 +112,20 @@ def test_what_every_command_is_made_with_needs_no_other_package_of_the_project()
     assert not GRAPH["harness.gpus"]
 
 
-@pytest.mark.parametrize("package", ["tools", "tests"])
-def test_nothing_of_the_product_imports_what_is_not_installed(package: str) -> None:
-    users = {module for module, path in FILES.items() if package in {found.package for found in imports(path)}}
-    assert not users
+def test_nothing_of_the_product_imports_what_is_not_installed() -> None:
+    assert not [module for module, used in USED.items() if used & {"tools", "tests"}]
 
 
-def test_imports_make_no_cycle() -> None:
-    assert not cycles(GRAPH), "\n".join(" -> ".join(cycle) for cycle in cycles(GRAPH))
-
-
-def test_help_reads_no_method_and_no_pydantic() -> None:
+def test_help_and_lists_read_no_method_and_need_no_heavy_package() -> None:
     code = (
         "import sys; from harness.launch import main\n"
-        "try: main(['--help'])\n"
-        "except SystemExit: pass\n"
-        "read = {'pydantic', 'harness.methods', 'harness.problems'} & set(sys.modules)\n"
-        "assert not read, read"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
-
-
-def test_help_and_lists_need_no_heavy_package() -> None:
-    code = (
-        "import sys; from harness.launch import main\n"
-        "for arguments in (['--help'], ['--list', 'methods'], ['--list', 'models'], ['--list', 'datasets']):\n"
-        "    try: main(arguments)\n"
+        "def run(*words):\n"
+        "    try: main(words)\n"
         "    except SystemExit as stop: assert not stop.code, stop.code\n"
+        "run('--help')\n"
+        "read = {'pydantic', 'harness.methods', 'harness.problems'} & set(sys.modules)\n"
+        "assert not read, read\n"
+        "for name in ('methods', 'models', 'datasets'): run('--list', name)\n"
         "heavy = {'torch', 'vllm', 'transformers', 'datasets', 'sympy', 'duckdb', 'pyarrow'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

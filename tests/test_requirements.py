@@ -41,12 +41,6 @@ def test_a_missing_tool_is_a_failure_under_ci(no_teleporter: str, value: str, mo
         requirements.require_tool(no_teleporter)
 
 
-def test_a_skip_by_design_is_one_under_ci_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CI", "true")
-    with pytest.raises(pytest.skip.Exception, match="no benchmarks"):
-        requirements.skip_by_design("no benchmarks")
-
-
 def test_the_marker_asks_for_every_tool_it_names(
     request: pytest.FixtureRequest, no_teleporter: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,25 +50,14 @@ def test_the_marker_asks_for_every_tool_it_names(
         pytest_runtest_setup(request.node)
 
 
-def test_every_marker_names_a_known_tool() -> None:
-    named = {
-        argument.value
-        for path in TESTS.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "needs_tool"
-        for argument in node.args
-        if isinstance(argument, ast.Constant)
-    }
+def test_every_marker_names_a_known_tool_and_there_is_no_other_way_of_skipping() -> None:
+    named, others = set(), []
+    for path in TESTS.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "needs_tool":
+                named |= {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
+            elif isinstance(node, ast.Attribute) and ast.unparse(node) in _SKIPS:
+                others.append(f"{path.name}:{node.lineno}")
     assert named
     assert named <= set(requirements.TOOLS)
-
-
-def test_there_is_no_other_way_of_skipping() -> None:
-    others = [
-        f"{path.relative_to(TESTS)}:{node.lineno}"
-        for path in sorted(TESTS.rglob("*.py"))
-        if path.name not in ("requirements.py", Path(__file__).name)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute) and ast.unparse(node) in _SKIPS
-    ]
-    assert not others, "use tests/requirements.py"
+    assert not [place for place in others if not place.startswith(("requirements.py", Path(__file__).name))]
