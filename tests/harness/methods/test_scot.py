@@ -49,15 +49,6 @@ async def test_scot_offers_a_chain_that_was_cut_off_where_it_is_told_to_do_as_th
     assert trace.steps[0].text == "x" * 30
 
 
-async def test_scot_asks_for_a_verdict_among_cut_chains_alone_where_it_offers_them() -> None:
-    draft = Script([["x" * 50, "y" * 50]])
-    target = Script(["\\boxed{5}"], decides=["3"])
-    engines = {"draft": draft.engine(), "target": target.engine()}
-    trace = await solve("scot", engines, drafts=2, draft_tokens=30, offer_cut_drafts=True)
-    assert trace.steps[0].role == "rethink"
-    assert trace.steps[0].verdict is not None
-
-
 async def test_scot_closes_the_thought_of_a_chosen_chain_that_was_cut_off() -> None:
     """Without error correction a cut chain may be chosen; the target must still answer, not think on."""
     draft = Script([["x" * 50, "y" * 50]])
