@@ -69,14 +69,6 @@ def test_only_what_a_model_generated_counts(stored: Step, counted: str) -> None:
     assert counted_texts([stored], THINKING, THINKING) == [counted]
 
 
-def test_a_plain_author_has_no_closing_tag_and_a_reasoning_target_reads_one_that_does_not_count() -> None:
-    written = PLAIN.encode("So 2.")
-    closed = Step("draft", "draft", "So 2." + BRIDGE, len(written) + 1, tuple(written), "eos")
-    chain = read_chain(PROBLEM, [closed], {"target": THINKING, "draft": PLAIN})
-    assert THINKING.decode(chain.ids) == "So 2." + BRIDGE
-    assert counted_texts([closed], THINKING, PLAIN) == ["So 2."]
-
-
 def engine(weights: dict[str, float]) -> ScriptedEngine:
     scripted = ScriptedEngine(lambda prompt, sampling: [""], lambda prompt, labels: [1.0], tokenizer=PLAIN)
     scripted.weigh = lambda before, token: (weights.get(token, -1.0), 0.0)

@@ -8,7 +8,6 @@ import pytest
 
 from harness.chain import Chain, Limits
 from harness.chain.chain import ModelContext
-from harness.chain.step_candidates import as_candidates, offered_texts
 from harness.engine import Completion, Role, Sampling
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.methods import METHODS
@@ -134,10 +133,3 @@ def test_two_options_never_look_equal() -> None:
     assert "[1]\nSo 5.\n\n[2]\nSo 5.\n(the solution ends here)" in question.text
     question = step_choice_question(ByteTokenizer(thinks=True), ["So 6.\n\n", "So 5.\n</think>\n\n"])
     assert "(the solution ends here)" not in question.text, "a last step that nothing equals is shown as it is"
-
-
-def test_candidates_that_close_the_thought_behind_different_whitespace_are_one_option() -> None:
-    texts = ["So 5.</think>\n\n", "So 5.\n</think>\n\n", "So 5.\n\n"]
-    candidates = as_candidates([Completion((1,), text, "stop", 1, 0.0) for text in texts])
-    assert [candidate.option for candidate in candidates] == [0, 0, 1]
-    assert offered_texts(candidates) == [texts[0], texts[2]]

@@ -65,28 +65,6 @@ async def test_behind_proposals_is_asked_what_would_be_asked_if_the_chain_held_t
     assert asked[0] == asked[1]
 
 
-async def test_steps_behind_several_prefixes_are_one_call() -> None:
-    draft, target = Script(["one\n\n", "two\n\n"]), Script(["1\n\n", "2222\n\n", "33\n\n"])
-
-    async def loop(chain: Chain, first: Model, second: Model) -> None:
-        behind: list[tuple[Model, Completion]] = []
-        for _ in range(2):
-            behind += [(first, (await chain.propose(first, 1, max_tokens=50, behind=behind))[0])]
-        prefixes = [behind[:i] for i in range(3)]
-        written = await chain.propose_each(second, prefixes, max_tokens=50, purpose="fallback")
-        assert [c.text for c in written] == ["1\n\n", "2222\n\n", "33\n\n"]
-
-    engine = target.engine(seconds_per_call=0.02)
-    trace = await run(loop, draft.engine(), engine)
-    assert [prompt.removeprefix(trace.target_prompt) for prompt in target.prompts] == ["", "one\n\n", "one\n\ntwo\n\n"]
-    assert len({sampling.seed for sampling in target.samplings}) == 3
-    *_, call = trace.calls
-    assert (call.purpose, call.n, call.output_tokens, call.longest_output_tokens) == ("fallback", 3, 3 + 6 + 4, 6)
-    assert call.prompt_tokens == 3 * len(trace.target_prompt) + 5 + 10
-    assert call.end_seconds < 0.05, "the requests were sent at the same time"
-    assert trace.critical_path_tokens == 5 + 5 + 6
-
-
 @pytest.mark.parametrize(
     ("texts", "thinks", "may"),
     [

@@ -27,21 +27,11 @@ EAGLE3_CONFIG: dict[str, Any] = {
     "torch_dtype": "float32",
 }
 MTP_CONFIG: dict[str, Any] = {
+    **{key: value for key, value in EAGLE3_CONFIG.items() if key not in ("draft_vocab_size", "head_dim")},
     "architectures": ["MiMoForCausalLM"],
     "model_type": "qwen2",
-    "hidden_size": 64,
-    "intermediate_size": 128,
     "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "rms_norm_eps": 1e-5,
-    "vocab_size": 384,
     "num_nextn_predict_layers": 1,
-    "tie_word_embeddings": False,
-    "bos_token_id": 0,
-    "eos_token_id": 2,
-    "torch_dtype": "float32",
 }
 
 

@@ -20,7 +20,6 @@ from tools.simulate.cache import (
     Sample,
     at_budget,
     long_tailed,
-    mostly_at_budget,
     samples,
     simulate,
 )
@@ -51,14 +50,6 @@ def test_more_samples_are_in_flight_than_with_fixed_reservations_and_the_cache_h
     assert now.recomputed < 0.03
     assert now.mean_in_flight > 1.2 * before.mean_in_flight
     assert now.all_seconds < 0.85 * before.all_seconds
-
-
-def test_a_method_that_reports_nothing_before_its_end_fills_the_cache_as_well() -> None:
-    """Vanilla is one call: how far it has got follows from the speed of the samples that have ended."""
-    reported = simulate(Forecasting(UNEQUAL_CACHE, 256), samples(mostly_at_budget, 160), UNEQUAL_CACHE)
-    silent = simulate(Forecasting(UNEQUAL_CACHE, 256, reports=False), samples(mostly_at_budget, 160), UNEQUAL_CACHE)
-    assert silent.mean_in_flight > 0.85 * reported.mean_in_flight
-    assert silent.overflow < 0.03
 
 
 def test_a_prompt_that_samples_of_one_problem_share_is_held_once_and_until_the_last_of_them_ends() -> None:

@@ -64,17 +64,14 @@ def test_what_names_no_cards_is_refused_in_one_line_with_the_flag(text: str) -> 
     assert "\n" not in str(refused.value)
 
 
-def test_a_width_that_is_not_the_number_of_the_cards_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"--target.gpus 1,2,3,4 .*--target.tensor-parallel"):
-        launch(target_gpus="1-4", target_tensor_parallel=2)
-
-
 def test_an_engine_with_cards_of_its_own_is_split_over_all_of_them() -> None:
     split = launch(draft_gpus="0", target_gpus="1-4")
     assert (split.draft.tensor_parallel, split.target.tensor_parallel, split.target.gpus) == (1, 4, (1, 2, 3, 4))
     assert split.changed(tag="again") == replace(split, tag="again")
     assert launch(target_gpus=[1, 2], target_tensor_parallel=2).target.gpus == (1, 2), "a list in a file"
     assert launch(draft_gpus="all") == launch()
+    with pytest.raises(ValueError, match=r"--target.gpus 1,2,3,4 .*--target.tensor-parallel"):
+        launch(target_gpus="1-4", target_tensor_parallel=2)
 
 
 @pytest.mark.usefixtures("eight_cards")

@@ -54,35 +54,27 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Role, Engine
     assert all(engine.closed for _, _, engine in starts), "the pool closes whatever it has opened"
 
 
-async def test_runs_with_equal_needs_share_one_start_and_say_which(started: list[Any], tmp_path: Path) -> None:
-    async with EnginePool() as pool:
-        first = await pool.lease(needs("draft", "target"), tmp_path)
-        second = await pool.lease(needs("draft", "target"), tmp_path)
-    assert [role for role, _, _ in started] == ["target", "draft"]
-    assert first["target"].start == second["target"].start != first["draft"].start
-    assert not first["target"].is_warm
-    assert second["target"].is_warm
-
-
-PAIR = needs("draft", "target")
-
-
 @pytest.mark.parametrize(
-    ("first", "second", "closed"),
+    ("first", "second", "options", "closed"),
     [
-        (PAIR, needs("target"), [True, True, False]),  # alone under load it has the whole memory and all cores
-        (needs("target", device="gpu"), needs("draft", "target", device="gpu", concurrency=1), [True, False, False]),
-        (PAIR, needs("draft", "target", draft="other"), [False, True, False]),
-        (PAIR, needs("draft", "target", target="other"), [True, False, False]),
+        (("draft", "target"), ("target",), {}, [True, True, False]),  # alone it has the whole memory and all cores
+        (("target",), ("draft", "target"), {"concurrency": 1}, [True, False, False]),
+        (("draft", "target"), ("draft", "target"), {"draft": "other"}, [False, True, False]),
+        (("draft", "target"), ("draft", "target"), {"target": "other"}, [True, False, False]),
     ],
     ids=["target alone", "larger cache", "another draft", "another target"],
 )
 async def test_what_a_run_cannot_use_and_leaves_no_room_for_is_closed(
-    first: list[EngineNeed], second: list[EngineNeed], closed: list[bool], started: list[Any], tmp_path: Path
+    first: tuple[Role, ...],
+    second: tuple[Role, ...],
+    options: dict[str, Any],
+    closed: list[bool],
+    started: list[Any],
+    tmp_path: Path,
 ) -> None:
     async with EnginePool() as pool:
-        for run in (first, second):
-            await pool.lease(run, tmp_path)
+        await pool.lease(needs(*first, device="gpu"), tmp_path)
+        await pool.lease(needs(*second, device="gpu", **options), tmp_path)
         assert [engine.closed for _, _, engine in started] == closed
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from harness.engines.vllm import variables
 from harness.settings.roles import ModelSettings
 
 PAIR: tuple[Role, ...] = ("draft", "target")
-EIGHT = "0,1,2,3,4,5,6,7"
 
 
 def test_on_a_gpu_the_engines_split_the_memory_and_leave_some() -> None:
@@ -55,28 +53,6 @@ def test_cores_are_shared_by_engines_that_take_turns_and_divided_between_others(
 ) -> None:
     lists = core_lists(PAIR, {"draft": ranks[0], "target": ranks[1]}, concurrency, list(range(cores)))
     assert lists == {"draft": draft, "target": target}
-
-
-@pytest.mark.parametrize(
-    ("concurrency", "take_turns", "expected"),
-    [
-        (1, False, ("0", "7")),
-        (1, True, ("0", "7")),
-        (16, False, ("0,1", "2,3,4,5,6,7")),
-        (16, True, (EIGHT, EIGHT)),
-    ],
-)
-def test_small_models_have_one_core_each_with_few_samples_in_flight(
-    concurrency: int, take_turns: bool, expected: tuple[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ranks: dict[Role, int] = {"draft": 1, "target": 1}
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
-    settings = pair_settings("vllm", PAIR, device="cpu", concurrency=concurrency, take_turns=take_turns, small=PAIR)
-    assert tuple(settings[role].cpu_cores for role in PAIR) == expected
-    alone = core_lists(PAIR, ranks, 1, list(range(8)), small=PAIR[:1])
-    assert alone == {"draft": "0", "target": EIGHT}, "the other keeps all"
-    wide = core_lists(PAIR, {"draft": 1, "target": 2}, 1, list(range(8)), small=PAIR)
-    assert wide["target"] == "0,1,2,3|4,5,6,7", "ranks are not put on one core"
 
 
 @pytest.mark.parametrize(

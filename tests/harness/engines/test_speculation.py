@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.engine import Completion, Generation, Role, Sampling, Timing
+from harness.engine import Role, Sampling
 from harness.engines import speculation
-from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings, pair_settings
 from harness.engines.speculation import (
     Proposer,
@@ -24,8 +22,6 @@ from harness.engines.speculation import (
 )
 from harness.engines.transformers import TransformersEngine
 from harness.engines.vllm import VLLMEngine, numbers_listed
-from harness.recording import Model
-from harness.trace import Trace
 from harness.weights.models import ModelRef
 from harness.weights.tokenizer import verdict_options
 from tests.harness.conftest import save_tiny_model
@@ -83,22 +79,6 @@ def test_drafts_are_greedy_unless_asked_and_only_then_a_weaker_baseline() -> Non
     ]
     noticed = [("greedy", 0.6), ("greedy", 0.0), ("probabilistic", 0.6), (None, 0.6)]
     assert [greedy_drafts_notice(*one) is not None for one in noticed] == [True, False, False, False]
-
-
-async def test_what_was_proposed_and_confirmed_is_summed_over_the_completions_of_a_call() -> None:
-    class Counting(ScriptedEngine):
-        async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
-            plain = Completion((1,), "a", "length", 1)
-            completions = (replace(plain, proposed_tokens=5, confirmed_tokens=3), replace(plain, proposed_tokens=4))
-            counted = (replace(completions[1], confirmed_tokens=0), completions[0])
-            return Generation(counted if sampling.n == 2 else (plain,), 1, 0, Timing(0, 0, 0, 0, 1))
-
-    trace = Trace("s", "p", 0, 0)
-    engine = Counting(lambda prompt, sampling: [""], lambda prompt, labels: [])
-    model = Model(engine, "target", trace)
-    for n in (2, 1):
-        await model.generate([1], Sampling(1, n=n), purpose="chain", step=0)
-    assert [(call.proposed_tokens, call.confirmed_tokens) for call in trace.calls] == [(9, 3), (None, None)]
 
 
 def test_a_verdict_asks_for_all_tokens_only_after_many() -> None:

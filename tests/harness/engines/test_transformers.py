@@ -76,13 +76,6 @@ async def test_tokens_come_with_the_log_probability_and_entropy_of_the_models_ow
     assert (plain.token_ids, plain.token_logprobs, plain.entropies) == (drawn.token_ids, None, None)
 
 
-async def test_a_given_text_is_as_probable_as_when_it_is_written(engine: TransformersEngine) -> None:
-    [drawn] = (await engine.generate(PROMPT, Sampling(10, 1.0, seed=2, token_logprobs=True))).completions
-    given = await engine.log_probabilities(PROMPT, drawn.token_ids)
-    assert given.token_logprobs == pytest.approx(drawn.token_logprobs, abs=1e-3)
-    assert given.prompt_tokens == len(PROMPT) + 10
-
-
 async def test_a_bad_request_is_refused(engine: TransformersEngine) -> None:
     for prompt in ([], [5] * 300, [9999]):
         with pytest.raises(RequestRefused):

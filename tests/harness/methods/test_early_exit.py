@@ -80,14 +80,6 @@ async def test_what_follows_the_closing_brace_is_not_part_of_the_confidence(cert
     assert (trace.steps[1].role == "closing") is is_closed
 
 
-@pytest.mark.parametrize("criterion", ["agreement", "confidence"])
-async def test_a_thought_that_closes_itself_is_answered_by_the_prober(criterion: str) -> None:
-    draft, target = Script(["So 5.</think>\n\nSo \\boxed{4}."]), Script(["So \\boxed{5}."])
-    engines: dict[Role, Any] = {"draft": draft.engine(thinks=True), "target": target.engine(thinks=True)}
-    trace = await solve("early_exit", engines, writer="draft", criterion=criterion)
-    assert [(step.author, step.role) for step in trace.steps] == [("draft", "thought"), ("target", "answer")]
-
-
 @pytest.mark.parametrize(("writer", "prober"), [("draft", "target"), ("target", "draft"), ("draft", "draft")])
 async def test_one_model_thinks_and_the_one_that_is_certain_closes_and_answers(writer: Role, prober: Role) -> None:
     think, answer = ["aaaa"], ["5}", "So \\boxed{5}."]

@@ -66,9 +66,3 @@ async def test_the_first_token_is_drawn_once_counted_once_and_waited_for() -> No
 async def test_a_step_of_exactly_tau_is_the_drafts(tau: float, author: str) -> None:
     trace = await route(Script(["?", "so \\boxed{5}"]), Script(["so \\boxed{5}"]), tau=tau)
     assert trace.steps[0].author == author
-
-
-async def test_the_target_writes_the_answer_after_the_thought() -> None:
-    trace = await route(Script(["S", "o 5.</think>\n\n"]), Script(["Is \\boxed{5}."]), thinks=True)
-    assert [(s.author, s.role) for s in trace.steps] == [("draft", "draft"), ("target", "answer")]
-    assert trace.stop_reason == "answered"

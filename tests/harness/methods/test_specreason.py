@@ -139,9 +139,11 @@ async def test_a_sample_that_fails_leaves_no_task_behind(dies: bool) -> None:
     options: dict[str, Any] = {"failures": {0: EngineDied("gone")}} if dies else {"seconds_per_call": 60}
     target = Script(["\\boxed{5}"], decides=["0"]).engine(**options)
     sample = asyncio.create_task(solve("specreason", {"draft": draft, "target": target}, lookahead=True))
-    await asyncio.sleep(0.075)
-    assert dies == sample.done()
-    sample.cancel()
+    async with asyncio.timeout(30):
+        while not dies and draft.requests.count("generate") < 2:
+            await asyncio.sleep(0)
+    if not dies:
+        sample.cancel()
     with pytest.raises(EngineDied if dies else asyncio.CancelledError):
         await sample
     assert draft.calls.in_flight == 0
@@ -166,15 +168,6 @@ async def test_specreason_accepts_at_or_above_the_threshold(score: str, threshol
     verdict = trace.steps[0].verdict
     assert verdict is not None
     assert (verdict.score, len(verdict.options)) == (float(score), 10)
-
-
-async def test_specreason_average_weighs_the_digits_by_their_probability() -> None:
-    draft = Script(["\\boxed{5}"])
-    target = Script(["\\boxed{5}"], decides=["9"])
-    trace = await solve("specreason", {"draft": draft.engine(), "target": target.engine()}, score="average")
-    verdict = trace.steps[0].verdict
-    assert verdict is not None
-    assert verdict.score == pytest.approx(0.9 * 9 + 0.1 / 9 * 36)
 
 
 async def test_specreason_asks_behind_the_step_and_keeps_the_chain_as_prefix() -> None:

@@ -138,22 +138,6 @@ def test_the_answer_is_found_by_the_rule(rule: str, given: object, answer: str, 
     assert only.answer == answer
 
 
-@pytest.mark.parametrize(
-    ("rule", "row"),
-    [
-        ("integer", {"answer": "1/2"}),
-        ("boxed", {"answer": "42"}),
-        ("hashes", {"answer": "42 ####"}),
-        ("index-from-0", {"answer": 1}),
-    ],
-)
-def test_an_answer_that_the_rule_does_not_fit_is_named(rule: str, row: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "my.jsonl").write_text(json.dumps({"problem": "x", **row}))
-    (tmp_path / "my.toml").write_text(f'file = "my.jsonl"\nanswer_rule = "{rule}"')
-    with pytest.raises(BadDataset, match="line 1: "):
-        sources.load(str(tmp_path / "my.toml"))
-
-
 FLAGS = {"method": "vanilla", "engine": "scripted"}
 
 
