@@ -10,7 +10,7 @@ import pytest
 
 from grading import Gold
 from grading.grade import grade
-from harness.chain.chain_ending import ending, has_boxed, is_repeat, kept_open, num_cut
+from harness.chain.chain_ending import ending, has_boxed, num_cut
 from harness.engine import Completion, Finish, Generation, Sampling, Timing
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.trace import Step, StepRole, Trace
@@ -30,12 +30,9 @@ def step(text: str, role: StepRole = "draft", finish: Finish = "stop") -> Step:
     ("text", "expected"),
     [
         ("\\boxed{5}", True),
-        ("so \\boxed{\\frac{1}{2}} it is", True),
         ("\\boxed{}", True),
-        ("\\boxed{5", False),
         ("\\boxed{\\frac{1}{2}", False),
         ("\\boxed 5", False),
-        ("boxed{5}", False),
         ("", False),
         ("\\boxed{1} or \\boxed{2", False),  # the last one is still being written
         ("\\boxed{1 and \\boxed{2}", True),
@@ -52,9 +49,7 @@ def test_a_box_has_balanced_braces(text: str, expected: bool) -> None:
         (step("We add.\n\n", finish="length"), False),
         (step("So it is 5.</think>"), True),
         (step("So it is 5.", finish="eos"), True),
-        (step("So it is 5.", "chain"), True),
         (step("So it is 5.", "rethink", "length"), True),
-        (step("5", "answer"), True),
         (step("Let me think", "guidance", "length"), False),
         (step("\\boxed{5}"), False),
     ],
@@ -71,22 +66,15 @@ def test_a_thought_ends_with_its_tag_or_its_author_or_a_whole_reply(ended: Step,
         (step("so \\boxed{5}</think>\n\n"), True, False),  # the box is inside the thought
         (step("so</think>\n\nIt is \\boxed{5}."), True, True),
         (step("It is 5.", finish="eos"), False, True),
-        (step("It is 5.", finish="eos"), True, False),
         (step("so</think>\n\nIt is 5.", finish="eos"), True, True),
         (step("so</think>\n\n", finish="eos"), True, False),  # the answer is still missing
         (step("", finish="eos"), False, True),
-        (step("We add.\n\n"), False, False),
         (step("5", "answer", "length"), True, True),
         (step("no box", "chain", "length"), True, True),
     ],
 )
 def test_a_chain_ends_with_its_answer(ended: Step, in_thought: bool, expected: bool) -> None:
     assert ending(ended, in_thought=in_thought).chain is expected
-
-
-def test_a_repeat_has_the_same_text_whoever_wrote_it() -> None:
-    assert is_repeat(step("We add.\n\n"), step("We add.", "fallback"))
-    assert not is_repeat(step("We add 2."), step("We add."))
 
 
 TEXT = "首先🙂 x²=4\n\n因此\ufffd x=±2 👩\u200d🚀\n\nSo \\boxed{2}. "
@@ -155,15 +143,6 @@ async def test_steps_of_any_limit_are_whole_characters_and_together_the_text(
     assert trace.emitted_tokens <= trace.spent_tokens()
 
 
-@pytest.mark.parametrize("budget", range(1, 40))
-async def test_a_budget_is_kept_and_ends_with_a_whole_character(budget: int) -> None:
-    for method in METHODS:
-        trace = await run(method, 4, budget=budget)
-        assert trace.emitted_tokens == budget
-        assert trace.stop_reason == "budget"
-        assert TEXT.startswith(trace.output_text)
-
-
 @pytest.mark.parametrize("room", range(1, 9))
 async def test_a_context_without_room_for_a_character_is_full(room: int) -> None:
     """Not a chain of empty steps, which would count as repeated."""
@@ -210,17 +189,6 @@ def test_tokenizers_know_which_ids_are_half_a_character(tmp_path: Path) -> None:
         assert 100 < len(whole) < len(ids), name
 
 
-@pytest.mark.parametrize("author", ["target", "draft"])
-async def test_speccot_lets_the_chosen_model_write_the_final_answer(author: str) -> None:
-    closing = [["done</think>\n\n"]]
-    draft = Script([*closing, "It is \\boxed{5}."])
-    target = Script(["It is \\boxed{5}."], decides=["1"])
-    engines = {"draft": draft.engine(thinks=True), "target": target.engine(thinks=True)}
-    trace = await solve("speccot", engines, drafts=1, guidance_tokens=0, answer_by=author)
-    assert [(s.author, s.role) for s in trace.steps] == [("draft", "draft"), (author, "answer")]
-    assert trace.stop_reason == "answered"
-
-
 THOUGHT = [["maybe \\boxed{4}\n\n"], ["no\n\n"], ["5</think>\n\n"], ["\\boxed{5}"]]
 
 
@@ -244,29 +212,6 @@ async def test_what_the_authors_program_takes_for_an_answer_ends_the_chain(answe
     trace = await solve("specreason", engines, ends_at="boxed")
     assert trace.output_text == "two\n\n" + answer
     assert trace.stop_reason == "answered"
-
-
-async def test_a_thought_that_closes_without_an_answer_continues() -> None:
-    draft = Script([["so</think>\n\n"], ["it is"], ["\\boxed{5}"]])
-    target = Script([], decides=["9"] * 3)
-    engines = {"draft": draft.engine(thinks=True), "target": target.engine(thinks=True)}
-    trace = await solve("specreason", engines, ends_at="boxed")
-    assert trace.output_text == "so\n\nit is\n\n\\boxed{5}"
-    assert draft.prompts[-1].endswith("so\n\nit is\n\n")
-    assert "so</think>" in target.prompts[0], "the target scores the step as it was written"
-
-
-def test_a_step_with_an_answer_is_kept_as_it_is() -> None:
-    assert kept_open("</think>\n\n\\boxed{5}", "eos") == "</think>\n\n\\boxed{5}"
-
-
-async def test_every_step_ends_with_the_separator_also_one_that_was_cut() -> None:
-    draft = Script([["so it is\n\n"], ["\\boxed"]])
-    target = Script([], decides=["9"] * 2)
-    engines = {"draft": draft.engine(thinks=True), "target": target.engine(thinks=True)}
-    trace = await solve("specreason", engines, ends_at="boxed", step_tokens=6)
-    assert [step.finish for step in trace.steps] == ["length", "length"]
-    assert trace.output_text == "so it \n\n\\boxed"
 
 
 @pytest.mark.parametrize("end", ["\n\n", "\n</think>\n\n"])

@@ -14,35 +14,17 @@ from harness.chain.chain_scores import (
     WholeSteps,
     Written,
     read_chain,
-    reward_prompt,
     step_likelihoods,
     whole_steps,
 )
 from harness.engine import Finish, Role, Tokenizer
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.problems.problem import Problem
-from harness.prompts import BUILT_IN
 from harness.trace import Step, StepRole
 
 PROBLEM = Problem("toy/0", "toy", "1 + 1?", "2")
 PLAIN, THINKING = ByteTokenizer(), ByteTokenizer(thinks=True)
 BRIDGE = prompts.THINK_BRIDGE
-
-
-class WordTokenizer(ByteTokenizer):
-    """Tokens of the same text under other ids: every second byte's id is that of the byte before, marked by 512."""
-
-    @property
-    def fingerprint(self) -> str:
-        return "pairs"
-
-    def encode(self, text: str) -> list[int]:
-        ids = super().encode(text)
-        return [512 + 256 * ids[i] + ids[i + 1] if i + 1 < len(ids) else ids[i] for i in range(0, len(ids), 2)]
-
-    def decode(self, ids: object) -> str:
-        halves = [half for i in ids for half in ([i] if i < 512 else divmod(i - 512, 256))]  # type: ignore[attr-defined]
-        return super().decode(halves)
 
 
 def step(
@@ -65,11 +47,11 @@ def counted_texts(steps: list[Step], target: Tokenizer, draft: Tokenizer) -> lis
 
 
 def test_a_chain_is_read_behind_the_prompt_of_the_target_alone() -> None:
-    steps = [step("So 1.\n\n"), step("It is 2.", author="target", role="answer", finish="eos")]
+    steps = [step("So 1.\n\n"), step("So, 2.", author="target", role="answer", finish="eos")]
     chain = read_chain(PROBLEM, steps, {"target": THINKING, "draft": THINKING})
     assert list(chain.prompt) == prompts.opening(THINKING, PROBLEM)[0]
-    assert THINKING.decode(chain.ids) == "So 1.\n\nIt is 2."
-    assert counted_texts(steps, THINKING, THINKING) == ["So 1.\n\n", "It is 2."]
+    assert THINKING.decode(chain.ids) == "So 1.\n\nSo, 2."
+    assert counted_texts(steps, THINKING, THINKING) == ["So 1.\n\n", "So, 2."]
 
 
 @pytest.mark.parametrize(
@@ -85,28 +67,6 @@ def test_a_chain_is_read_behind_the_prompt_of_the_target_alone() -> None:
 )
 def test_only_what_a_model_generated_counts(stored: Step, counted: str) -> None:
     assert counted_texts([stored], THINKING, THINKING) == [counted]
-
-
-def test_the_bridge_to_a_plain_answer_does_not_count() -> None:
-    bridge = BUILT_IN.answer_bridge
-    answer = step(bridge + "2}", role="answer", author="target", added=len(PLAIN.encode(bridge)), tokenizer=PLAIN)
-    assert counted_texts([answer], PLAIN, PLAIN) == ["2}"]
-
-
-def test_a_target_with_other_tokens_reads_the_text_in_its_own() -> None:
-    target = WordTokenizer()
-    steps = [step("So one.\n\n", tokenizer=PLAIN), step("Then two.", tokenizer=PLAIN)]
-    chain = read_chain(PROBLEM, steps, {"target": target, "draft": PLAIN})
-    assert chain.generated == ((0, 5), (5, 10))
-    assert target.decode(chain.ids) == "So one.\n\nThen two."
-
-
-def test_a_plain_author_has_no_closing_tag_and_a_reasoning_target_reads_one_that_does_not_count() -> None:
-    written = PLAIN.encode("So 2.")
-    closed = Step("draft", "draft", "So 2." + BRIDGE, len(written) + 1, tuple(written), "eos")
-    chain = read_chain(PROBLEM, [closed], {"target": THINKING, "draft": PLAIN})
-    assert THINKING.decode(chain.ids) == "So 2." + BRIDGE
-    assert counted_texts([closed], THINKING, PLAIN) == ["So 2."]
 
 
 def engine(weights: dict[str, float]) -> ScriptedEngine:
@@ -136,17 +96,6 @@ def test_a_step_with_a_number_that_is_not_finite_has_none() -> None:
         StepLikelihood(2, -2.0, -1.0),
         StepLikelihood(1, None, None),
     ]
-
-
-def test_what_the_context_does_not_hold_is_not_read() -> None:
-    scripted = engine({})
-    scripted.context_tokens = len(prompts.opening(PLAIN, PROBLEM)[0]) + 4
-    assert [own.num_tokens for own in likelihoods(scripted, ["aa", "aaa", "aa"])] == [2, 1, 0]
-
-
-def test_a_judgement_holds_the_steps_so_far_and_ends_with_the_tag() -> None:
-    prompt = reward_prompt("What is 2 + 3?", ["Add them.\n\n", "2 + 3 = 5 ки + \n"])
-    assert prompt == "What is 2 + 3? Step 1: Add them. ки\nStep 2: 2 + 3 = 5 + ки"
 
 
 @pytest.mark.parametrize(

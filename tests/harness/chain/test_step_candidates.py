@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from harness.chain.step_candidates import (
     as_candidates,
     cosine,
-    mark_accepted,
     mean_score,
     most_consistent,
     offered_texts,
@@ -27,20 +26,6 @@ def completions(*texts: str) -> list[Completion]:
 
 def score_verdict(logprobs: list[float]) -> Verdict:
     return Verdict("score", "Score:", SCORE_LABELS, tuple(logprobs), 0, None, accepted=False)
-
-
-def test_the_first_candidate_of_the_chosen_option_is_accepted() -> None:
-    candidates = as_candidates(completions("a", "b", "b"))
-    assert mark_accepted(candidates, 1) == 1
-    assert [c.accepted for c in candidates] == [False, True, False]
-
-
-def test_withdrawn_candidates_are_not_offered() -> None:
-    candidates = as_candidates(completions("a", "b", "c"))
-    candidates[0].option = None
-    candidates[1].option, candidates[2].option = 1, 0
-    assert offered_texts(candidates) == ["c", "b"], "in the order of the options, not of the candidates"
-    assert mark_accepted(candidates, 0) == 2
 
 
 @given(st.lists(st.sampled_from(["a", "b", " a ", "c\n"]), max_size=8))
@@ -81,13 +66,6 @@ def test_similarity_is_the_cosine_of_the_counts_of_words_numbers_and_signs(
 ) -> None:
     assert cosine(one, other) == pytest.approx(expected)
     assert cosine(other, one) == pytest.approx(expected)
-
-
-def test_the_text_that_is_most_like_the_others_is_chosen_and_the_first_of_a_tie() -> None:
-    assert most_consistent(["we add 2 and 3", "no idea at all", "we add 2 to 3", "add 2 and 3"]) == 0
-    assert most_consistent(["odd", "x is 5", "x is 5", "x is 6"]) == 1
-    assert most_consistent(["a b", "c d"]) == 0
-    assert most_consistent(["alone"]) == 0
 
 
 def test_the_choice_is_that_of_the_least_weight_on_itself_under_a_softmax() -> None:

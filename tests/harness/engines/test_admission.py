@@ -20,15 +20,10 @@ from tools.simulate.cache import (
     Sample,
     at_budget,
     long_tailed,
-    mostly_at_budget,
-    resumed,
     samples,
     simulate,
 )
 
-TP4_CACHE = 690_000
-"""Tokens for which both caches have room, of R1-Distill-Qwen 1.5B and 32B in bfloat16 over four cards of 80 GB: 0.9 of
-320 GB less 68 GB of weights and 4 GB for activations, by 262 kB a token of the target and 57 kB of the draft."""
 UNEQUAL_CACHE = 165_000
 """Tokens of the draft's cache with 0.12 of one 80 GB card."""
 
@@ -57,45 +52,6 @@ def test_more_samples_are_in_flight_than_with_fixed_reservations_and_the_cache_h
     assert now.all_seconds < 0.85 * before.all_seconds
 
 
-def test_a_resumed_run_whose_samples_begin_with_long_chains_fills_the_cache_from_the_beginning() -> None:
-    out = simulate(Forecasting(UNEQUAL_CACHE, 256), samples(resumed, 400), UNEQUAL_CACHE)
-    assert out.utilization > 0.65
-    assert out.overflow == 0
-
-
-def test_samples_that_all_reach_the_budget_are_staggered_so_that_the_cache_does_not_empty_in_waves() -> None:
-    out = simulate(Forecasting(UNEQUAL_CACHE, 256), samples(at_budget, 200), UNEQUAL_CACHE)
-    whole = UNEQUAL_CACHE / (BUDGET + 250)
-    assert out.mean_in_flight > 1.35 * whole, "samples hold half of their final length on average"
-    steady = out.held[len(out.held) // 3 :]
-    assert min(steady) > 0.5 * UNEQUAL_CACHE
-
-
-def test_a_method_that_reports_nothing_before_its_end_fills_the_cache_as_well() -> None:
-    """Vanilla is one call: how far it has got follows from the speed of the samples that have ended."""
-    reported = simulate(Forecasting(UNEQUAL_CACHE, 256), samples(mostly_at_budget, 160), UNEQUAL_CACHE)
-    silent = simulate(Forecasting(UNEQUAL_CACHE, 256, reports=False), samples(mostly_at_budget, 160), UNEQUAL_CACHE)
-    assert silent.mean_in_flight > 0.85 * reported.mean_in_flight
-    assert silent.overflow < 0.03
-
-
-def test_the_smaller_cache_decides_whichever_engine_it_is_of() -> None:
-    running = []
-    for draft, target in ((165_000, 690_000), (690_000, 165_000), (165_000, None)):
-        admission = Admission({"draft": Cache(draft), "target": Cache(target)}, 256, BUDGET)
-        for i in range(256):
-            admission.try_admit(f"problem {i}", {"draft": 100, "target": 100})
-        running.append(admission.running)
-    assert len(set(running)) == 1
-
-
-def test_each_engine_has_its_own_prompt_lengths_and_there_may_be_more_than_two() -> None:
-    admission = Admission({role: Cache(10_000) for role in ("draft", "target", "judge")}, 64, 100)
-    while admission.try_admit(f"problem {admission.running}", {"draft": 10, "target": 10, "judge": 2000}, 0, 0):
-        pass
-    assert admission.running == 4
-
-
 def test_a_prompt_that_samples_of_one_problem_share_is_held_once_and_until_the_last_of_them_ends() -> None:
     shared, alone = (Admission(cache_of(10_000), 64, 10) for _ in range(2))
     first = shared.try_admit("the problem", {"target": 3000})
@@ -120,25 +76,10 @@ def test_parallel_candidates_and_verdicts_are_room_that_a_sample_needs_besides_i
     assert started(observed, 256) == started(stepwise, 256)
 
 
-def test_whole_chains_that_are_drafted_in_parallel_grow_together() -> None:
-    one, five = (Admission(cache_of(100_000, width=width), 256, 1000) for width in (1, 5))
-    assert started(five, 256) <= started(one, 256) / 4
-
-
 def test_a_resumed_sample_takes_the_room_of_its_chain_when_it_starts() -> None:
     admission = Admission(cache_of(10_000), 64, 8000)
     assert admission.try_admit("problem 0", {"target": 100}, emitted_tokens=7000) is not None
     assert admission.try_admit("problem 1", {"target": 100}, emitted_tokens=7000) is None
-
-
-def test_room_that_samples_have_grown_into_is_not_given_away() -> None:
-    admission = Admission(cache_of(20_000), 64, 8000)
-    grown = admission.try_admit("problem 0", {"target": 100})
-    assert grown is not None
-    before = started(Admission(cache_of(20_000), 64, 8000), 64)
-    admission.grew(grown, 7900)
-    later = started(admission, 64)
-    assert later <= before
 
 
 def test_lengths_are_learned_from_ended_samples_and_from_those_that_are_still_running() -> None:
@@ -154,56 +95,6 @@ def test_lengths_are_learned_from_ended_samples_and_from_those_that_are_still_ru
         assert sample is not None
         running.grew(sample, 4000) if number else running.release(sample, 300)
     assert started(running, 256) < started(ended, 256), "one short sample of four says little"
-
-
-def test_an_engine_without_a_cache_limit_is_limited_by_the_concurrency_alone() -> None:
-    assert started(Admission(cache_of(None), 2, 10**9), 10, prompt=10**9) == 2
-
-
-def test_a_sample_that_can_never_fit_runs_alone() -> None:
-    admission = Admission(cache_of(100), 8, 400)
-    assert started(admission, 1, prompt=5000) == 1
-    assert admission.try_admit("another", {"target": 1}) is None, "not beside one that already overfills the cache"
-
-
-async def test_a_failed_sample_gives_its_room_back_and_teaches_no_length() -> None:
-    admission = Admission(cache_of(300), 8, 400)
-    held = await admission.admit("problem", {"target": 150})
-    assert admission.try_admit("another", {"target": 150}) is None
-    admission.release(held, None)
-    assert admission.running == 0
-    assert admission._prompts["target"] == 0
-    assert admission.try_admit("another", {"target": 150}) is not None
-
-
-async def test_waiting_samples_are_admitted_in_the_order_in_which_they_asked() -> None:
-    admission = Admission(cache_of(200), 64, 400)
-    order: list[int] = []
-    held = await admission.admit("first", {"target": 100})
-
-    async def sample(number: int) -> None:
-        own = await admission.admit(f"problem {number}", {"target": 100})
-        order.append(number)
-        await asyncio.sleep(0)
-        admission.release(own, None)
-
-    waiting = [asyncio.create_task(sample(number)) for number in range(5)]
-    await asyncio.sleep(0)
-    admission.release(held, None)
-    await asyncio.gather(*waiting)
-    assert order == [0, 1, 2, 3, 4]
-
-
-async def test_a_waiting_sample_that_is_cancelled_holds_nothing_and_lets_the_next_one_in() -> None:
-    admission = Admission(cache_of(200), 64, 400)
-    held = await admission.admit("first", {"target": 100})
-    waiting = [asyncio.create_task(admission.admit(f"problem {i}", {"target": 100})) for i in range(2)]
-    await asyncio.sleep(0)
-    waiting[0].cancel()
-    await asyncio.gather(waiting[0], return_exceptions=True)
-    admission.release(held, None)
-    admission.release(await asyncio.wait_for(waiting[1], 5), None)
-    assert admission.running == 0
 
 
 async def test_room_that_comes_without_the_end_of_a_sample_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,14 +51,7 @@ def engine_tree(log: Path, code: Path = ROOT) -> Iterator[tuple[subprocess.Popen
 
 
 @pytest.mark.needs_tool("proc")
-def test_a_killed_worker_leaves_no_process_of_its_engine(tmp_path: Path) -> None:
-    with engine_tree(tmp_path / "log") as (worker, engine):
-        worker.kill()
-        assert psutil.wait_procs(engine, timeout=LIMIT_SECONDS)[1] == []
-
-
-@pytest.mark.needs_tool("proc")
-def test_a_killed_worker_whose_code_is_a_zip_leaves_none_either(tmp_path: Path) -> None:
+def test_a_killed_worker_leaves_no_process_of_its_engine_although_its_code_was_a_zip(tmp_path: Path) -> None:
     archive = tmp_path / code_archive.take(RunFolder(tmp_path))
     with engine_tree(tmp_path / "log", archive) as (worker, engine):
         archive.unlink()
@@ -67,51 +60,27 @@ def test_a_killed_worker_whose_code_is_a_zip_leaves_none_either(tmp_path: Path) 
 
 
 @pytest.mark.needs_tool("proc")
-def test_a_worker_ends_all_processes_of_its_engine(tmp_path: Path) -> None:
+def test_a_worker_ends_all_processes_of_its_engine_and_its_guard_ends_with_it(tmp_path: Path) -> None:
     with engine_tree(tmp_path / "log") as (worker, engine):
-        assert worker.communicate("\n", timeout=LIMIT_SECONDS)[0] == "0\n"
-        assert not any(process.is_running() for process in engine)
-
-
-@pytest.mark.needs_tool("proc")
-def test_the_guard_ends_with_its_worker(tmp_path: Path) -> None:
-    with engine_tree(tmp_path / "log") as (worker, _):
         children = psutil.Process(worker.pid).children()
         [guard] = [process for process in children if f"{processes.MARK}={worker.pid}-" in " ".join(process.cmdline())]
         guard.terminate()
         time.sleep(0.2)
         assert guard.is_running(), "a signal to the whole process group must not end it before the worker"
-        worker.communicate("\n", timeout=LIMIT_SECONDS)
+        assert worker.communicate("\n", timeout=LIMIT_SECONDS)[0] == "0\n"
+        assert not any(process.is_running() for process in engine)
         assert psutil.wait_procs([guard], timeout=LIMIT_SECONDS)[1] == []
 
 
 def test_a_start_leaves_no_variable_of_vllm_to_the_next_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VLLM_ATTENTION_BACKEND", "of the user")
+    monkeypatch.setenv("VLLM_ATTENTION_BACKEND", "own")
     monkeypatch.delenv("VLLM_USE_DEEP_GEMM_E8M0", raising=False)
     monkeypatch.delenv("VLLM_PORT", raising=False)
     with processes.starting(tmp_path / "engine.log", {"VLLM_PORT": "1", "VLLM_ATTENTION_BACKEND": None}):
         assert os.environ["VLLM_PORT"] == "1"
         os.environ["VLLM_USE_DEEP_GEMM_E8M0"] = "1"  # as vLLM's reader of configurations does
-    assert os.environ["VLLM_ATTENTION_BACKEND"] == "of the user"
+    assert os.environ["VLLM_ATTENTION_BACKEND"] == "own"
     assert not {"VLLM_PORT", "VLLM_USE_DEEP_GEMM_E8M0"} & os.environ.keys()
-
-
-def test_a_variable_that_cannot_be_set_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VLLM_PORT", "of the user")
-    before = dict(os.environ)
-    with pytest.raises(ValueError, match="null"), processes._environment({"VLLM_PORT": "1", "VLLM_HOST_IP": "\0"}):
-        pass
-    assert dict(os.environ) == before
-
-
-def test_other_threads_see_every_variable_that_stays_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    unset: list[bytes] = []
-    monkeypatch.setenv("TMPDIR", "before")
-    monkeypatch.setattr(os, "unsetenv", unset.append)
-    with processes._environment({"TMPDIR": "/inside"}):
-        assert os.environ["TMPDIR"] == "/inside"
-    assert os.environ["TMPDIR"] == "before"
-    assert unset == []
 
 
 def test_a_guard_refuses_an_entry_that_is_not_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,24 +138,19 @@ def test_every_cache_is_below_a_folder_of_the_user_on_the_nodes_disk(disk: Path)
     )
 
 
-def test_the_users_own_setting_is_kept(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = {"TRITON_CACHE_DIR": "/elsewhere", "VLLM_ENGINE_READY_TIMEOUT_S": "60", "VLLM_HOST_IP": "10.0.0.1"}
-    for name, text in own.items():
-        monkeypatch.setenv(name, text)
-    chosen = variables(EngineSettings())
-    assert not own.keys() & chosen.keys()
-    assert "VLLM_CACHE_ROOT" in chosen
-
-
-def test_two_workers_have_a_folder_each_and_a_later_one_finds_the_first(disk: Path) -> None:
+def test_two_workers_have_a_folder_each_and_a_later_one_finds_the_first_without_its_temporary_files(disk: Path) -> None:
     folders = []
     for held in (True, False):
-        worker, folder = started(disk, "VLLM_CACHE_ROOT")
+        worker, folder = started(disk, "TMPDIR")
         folders.append(folder)
+        assert folder.stat().st_mode & 0o777 == 0o700
+        (folder / "vllm_dist_0").touch()
         if held:
-            assert Path(processes.node_variables()["VLLM_CACHE_ROOT"]) != folders[0]
+            assert Path(processes.node_variables()["TMPDIR"]).parent != folder.parent
         worker.communicate("\n")
-    assert folders[0] == folders[1]
+        assert not folder.exists()
+    assert folders[0].parent == folders[1].parent
+    assert (folders[0].parent / "lock").exists(), "compiled code stays"
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o720, None])
@@ -199,12 +163,6 @@ def test_a_folder_that_others_may_write_to_is_not_used(disk: Path, mode: int | N
         root.mkdir()
         root.chmod(mode)
     with pytest.warns(UserWarning, match=f"home directory, because others may write to {root}"):
-        assert not processes.node_variables().keys() & processes.FOLDERS.keys()
-
-
-def test_a_disk_without_room_leaves_the_usual_folders(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(disk / "absent"))
-    with pytest.warns(UserWarning, match="home directory"):
         assert not processes.node_variables().keys() & processes.FOLDERS.keys()
 
 
@@ -221,65 +179,18 @@ def test_sockets_have_paths_that_are_short_enough(disk: Path, short: Path, monke
     assert len(f"/tmp/speculative-harness-{2**32}/worker-63/tmp") <= processes._MAX_SOCKET_FOLDER_CHARACTERS
 
 
-def test_temporary_files_are_in_a_folder_that_goes_with_the_worker(disk: Path, short: Path) -> None:
-    workers = [started(short, name) for name in ("TMPDIR", "VLLM_RPC_BASE_PATH")]
-    folders = [folder for _, folder in workers]
-    assert folders[0] != folders[1], "each worker has its own"
-    for worker, folder in workers:
-        assert folder.is_relative_to(short)
-        assert folder.stat().st_mode & 0o777 == 0o700
-        (folder / "vllm_dist_0").touch()
-        worker.communicate("\n")
-    assert not any(folder.exists() for folder in folders)
-    assert all((folder.parent / "lock").exists() for folder in folders), "compiled code stays"
-
-
 def test_what_killed_workers_leave_is_removed_by_the_next_one(short: Path) -> None:
-    (first, _), (second, of_second), (third, of_third) = (started(short, "TMPDIR") for _ in range(3))
+    (first, of_first), (second, of_second) = (started(short, "TMPDIR") for _ in range(2))
+    (of_first / "vllm_dist_0").touch()
     (of_second / "vllm_dist_0").touch()
-    (of_third / "vllm_dist_0").touch()
-    second.send_signal(signal.SIGKILL)
-    second.communicate()
-    first.communicate("\n")
+    first.kill()
+    first.communicate()
     next_one, of_next = started(short, "TMPDIR")
-    assert of_next != of_second, "the next worker has the folder of the first"
-    assert not of_second.exists()
-    assert list(of_third.iterdir()), "a worker that runs keeps its own"
-    for worker in (third, next_one):
+    assert not (of_first / "vllm_dist_0").exists()
+    assert of_next != of_second
+    assert list(of_second.iterdir()), "a worker that runs keeps its own"
+    for worker in (second, next_one):
         worker.communicate("\n")
-
-
-_SHARE = """
-import os
-from multiprocessing import resource_tracker
-from multiprocessing.shared_memory import SharedMemory
-from harness.engines import processes
-processes.node_variables()
-segment = SharedMemory(create=True, size=4096)
-resource_tracker.unregister(segment._name, "shared_memory")  # as if it had been killed
-processes.note_shared_memory([os.getpid()])
-print(segment.name, flush=True)
-input()
-"""
-
-
-def test_shared_memory_of_a_killed_worker_is_removed_by_the_next_one(short: Path) -> None:
-    worker = subprocess.Popen(
-        [sys.executable, "-c", _SHARE],
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(short)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert worker.stdout is not None
-    segment = Path("/dev/shm") / worker.stdout.readline().strip()
-    worker.kill()
-    worker.communicate()
-    assert segment.is_file()
-    next_one, _ = started(short, "TMPDIR")
-    next_one.communicate("\n")
-    assert not segment.exists()
 
 
 def test_only_listed_segments_are_removed(short: Path) -> None:

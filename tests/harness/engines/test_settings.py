@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,11 @@ import pytest
 from harness.engine import Role
 from harness.engines import settings, vllm
 from harness.engines.placement import core_lists
-from harness.engines.settings import EngineSettings, cpu_kv_bytes, pair_settings
+from harness.engines.settings import EngineSettings, pair_settings
 from harness.engines.vllm import variables
 from harness.settings.roles import ModelSettings
 
 PAIR: tuple[Role, ...] = ("draft", "target")
-EIGHT = "0,1,2,3,4,5,6,7"
 
 
 def test_on_a_gpu_the_engines_split_the_memory_and_leave_some() -> None:
@@ -28,10 +26,6 @@ def test_on_a_gpu_the_engines_split_the_memory_and_leave_some() -> None:
     assert settings["target"].kv_cache_bytes is None
 
 
-def test_on_a_gpu_a_single_engine_takes_nearly_all() -> None:
-    assert pair_settings("vllm", ("target",), device="gpu")["target"].memory_fraction == 0.9
-
-
 def test_on_a_cpu_the_caches_have_a_size_and_small_blocks() -> None:
     settings = pair_settings(
         "vllm", PAIR, device="cpu", models={"draft": ModelSettings(memory=0.25), "target": ModelSettings(memory=0.5)}
@@ -40,23 +34,6 @@ def test_on_a_cpu_the_caches_have_a_size_and_small_blocks() -> None:
         assert engine_settings.enforce_eager
         assert engine_settings.block_size == 32
     assert settings["target"].kv_cache_bytes == pytest.approx(2 * (settings["draft"].kv_cache_bytes or 0), rel=0.01)
-
-
-def test_verdicts_go_first_on_the_target_only() -> None:
-    settings = pair_settings("vllm", PAIR, device="cpu")
-    assert settings["target"].verdicts_first
-    assert not settings["draft"].verdicts_first
-
-
-def test_a_requested_type_is_not_replaced() -> None:
-    assert pair_settings("vllm", PAIR, device="cpu", dtype="float32")["draft"].dtype == "float32"
-
-
-def test_shares_above_the_whole_are_refused() -> None:
-    with pytest.raises(ValueError, match="more than 1"):
-        pair_settings(
-            "vllm", PAIR, device="gpu", models={"draft": ModelSettings(memory=0.5), "target": ModelSettings(memory=0.6)}
-        )
 
 
 @pytest.mark.parametrize(
@@ -79,28 +56,6 @@ def test_cores_are_shared_by_engines_that_take_turns_and_divided_between_others(
 
 
 @pytest.mark.parametrize(
-    ("concurrency", "take_turns", "expected"),
-    [
-        (1, False, ("0", "7")),
-        (1, True, ("0", "7")),
-        (16, False, ("0,1", "2,3,4,5,6,7")),
-        (16, True, (EIGHT, EIGHT)),
-    ],
-)
-def test_small_models_have_one_core_each_with_few_samples_in_flight(
-    concurrency: int, take_turns: bool, expected: tuple[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ranks: dict[Role, int] = {"draft": 1, "target": 1}
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
-    settings = pair_settings("vllm", PAIR, device="cpu", concurrency=concurrency, take_turns=take_turns, small=PAIR)
-    assert tuple(settings[role].cpu_cores for role in PAIR) == expected
-    alone = core_lists(PAIR, ranks, 1, list(range(8)), small=PAIR[:1])
-    assert alone == {"draft": "0", "target": EIGHT}, "the other keeps all"
-    wide = core_lists(PAIR, {"draft": 1, "target": 2}, 1, list(range(8)), small=PAIR)
-    assert wide["target"] == "0,1,2,3|4,5,6,7", "ranks are not put on one core"
-
-
-@pytest.mark.parametrize(
     ("roles", "cores", "concurrency", "expected"),
     [
         (("draft", "target", "reward"), 2, 16, ("0", "1", "0")),
@@ -117,27 +72,6 @@ def test_a_reward_model_has_cores_of_its_own_or_those_of_the_draft(
 ) -> None:
     lists = core_lists(roles, dict.fromkeys(roles, 1), concurrency, list(range(cores)))
     assert lists == dict(zip(roles, expected, strict=True))
-
-
-def test_cache_sizes_follow_the_memory_within_bounds() -> None:
-    assert cpu_kv_bytes(20 << 30) == 3 << 30
-    assert cpu_kv_bytes(1 << 20) == 256 << 20
-    assert cpu_kv_bytes(1 << 50) == 32 << 30
-
-
-def test_the_target_has_room_for_the_completions_that_it_writes_at_once() -> None:
-    settings = pair_settings("vllm", PAIR, device="gpu", concurrency=8, candidates=2, target_candidates=5)
-    assert {role: own.max_num_seqs for role, own in settings.items()} == {"draft": 16, "target": 40}
-
-
-METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
-
-
-@pytest.mark.parametrize("outside", [None, "fork"])
-def test_the_start_method_is_spawn_in_any_environment(monkeypatch: pytest.MonkeyPatch, outside: str | None) -> None:
-    if outside is not None:
-        monkeypatch.setenv(METHOD, outside)
-    assert variables(EngineSettings(kind="vllm", device="gpu"))[METHOD] == "spawn"
 
 
 def test_float32_is_calculated_with_all_bits_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from harness.engines.transformers import TransformersEngine
 from harness.engines.vllm import VLLMEngine
 from tests.conftest import VLLMPair
 from tests.harness.conftest import save_tiny_adapter, save_tiny_head
-from tests.harness.engines.tiny_engines import PROMPT, alive, ids_of, process_of, processes_of, tiny_settings
+from tests.harness.engines.tiny_engines import PROMPT, alive, process_of, processes_of, tiny_settings
 
 pytestmark = [
     pytest.mark.vllm,
@@ -54,7 +54,7 @@ async def test_an_adapter_is_served_beside_the_base_model_for_verdicts_alone_and
     expected, without = await reference.choose(PROMPT, options), await plain.choose(PROMPT, options)
     assert choice.logprobs == pytest.approx(expected.logprobs, abs=1e-3)
     assert choice.logprobs != pytest.approx(without.logprobs, abs=1e-1)
-    assert ids_of(written.completions[0]) == ids_of((await plain.generate(PROMPT, sampling)).completions[0])
+    assert written.completions[0].token_ids == (await plain.generate(PROMPT, sampling)).completions[0].token_ids
 
 
 async def test_a_model_with_a_head_rates_as_in_transformers(tiny_models: dict[Role, Path], tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ async def test_a_dead_engine_is_started_once_more_and_answers_and_ends_where_it_
         assert (await vllm_pair.target.generate(PROMPT, Sampling(4))).completions, "other engines must go on"
         replies = await asyncio.gather(*under_way)
         assert engine.restarts == 1
-        assert all(ids_of(r.completions[0])[:20] == ids_of(before.completions[0])[:20] for r in replies)
+        assert all(r.completions[0].token_ids[:20] == before.completions[0].token_ids[:20] for r in replies)
         assert not alive(first_processes)
 
         assert engine._stall_clock is not None

@@ -8,14 +8,12 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from harness.engines import vllm_plugin
 from harness.engines.processes import MARK
-from harness.engines.settings import Device, EngineSettings
-from harness.engines.vllm import variables
 from harness.weights import models
 from tests.harness import multibyte
 from tests.requirements import require_tool
@@ -48,19 +46,7 @@ def _reader(idle_seconds: float) -> SimpleNamespace:
     )  # fmt: skip
 
 
-def test_a_process_that_waits_between_two_batches_asks_rarely(
-    condition: type[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    vllm_plugin.wait_politely()
-    reader, start, asked = _reader(0.1), time.monotonic(), 0
-    while time.monotonic() - start < 0.2:
-        condition.wait(reader, None)
-        asked += 1
-    assert asked <= (time.monotonic() - start) / 0.0002
-    assert not reader.polled
-
-
-def test_a_process_asks_without_a_pause_right_after_a_batch(
+def test_a_process_asks_without_a_pause_right_after_a_batch_and_then_rarely(
     condition: type[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paused: list[float] = []
@@ -68,11 +54,15 @@ def test_a_process_asks_without_a_pause_right_after_a_batch(
     monkeypatch.setattr(time, "sleep", paused.append)
     condition.wait(_reader(-1.0), None)
     assert not paused
+    reader = _reader(0.1)
+    condition.wait(reader, None)
+    assert len(paused) == 1
+    assert not reader.polled
 
 
-@pytest.mark.parametrize(("timeout", "waits"), [(None, 100), (60_000, 100), (7, 7)])
+@pytest.mark.parametrize(("timeout", "waits"), [(None, 100), (7, 7)])
 def test_a_process_that_waits_for_long_sleeps_and_looks_again_where_its_message_was_lost(
-    condition: type[Any], monkeypatch: pytest.MonkeyPatch, timeout: int | None, waits: int
+    condition: type[Any], timeout: int | None, waits: int
 ) -> None:
     vllm_plugin.wait_politely()
     reader = _reader(5.0)
@@ -88,6 +78,7 @@ def test_a_process_that_waits_for_long_sleeps_and_looks_again_where_its_message_
         (f"{os.getpid()}-abc.0", "1", False),
         (None, "1", False),
     ],
+    ids=["engine", "no variable", "worker itself", "no engine"],
 )
 def test_only_processes_of_an_engine_are_changed_and_only_where_the_environment_says_so(
     condition: type[Any],
@@ -103,13 +94,7 @@ def test_only_processes_of_an_engine_are_changed_and_only_where_the_environment_
     assert (condition.wait is not before) == changes
 
 
-def test_engines_on_a_cpu_are_changed_and_those_on_gpus_are_not() -> None:
-    for device, value in (("cpu", "1"), ("gpu", None)):
-        chosen = variables(EngineSettings(device=cast(Device, device), enforce_eager=True))
-        assert chosen[vllm_plugin.POLITE_WAIT] == value
-
-
-CUT_POINTS = 2500
+CUT_POINTS = 300
 """Per tokenizer; there are four."""
 CONTINUED = 10
 
@@ -222,49 +207,10 @@ def test_the_text_is_vllms_own_at_every_cut_point(name: str, tmp_path: Path) -> 
             own = [(found, text.removeprefix(before)) for found, text in own]
             num_inside += 1
         assert primed == own, (prompt, ids)
-    assert 50 < num_inside < CUT_POINTS / 2
-
-
-def test_behind_half_a_character_vllms_own_stream_finds_the_prompts_stop_strings(tmp_path: Path) -> None:
-    tokenizer = multibyte.byte_level(tmp_path / "model")
-    whole = tokenizer.encode("One step.\n\nAnother 🙂 and more", add_special_tokens=False).ids
-    cut = next(i for i in range(len(whole)) if tokenizer.decode(whole[:i]).endswith("\ufffd"))
-    assert any(found for found, _ in written(tokenizer, whole[:cut], whole[cut:], ["\n\n"])), "the fault is gone"
-    assert vllm_plugin.prime_decode_streams() is None
-    rest = written(tokenizer, whole[:cut], whole[cut:], ["\n\n"])
-    assert not any(found for found, _ in rest)
-    assert rest[-1][1] == "🙂 and more"
-
-
-def test_a_prompt_that_ends_in_invalid_bytes_costs_no_more_than_another(tmp_path: Path) -> None:
-    tokenizer = multibyte.byte_level(tmp_path / "model")
-    byte = tokenizer.encode("🙂", add_special_tokens=False).ids[-1]
-    text = tokenizer.encode("a\n\n", add_special_tokens=False).ids
-    assert vllm_plugin.prime_decode_streams() is None
-    assert written(tokenizer, text + [byte] * 300, text, ["\n\n"])[-1] == ("\n\n", "a\n\n")
-
-
-def test_a_decoder_that_is_not_known_decodes_the_whole_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tokenizers import decoders
-
-    tokenizer = multibyte.byte_level(tmp_path / "model")
-    tokenizer.decoder = decoders.CTC()
-    assert vllm_plugin.prime_decode_streams() is None
-    primed, original = [], vllm_plugin.PrimedStream.original
-    assert original is not None
-
-    def watched(ids: Any = None, skip_special_tokens: bool = False) -> Any:
-        primed.append(ids)
-        return original(ids=ids, skip_special_tokens=skip_special_tokens)
-
-    monkeypatch.setattr(vllm_plugin.PrimedStream, "original", staticmethod(watched))
-    written(tokenizer, list(range(40, 300)), [50])
-    assert primed == [list(range(40, 300))]
+    assert 5 < num_inside < CUT_POINTS / 2
 
 
 def test_an_unknown_version_of_vllm_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm_plugin, "_KNOWN_DETOKENIZERS", {"0" * 64: "0.1"})
-    notice = vllm_plugin.prime_decode_streams()
-    assert notice is not None
-    assert "is not known here (known: 0.1)" in notice
+    assert "(known: 0.1)" in str(vllm_plugin.prime_decode_streams())
     assert not is_installed()

@@ -6,7 +6,7 @@ import dataclasses
 
 import psutil
 
-from harness.engine import Completion, Role
+from harness.engine import Role
 from harness.engines.settings import EngineSettings, pair_settings
 from harness.engines.vllm import VLLMEngine
 from harness.settings.roles import ModelSettings
@@ -32,10 +32,6 @@ def processes_of(engine: VLLMEngine) -> set[psutil.Process]:
 
 def alive(processes: set[psutil.Process]) -> list[psutil.Process]:
     return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
-
-
-def ids_of(completion: Completion) -> tuple[int, ...]:
-    return completion.token_ids
 
 
 def process_of(engine: VLLMEngine, title: str) -> psutil.Process:

@@ -29,9 +29,9 @@ def decided(trace: Trace) -> list[tuple[str, float | None, bool] | None]:
 
 
 async def test_the_thought_ends_where_the_last_trial_answers_agree() -> None:
-    target = Script(["aaaa", "4}", "bbbb", "5}.", "cccc", " 5 }", "It is \\boxed{5}."])
+    target = Script(["aaaa", "4}", "bbbb", "5}.", "cccc", " 5 }", "So \\boxed{5}."])
     trace = await exits(target, window=2, interval=4)
-    assert trace.output_text == "aaaabbbbcccc\n</think>\n\nIt is \\boxed{5}."
+    assert trace.output_text == "aaaabbbbcccc\n</think>\n\nSo \\boxed{5}."
     assert [step.role for step in trace.steps] == ["thought", "thought", "thought", "closing", "answer"]
     assert decided(trace) == [None, ("agreement", 1, False), ("agreement", 1, False), ("agreement", 2, True), None]
     assert [[(c.text, c.accepted) for c in step.candidates] for step in trace.steps] == [
@@ -56,17 +56,11 @@ async def test_a_trial_answer_that_is_no_answer_or_in_doubt_breaks_the_row(trial
     assert values == [1, 1 if trial == "6}" else 0, 1, 2]
 
 
-async def test_an_answer_counts_up_to_the_brace_that_closes_it() -> None:
-    target = Script(["a" * 20, "\\frac{1}{2}}", "b" * 20, "\\frac{1}{3}}", "</think>", "\\boxed{5}"])
-    trace = await exits(target, window=2, interval=20)
-    assert [decision[1] for decision in decided(trace) if decision] == [1, 1]
-
-
 async def test_confidence_asks_in_place_of_the_transition_which_opens_the_next_thought() -> None:
-    target = Script(["It is 4. Wait", "?}", ", 2 + 3 is 5. Wait", "5}", "It is \\boxed{5}."])
+    target = Script(["So 4. Wait", "?}", ", 2 + 3 is 5. Wait", "5}", "So \\boxed{5}."])
     trace = await exits(target, criterion="confidence")
-    assert [step.text for step in trace.steps][:2] == ["It is 4. ", "Wait, 2 + 3 is 5. "]
-    assert trace.output_text == "It is 4. Wait, 2 + 3 is 5. \n</think>\n\nIt is \\boxed{5}."
+    assert [step.text for step in trace.steps][:2] == ["So 4. ", "Wait, 2 + 3 is 5. "]
+    assert trace.output_text == "So 4. Wait, 2 + 3 is 5. \n</think>\n\nSo \\boxed{5}."
     decisions = [step.decision for step in trace.steps if step.decision]
     assert [d.value for d in decisions] == pytest.approx([0.71, 0.96])
     assert [(d.kind, d.threshold, d.accepted) for d in decisions] == [
@@ -75,8 +69,8 @@ async def test_confidence_asks_in_place_of_the_transition_which_opens_the_next_t
     ]
     assert [s.stop for s in target.samplings][:3] == [("Wait", "</think>"), (), ("Wait", "</think>")]
     assert [(s.temperature, s.token_logprobs) for s in target.samplings][:2] == [(0.6, False), (0.0, True)]
-    assert target.prompts[1].endswith("It is 4. " + BRIDGE)
-    assert target.prompts[2].endswith("It is 4. Wait")
+    assert target.prompts[1].endswith("So 4. " + BRIDGE)
+    assert target.prompts[2].endswith("So 4. Wait")
 
 
 @pytest.mark.parametrize(("certainty", "is_closed"), [(0.959, True), (0.961, False)])
@@ -86,17 +80,9 @@ async def test_what_follows_the_closing_brace_is_not_part_of_the_confidence(cert
     assert (trace.steps[1].role == "closing") is is_closed
 
 
-@pytest.mark.parametrize("criterion", ["agreement", "confidence"])
-async def test_a_thought_that_closes_itself_is_answered_by_the_prober(criterion: str) -> None:
-    draft, target = Script(["So 5.</think>\n\nIt is \\boxed{4}."]), Script(["It is \\boxed{5}."])
-    engines: dict[Role, Any] = {"draft": draft.engine(thinks=True), "target": target.engine(thinks=True)}
-    trace = await solve("early_exit", engines, writer="draft", criterion=criterion)
-    assert [(step.author, step.role) for step in trace.steps] == [("draft", "thought"), ("target", "answer")]
-
-
 @pytest.mark.parametrize(("writer", "prober"), [("draft", "target"), ("target", "draft"), ("draft", "draft")])
 async def test_one_model_thinks_and_the_one_that_is_certain_closes_and_answers(writer: Role, prober: Role) -> None:
-    think, answer = ["aaaa"], ["5}", "It is \\boxed{5}."]
+    think, answer = ["aaaa"], ["5}", "So \\boxed{5}."]
     scripts = {writer: Script(think), prober: Script(answer)} if writer != prober else {writer: Script(think + answer)}
     engines = {role: script.engine(thinks=True) for role, script in scripts.items()}
     trace = await solve("early_exit", engines, window=1, interval=4, writer=writer, prober=prober)
@@ -106,21 +92,3 @@ async def test_one_model_thinks_and_the_one_that_is_certain_closes_and_answers(w
     method = build("early_exit", {"writer": writer, "prober": prober})
     assert set(method.roles) == {writer, prober}
     assert {role: method.cached_tokens(role, 100) for role in method.roles} == {writer: 100} | {prober: 120}
-
-
-async def test_a_plain_model_is_asked_behind_its_steps_and_exits_by_the_answer_bridge() -> None:
-    target = Script(["2 and 3.\n\n", "?}", "That is 5.\n\n", "5}", "5}"])
-    trace = await exits(target, thinks=False, criterion="confidence")
-    assert trace.output_text == "2 and 3.\n\nThat is 5.\n\n" + BRIDGE + "5}"
-    assert [step.role for step in trace.steps] == ["thought", "thought", "closing", "answer"]
-    assert trace.stop_reason == "answered"
-
-
-async def test_a_plain_model_that_answers_before_it_is_certain_is_done() -> None:
-    trace = await exits(Script(["2 and 3.\n\n", "?}", "\\boxed{5}"]), thinks=False, criterion="confidence")
-    assert [step.role for step in trace.steps] == ["thought", "thought"]
-
-
-async def test_trial_answers_are_no_part_of_the_budget_which_ends_the_thought() -> None:
-    trace = await exits(Script(["aaaa", "1}", "bb", "2}"]), interval=4, budget=6)
-    assert (trace.stop_reason, trace.emitted_tokens) == ("budget", 6)

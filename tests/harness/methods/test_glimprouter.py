@@ -23,9 +23,9 @@ async def route(draft: Script, target: Script, *, thinks: bool = False, **params
 
 
 async def test_a_sure_draft_goes_on_and_an_unsure_one_leaves_the_step_to_the_target() -> None:
-    draft, target = Script(["So", "o 2.\n\n", "?", "It is", "t is \\boxed{5}"]), Script(["Then 3.\n\n"])
+    draft, target = Script(["So", "o 2.\n\n", "?", "Is", "s \\boxed{5}"]), Script(["Then 3.\n\n"])
     trace = await route(draft, target)
-    assert trace.output_text == "So 2.\n\nThen 3.\n\nIt is \\boxed{5}"
+    assert trace.output_text == "So 2.\n\nThen 3.\n\nIs \\boxed{5}"
     assert [(s.author, s.role) for s in trace.steps] == [("draft", "draft"), ("target", "fallback"), ("draft", "draft")]
     decisions = [s.decision for s in trace.steps if s.decision]
     assert [(d.kind, d.value, d.threshold, d.accepted) for d in decisions] == [
@@ -37,7 +37,7 @@ async def test_a_sure_draft_goes_on_and_an_unsure_one_leaves_the_step_to_the_tar
     assert [[(c.text, c.accepted) for c in s.candidates] for s in trace.steps] == [
         [("So 2.\n\n", True)],
         [("?", False)],
-        [("It is \\boxed{5}", True)],
+        [("Is \\boxed{5}", True)],
     ]
 
 
@@ -66,20 +66,3 @@ async def test_the_first_token_is_drawn_once_counted_once_and_waited_for() -> No
 async def test_a_step_of_exactly_tau_is_the_drafts(tau: float, author: str) -> None:
     trace = await route(Script(["?", "so \\boxed{5}"]), Script(["so \\boxed{5}"]), tau=tau)
     assert trace.steps[0].author == author
-
-
-async def test_the_target_writes_the_answer_after_the_thought() -> None:
-    trace = await route(Script(["S", "o 5.</think>\n\n"]), Script(["It is \\boxed{5}."]), thinks=True)
-    assert [(s.author, s.role) for s in trace.steps] == [("draft", "draft"), ("target", "answer")]
-    assert trace.stop_reason == "answered"
-
-
-async def test_first_steps_are_the_targets_without_a_decision() -> None:
-    trace = await route(Script(["S", "o \\boxed{5}"]), Script(["plan\n\n"]), first_steps=1)
-    assert [(s.role, s.decision is None) for s in trace.steps] == [("guidance", True), ("draft", False)]
-
-
-async def test_a_draft_that_ends_with_its_first_token_is_not_continued() -> None:
-    trace = await route(Script(["S", "o\n\n", ""]), Script())
-    assert [s.text for s in trace.steps] == ["So\n\n", ""]
-    assert (trace.steps[1].finish, trace.steps[1].num_tokens) == ("eos", 1)

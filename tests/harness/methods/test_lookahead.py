@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from harness.methods import build
-from harness.trace import Decision, Trace
-from tests.harness.scripts import OtherTokenizer, Script, solve
+from harness.trace import Trace
+from tests.harness.scripts import Script, solve
 
 YES, NO = "1", "0"
 
@@ -80,63 +80,12 @@ async def test_similarity_can_decide_in_place_of_a_judge(threshold: float, kept:
     assert decision.accepted is kept
 
 
-async def test_behind_a_step_that_its_limit_cut_the_target_writes() -> None:
-    draft = Script(["a" * 30, "b\n\n", "\\boxed{5}"])
-    target = Script(["a" * 30, "b\n\n", "c\n\n", "\\boxed{5}"])
-    trace = await look(draft, target, gamma=2, step_tokens=10)
-    assert [(s.author, s.text) for s in trace.steps] == [
-        ("draft", "a" * 10),
-        ("target", "b\n\n"),
-        ("draft", "\\boxed{5}"),
-    ]
-    assert trace.steps[1].decision == Decision("agreement", None, None, accepted=False), "it was not compared"
-
-
-@pytest.mark.parametrize("threshold", [0.0, 0.5])
-async def test_what_is_not_compared_is_refused_at_any_threshold(threshold: float) -> None:
-    draft = Script(["a" * 10, "b\n\n", "\\boxed{5}"])
-    target = Script(["a" * 10, "b\n\n", "\\boxed{5}", "\\boxed{5}"])
-    trace = await look(draft, target, gamma=1, step_tokens=10, threshold=threshold, verifier="similarity")
-    assert [(s.author, s.text) for s in trace.steps[:2]] == [("draft", "a" * 10), ("target", "b\n\n")]
-
-
-async def test_where_the_target_ends_its_reply_and_the_draft_does_not_the_step_is_the_targets() -> None:
-    draft, target = Script(["so: 5\n\n", "and more\n\n"]), Script(["So: 5", "and so on\n\n"])
-    trace = await look(draft, target, gamma=1)
-    assert [(s.author, s.text, s.finish) for s in trace.steps] == [("target", "So: 5", "eos")]
-    assert trace.steps[0].decision == Decision("agreement", None, None, accepted=False)
-    assert trace.stop_reason == "answered"
-    assert not [c for c in trace.calls if c.purpose == "verdict"]
-
-
-async def test_nothing_is_drafted_behind_an_answer() -> None:
-    draft, target = Script(["a\n\n", "\\boxed{5}"]), Script(["a\n\n", "\\boxed{5}"])
-    trace = await look(draft, target, gamma=4)
-    assert (trace.output_text, trace.stop_reason) == ("a\n\n\\boxed{5}", "answered")
-    assert [c.n for c in trace.calls if c.model == "target"] == [2], "nor written"
-
-
-async def test_a_draft_of_the_answer_that_is_refused_does_not_end_the_chain() -> None:
-    draft = Script(["\\boxed{4}", "\\boxed{5}"])
-    target = Script(["wait\n\n", "\\boxed{5}"], decides=[NO])
-    trace = await look(draft, target, gamma=2)
-    assert trace.output_text == "wait\n\n\\boxed{5}"
-
-
 @pytest.mark.parametrize("budget", [3, 4, 7, 11])
 async def test_no_more_than_the_budget_is_emitted_and_what_was_drafted_within_it_is_kept(budget: int) -> None:
     steps = ["a\n\n", "b\n\n", "c\n\n", "d\n\n"]
     trace = await look(Script(steps * 3), Script(steps * 3), gamma=4, budget=budget)
     assert (trace.stop_reason, trace.emitted_tokens) == ("budget", budget)
     assert trace.output_text == "".join(steps)[:budget]
-
-
-async def test_models_with_different_vocabularies_and_thoughts_are_read_as_text() -> None:
-    draft = Script(["a\n\n", "b</think>\n\n", "\\boxed{5}"])
-    target = Script(["a\n\n", "b</think>\n\n", "\\boxed{5}"])
-    trace = await look(draft, target, gamma=4, thinks=True, tokenizer=OtherTokenizer(thinks=True))
-    assert trace.output_text == "a\n\nb</think>\n\n\\boxed{5}"
-    assert trace.stop_reason == "answered"
 
 
 async def test_a_third_model_can_judge() -> None:

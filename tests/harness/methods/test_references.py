@@ -30,21 +30,6 @@ def test_the_guides_method_is_a_method(tmp_path: Path) -> None:
     assert source_of("speccot", defaults("speccot")) is None
 
 
-def test_an_edit_is_another_code(tmp_path: Path) -> None:
-    path, hashes = write_method(tmp_path), []
-    for text in (confident(), confident(), confident().replace("-0.5", "-0.6")):
-        path.write_text(text)
-        resolve(f"{path}:Confident")
-        hashes.append(getattr(plugins.registered.get("confident"), "code_hash", None))
-    assert hashes[0] == hashes[1] != hashes[2]
-    assert defaults("confident")["threshold"] == -0.6
-
-
-def test_a_method_may_give_itself_a_name(tmp_path: Path) -> None:
-    named = confident().replace("(Method):\n", '(Method):\n    name = "sure-1"\n')
-    assert resolve(f"{write_method(tmp_path, named)}:Confident") == "sure-1"
-
-
 def test_two_methods_of_one_name_are_told_apart_by_refusing_the_second(tmp_path: Path) -> None:
     first = write_method(tmp_path / "a")
     second = write_method(tmp_path / "b", confident().replace("-0.5", "-0.6"))
@@ -60,23 +45,17 @@ WRONG = {
     "no class there": (("class Confident", "class Sure"), r"has no class Confident; it has Sure$"),
     "not a method": (("(Method):", ":"), "is not a method; a method is a @dataclass"),
     "not a dataclass": ((CLASS, "class Confident(Method):"), r"not a dataclass: write @dataclass\(frozen=True\)"),
-    "not frozen": ((CLASS, CLASS.replace("(frozen=True)", "")), r"can be changed .* write @dataclass\(frozen=True\)"),
     "not async": ((CALL, CALL.replace("async ", "") + " ...\n\n" + CALL.replace("__call__", "run")), NO_CALL),
-    "no call": ((CALL, CALL.replace("__call__", "run")), NO_CALL),
     "other arguments": ((CALL, "    async def __call__(self, chain: Chain) -> None:"), "takes other arguments than"),
     "no help": (('parameter(512, help="Maximum length of a step, in tokens.")', "512"), "step_tokens without `parame"),
-    "no such type": (("threshold: float", "threshold: list"), "threshold as list; valid: int, float, str, bool"),
     "wrong default": (("parameter(-0.5", "parameter('low'"), "a default for threshold that is not valid: Input should"),
     "endless default": (("parameter(-0.5", "parameter(float('inf')"), "not valid: expected a finite number"),
     "no models": (("reads_logprobs(self) -> bool:\n        return True", "roles(self):\n        return ()"),
                   r"has the roles \(\); valid: a tuple of one or more of 'draft', 'target'"),
-    "syntax": (("return True", "return True)"), r"SyntaxError: unmatched .*confident\.py, line \d+"),
     "import": (("from harness.chain", "from harness.chains"), r"No module named 'harness.chains' \(confident\.py:\d+"),
     "raises": (("@dataclass", "1 / 0\n\n\n@dataclass"), r"imported: ZeroDivisionError: division by zero \(confident.p"),
-    "exits": (("@dataclass", "raise SystemExit(3)\n\n\n@dataclass"), r"imported: SystemExit: 3 \(confident\.py:"),
     "built-in name": (("(Method):\n", '(Method):\n    name = "scot"\n'), "'scot' is the name of a built-in method"),
     "long name": (("(Method):\n", f'(Method):\n    name = "{"x" * 31}"\n'), "is not 1 to 30 of a-z"),
-    "path as name": (("(Method):\n", '(Method):\n    name = "../x"\n'), "is not 1 to 30 of a-z"),
     "cannot be built": (("    @property", "    def __post_init__(self):\n        raise KeyError(1)\n\n    @property"),
                         "cannot be built with its defaults: KeyError: 1"),
 }  # fmt: skip
@@ -99,11 +78,8 @@ def test_what_is_no_method_is_one_line_that_says_what_is_valid(case: str, tmp_pa
     [
         ("nowhere.py:Confident", "cannot be read: No such file or directory"),
         ("confident.py", r"names no class; write confident\.py:CLASS"),
-        ("confident.py:", "names no class behind the colon"),
         ("a folder:X", r"names neither a file that ends in \.py nor a module"),
         ("no_such_module:X", "No module named 'no_such_module'"),
-        ("harness.no_such:X", r"No module named 'harness\.no_such'"),
-        ("./:Confident", "cannot be read: Is a directory"),
         ("sys:exit", "sys is not a file of Python"),
         ("json:loads", "loads is not a method; a method is a @dataclass"),
         ("confidnet", "unknown; valid: vanilla, .*scot, .*or FILE.py:CLASS"),
@@ -180,14 +156,10 @@ CODE, ABOUT = "code/confident.py", '{"name": "confident", "reference": "%s"}'
     ("reference", "entries", "said"),
     [
         ("confident.py:Confident", {CODE: "", "code/__pycache__/confident.cpython-311.pyc": ""}, "holds .*pyc; valid"),
-        ("confident.py:Confident", {CODE: "", "code/confident.so": ""}, "holds code/confident.so; valid"),
         ("confident.py:Confident", {CODE: "", "code/../../confident.py": ""}, r"holds code/\.\./\.\./conf"),
-        ("confident.py:Confident", {CODE: "", "code//confident.py": ""}, "holds code//confident.py"),
         ("confident.py:Confident", {CODE: "", "setup.py": ""}, "holds setup.py"),
         ("{folder}/confident.py:Confident", {CODE: ""}, "names .*, which it does not hold"),
         ("../confident.py:Confident", {CODE: ""}, "names .*, which it does not hold"),
-        ("confident:Confident", {"code/other.py": ""}, "names confident:Confident, which it"),
-        ("{folder}/confident.py:Confident", {}, "names .*, which it does not hold"),
         ("confident.py:Confident", {CODE: ""}, None),
         ("confident.py:Other", {CODE: ""}, "names confident.py:Other, which it"),
     ],

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from harness.engine import Sampling
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.methods.rsd import RSD
 from harness.prompts import reward_question
 from harness.trace import Trace
-from tests.harness.scripts import PROBLEM, OtherTokenizer, Script, new_trace, solve
+from tests.harness.scripts import PROBLEM, Script, new_trace, solve
 
 
 def rater(rewards: Sequence[float], asked: list[str], tokenizer: ByteTokenizer | None = None) -> ScriptedEngine:
@@ -44,30 +42,14 @@ async def rated(
 
 async def test_a_draft_is_kept_from_the_threshold_on_and_rewritten_by_the_target_below_it() -> None:
     drafts = ["2 + 3 = 5\n\n", "2 + 3 = 6\n\n", "\\boxed{5}"]
-    trace, _ = await rated(drafts, [0.701, 0.699, 0.9], ["so five\n\n"])
+    trace, _ = await rated(drafts, [0.701, 0.699, 0.9], ["so: 5\n\n"])
     assert [(step.author, step.role, step.text) for step in trace.steps] == [
         ("draft", "draft", "2 + 3 = 5\n\n"),
-        ("target", "fallback", "so five\n\n"),
+        ("target", "fallback", "so: 5\n\n"),
         ("draft", "draft", "\\boxed{5}"),
     ]
     assert [[c.accepted for c in step.candidates] for step in trace.steps] == [[True], [False], [True]]
     assert trace.stop_reason == "answered"
-
-
-async def test_every_step_has_a_decision_with_its_reward_and_the_threshold() -> None:
-    trace, _ = await rated(["a\n\n", "\\boxed{5}"], [0.25, 0.75], ["b\n\n"], delta=0.5)
-    decisions = [step.decision for step in trace.steps]
-    assert [(d.kind, d.threshold, d.accepted) for d in decisions if d] == [
-        ("reward", 0.5, False),
-        ("reward", 0.5, True),
-    ]
-    assert [d.value for d in decisions if d] == pytest.approx([0.25, 0.75]), "normalized over the two labels"
-    verdicts = [verdict for step in trace.steps for verdict in step.verdicts]
-    assert [(v.model, v.kind, v.accepted) for v in verdicts] == [
-        ("reward", "reward", False),
-        ("reward", "reward", True),
-    ]
-    assert [v.score for v in verdicts] == pytest.approx([0.25, 0.75])
 
 
 async def test_the_reward_model_reads_the_problem_the_accepted_steps_the_new_step_and_the_question() -> None:
@@ -81,27 +63,6 @@ async def test_the_reward_model_reads_the_problem_the_accepted_steps_the_new_ste
     ]
 
 
-async def test_a_reward_model_with_another_vocabulary_reads_the_same_text() -> None:
-    _, asked = await rated(["first\n\n", "\\boxed{5}"], [0.9, 0.9], tokenizer=OtherTokenizer())
-    assert "first\n\n\\boxed{5}" in asked[1]
-
-
-async def test_refused_drafts_and_rewards_are_spent_but_not_emitted() -> None:
-    trace, _ = await rated(["12345\n\n", "\\boxed{5}"], [0.0, 1.0], ["ok\n\n"])
-    assert trace.spent_tokens("draft") == 7 + 10
-    assert trace.spent_tokens("target") == 4
-    assert trace.spent_tokens("reward") == 2
-    assert trace.emitted_tokens == 4 + 10
-    assert trace.critical_path_tokens == 7 + 4 + 10 + 2
-
-
-async def test_a_threshold_of_0_asks_the_target_for_nothing_and_one_above_every_reward_for_everything() -> None:
-    kept, _ = await rated(["a\n\n", "\\boxed{5}"], [0.0, 0.0], delta=0)
-    assert {step.author for step in kept.steps} == {"draft"}
-    refused, _ = await rated(["a\n\n", "b\n\n"], [0.99, 0.99], ["c\n\n", "\\boxed{5}"], delta=1)
-    assert {step.author for step in refused.steps} == {"target"}
-
-
 async def test_under_clipping_a_step_is_kept_with_the_probability_of_its_reward() -> None:
     kept = []
     for seed in range(400):
@@ -112,19 +73,6 @@ async def test_under_clipping_a_step_is_kept_with_the_probability_of_its_reward(
     assert 0.23 < sum(kept) / len(kept) < 0.37
     sure, _ = await rated(["a\n\n", "\\boxed{5}"], [1.0, 1.0], weighting="clipping")
     assert {step.author for step in sure.steps} == {"draft"}
-
-
-async def test_the_thought_and_the_answer_after_it_are_rated_alike() -> None:
-    asked: list[str] = []
-    draft = Script(["so five\n</think>\n\n", "It is \\boxed{5}."])
-    engines = {
-        "draft": draft.engine(thinks=True),
-        "target": Script().engine(thinks=True),
-        "reward": rater([0.9, 0.9], asked, ByteTokenizer(thinks=True)),
-    }
-    trace = await solve("rsd", engines)
-    assert len(asked) == 2
-    assert trace.output_text == "so five\n</think>\n\nIt is \\boxed{5}."
 
 
 def test_rsd_needs_three_models() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from tests.harness.scripts import Script, solve
 
 
@@ -23,54 +27,38 @@ async def test_scot_rethinks_where_all_chains_are_wrong() -> None:
     assert trace.stop_reason == "answered"
 
 
-async def test_scot_without_error_correction_cannot_reject() -> None:
-    target = Script(["4}"], decides=["1"])
-    engines = {"draft": Script([["bad", "worse"]]).engine(), "target": target.engine()}
-    trace = await solve("scot", engines, drafts=2, error_correction=False)
-    verdict = trace.steps[0].verdict
-    assert verdict is not None
-    assert verdict.options == ("1", "2")
-
-
-async def test_scot_does_not_offer_a_chain_that_was_cut_off() -> None:
-    draft = Script([["x" * 50, "I say \\boxed{5}"]])
-    target = Script(["5}"], decides=["1"])
-    trace = await solve("scot", {"draft": draft.engine(), "target": target.engine()}, drafts=2, draft_tokens=30)
-    assert [c.option for c in trace.steps[0].candidates] == [None, 0]
-    assert trace.steps[0].text == "I say \\boxed{5}"
-
-
-async def test_scot_offers_a_chain_that_was_cut_off_where_it_is_told_to_do_as_the_authors_program() -> None:
-    draft = Script([["x" * 50, "I say \\boxed{5}"]])
-    target = Script(["5}"], decides=["1"])
-    engines = {"draft": draft.engine(), "target": target.engine()}
-    trace = await solve("scot", engines, drafts=2, draft_tokens=30, offer_cut_drafts=True)
-    assert [c.option for c in trace.steps[0].candidates] == [0, 1]
-    assert trace.steps[0].text == "x" * 30
-
-
-async def test_scot_asks_for_a_verdict_among_cut_chains_alone_where_it_offers_them() -> None:
-    draft = Script([["x" * 50, "y" * 50]])
-    target = Script(["\\boxed{5}"], decides=["3"])
-    engines = {"draft": draft.engine(), "target": target.engine()}
-    trace = await solve("scot", engines, drafts=2, draft_tokens=30, offer_cut_drafts=True)
-    assert trace.steps[0].role == "rethink"
-    assert trace.steps[0].verdict is not None
+@pytest.mark.parametrize(
+    ("chains", "params", "decides", "roles", "options", "text"),
+    [
+        (["bad", "worse"], {"error_correction": False}, ["1"], ["draft", "answer"], [0, 1], "bad"),
+        (["x" * 50, "\\boxed{5}"], {}, ["1"], ["draft", "answer"], [None, 0], "\\boxed{5}"),
+        (["x" * 50, "\\boxed{5}"], {"offer_cut_drafts": True}, ["1"], ["draft", "answer"], [0, 1], "x" * 30),
+        (["x" * 50, "y" * 50], {"offer_cut_drafts": True}, ["3"], ["rethink"], [0, 1], "\\boxed{5}"),
+        (["x" * 50, "y" * 50], {"error_correction": False}, ["2"], ["draft", "answer"], [0, 1], "y" * 30),
+        (["x" * 50, "y" * 50], {}, [], ["rethink"], [None, None], "\\boxed{5}"),
+    ],
+    ids=["cannot reject", "cut is not offered", "offered as by the authors", "all cut offered", "chosen", "all cut"],
+)
+async def test_scot_offers_chains_that_ended_unless_it_is_told_otherwise(
+    chains: list[str],
+    params: dict[str, Any],
+    decides: list[str],
+    roles: list[str],
+    options: list[int | None],
+    text: str,
+) -> None:
+    target = Script(["\\boxed{5}"], decides=decides)
+    engines = {"draft": Script([chains]).engine(), "target": target.engine()}
+    trace = await solve("scot", engines, drafts=2, draft_tokens=30, **params)
+    assert [step.role for step in trace.steps] == roles
+    assert [c.option for c in trace.steps[0].candidates] == options
+    assert trace.steps[0].text == text
+    assert (trace.steps[0].verdict is None) == (not decides)
 
 
 async def test_scot_closes_the_thought_of_a_chosen_chain_that_was_cut_off() -> None:
     """Without error correction a cut chain may be chosen; the target must still answer, not think on."""
-    draft = Script([["x" * 50, "y" * 50]])
     target = Script(["\\boxed{5}"], decides=["2"])
-    engines = {"draft": draft.engine(thinks=True), "target": target.engine(thinks=True)}
-    trace = await solve("scot", engines, drafts=2, draft_tokens=30, error_correction=False)
+    engines = {"draft": Script([["x" * 50, "y" * 50]]).engine(thinks=True), "target": target.engine(thinks=True)}
+    await solve("scot", engines, drafts=2, draft_tokens=30, error_correction=False)
     assert target.prompts[-1].endswith("y" * 30 + "\n</think>\n\n")
-    assert [s.role for s in trace.steps] == ["draft", "answer"]
-
-
-async def test_scot_rethinks_unasked_where_every_chain_was_cut_off() -> None:
-    draft = Script([["x" * 50, "y" * 50]])
-    target = Script(["\\boxed{5}"])
-    trace = await solve("scot", {"draft": draft.engine(), "target": target.engine()}, drafts=2, draft_tokens=30)
-    assert trace.steps[0].role == "rethink"
-    assert trace.steps[0].verdict is None

@@ -15,9 +15,9 @@ async def think(draft: Script, target: Script, trace: Trace | None = None, **par
 
 
 async def test_the_draft_goes_on_where_a_thought_holds_no_keyword() -> None:
-    draft, target = Script(["First, 2.\n\n", "And then 3 mo", "re.\n\n", "\\boxed{5}"]), Script()
+    draft, target = Script(["First, 2.\n\n", "And, and 3 mo", "re.\n\n", "\\boxed{5}"]), Script()
     trace = await think(draft, target, n1=13)
-    assert trace.output_text == "First, 2.\n\nAnd then 3 more.\n\n\\boxed{5}"
+    assert trace.output_text == "First, 2.\n\nAnd, and 3 more.\n\n\\boxed{5}"
     assert [(s.author, s.role) for s in trace.steps] == [("draft", "draft")] * 3
     first, begun, last = (s.decision for s in trace.steps)
     assert first is None, "nothing is decided before the first separator"
@@ -26,16 +26,16 @@ async def test_the_draft_goes_on_where_a_thought_holds_no_keyword() -> None:
     assert (begun.kind, begun.value, begun.threshold, begun.accepted) == ("keywords", 0, 0, True)
     assert [s.max_tokens for s in draft.samplings] == [1024, 13, 1024 - 13, 13]
     assert draft.samplings[1].seed != draft.samplings[2].seed, "one step does not draw the same numbers twice"
-    assert draft.prompts[2].endswith("And then 3 mo")
+    assert draft.prompts[2].endswith("And, and 3 mo")
     assert target.prompts == []
 
 
 @pytest.mark.parametrize("thought", ["Wait, is it 2", "Yes, it is 2.", "Let me CHECK."])
 async def test_the_target_writes_n1_tokens_in_place_of_a_thought_with_a_keyword(thought: str) -> None:
     draft = Script(["First, 2.\n\n", thought + "x" * 20, "es.\n\n", "\\boxed{5}"])
-    target = Script(["So it is 5 and much more than that"])
+    target = Script(["So: it's 5 and much more than that"])
     trace = await think(draft, target, n1=13)
-    assert trace.output_text == "First, 2.\n\nSo it is 5 anes.\n\n\\boxed{5}"
+    assert trace.output_text == "First, 2.\n\nSo: it's 5 anes.\n\n\\boxed{5}"
     step = trace.steps[1]
     assert (step.author, step.role, step.num_tokens) == ("target", "fallback", 13)
     assert step.decision is not None
@@ -50,11 +50,11 @@ async def test_the_target_writes_n1_tokens_in_place_of_a_thought_with_a_keyword(
 
 async def test_a_verification_by_the_target_gets_n2_tokens_more() -> None:
     draft = Script(["First.\n\n", "Wait!", "\\boxed{5}"])
-    target = Script(["Verify it.", ": 2 + 3 is 5. And"])
+    target = Script(["Verify 2+.", ": 2 + 3 is 5. And"])
     trace = await think(draft, target, n1=9, n2=13)
-    assert trace.steps[1].text == "Verify it: 2 + 3 is 5."
+    assert trace.steps[1].text == "Verify 2+: 2 + 3 is 5."
     assert [s.max_tokens for s in target.samplings] == [9, 13]
-    assert target.prompts[1].endswith("First.\n\nVerify it")
+    assert target.prompts[1].endswith("First.\n\nVerify 2+")
     assert [(c.purpose, c.step) for c in trace.calls if c.model == "target"] == [("fallback", 1)] * 2
 
 
@@ -65,14 +65,14 @@ def thought(text: str, tokens: int = 20) -> str:
 
 async def test_after_c_reflections_the_target_looks_for_mistakes() -> None:
     draft = Script(["a\n\n", "Wait, b\n\n", "Wait, c\n\n", "\\boxed{5}"])
-    target = Script([thought("Wait, b"), thought("But wait, c"), thought(" none", 30)])
+    target = Script([thought("Wait, b"), thought("Oh, wait, c"), thought(" none", 30)])
     trace = await think(draft, target, n3=30, c=2, recap="A mistake?")
-    assert [s.text[:11] for s in trace.steps] == ["a\n\n", "Wait, b....", "But wait, c", "A mistake? ", "\\boxed{5}"]
+    assert [s.text[:11] for s in trace.steps] == ["a\n\n", "Wait, b....", "Oh, wait, c", "A mistake? ", "\\boxed{5}"]
     recap = trace.steps[3]
     assert recap.decision is not None
     assert (recap.decision.kind, recap.decision.value, recap.decision.threshold) == ("reflections", 2, 1)
     assert (recap.role, recap.candidates, recap.num_tokens) == ("fallback", [], 30), "nobody generates the opening"
-    assert target.prompts[2].endswith("But wait, c.......\n\nA mistake?")
+    assert target.prompts[2].endswith("Oh, wait, c.......\n\nA mistake?")
     assert (target.samplings[2].max_tokens, target.samplings[2].stop) == (30, ())
 
 
@@ -97,9 +97,3 @@ async def test_a_draft_that_does_not_reason_can_be_opened_and_taken_over_everywh
         ("target", "fallback"),
     ]
     assert [s.decision.threshold for s in trace.steps if s.decision] == [None, None]
-
-
-async def test_a_thought_that_its_budget_cuts_is_kept() -> None:
-    draft, target = Script(["a\n\n", "b" * 30]), Script()
-    trace = await solve("spec_thinking", {"draft": draft.engine(), "target": target.engine()}, budget=13, n1=10)
-    assert (trace.stop_reason, trace.output_text, trace.emitted_tokens) == ("budget", "a\n\n" + "b" * 10, 13)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.engine import RequestRefused
-from tests.harness.scripts import PROBLEM, OtherTokenizer, Script, solve
+from tests.harness.scripts import PROBLEM, Script, solve
 
 
 async def test_vanilla_is_one_call_of_one_model() -> None:
@@ -17,21 +17,16 @@ async def test_vanilla_is_one_call_of_one_model() -> None:
     assert trace.emitted_tokens == trace.spent_tokens() == trace.critical_path_tokens
 
 
-async def test_vanilla_draft_needs_no_target() -> None:
-    trace = await solve("vanilla", {"draft": Script(["\\boxed{5}"]).engine()}, model="draft")
-    assert [(s.author, s.role) for s in trace.steps] == [("draft", "chain")]
-
-
 async def test_speccot_guides_then_takes_the_chosen_draft() -> None:
-    draft = Script([["2 + 3 = 6\n\n", "2 + 3 = 5\n\n", "hm\n\n"], ["It is \\boxed{5}."] * 3])
-    target = Script(["Let us add"], decides=["2", "1"])
+    draft = Script([["2 + 3 = 6\n\n", "2 + 3 = 5\n\n", "hm\n\n"], ["So \\boxed{5}."] * 3])
+    target = Script(["First: add"], decides=["2", "1"])
     trace = await solve("speccot", {"draft": draft.engine(), "target": target.engine()}, drafts=3, guidance_tokens=10)
     assert [(s.author, s.role) for s in trace.steps] == [
         ("target", "guidance"),
         ("draft", "draft"),
         ("draft", "draft"),
     ]
-    assert trace.output_text == "Let us add2 + 3 = 5\n\nIt is \\boxed{5}."
+    assert trace.output_text == "First: add2 + 3 = 5\n\nSo \\boxed{5}."
     assert [c.accepted for c in trace.steps[1].candidates] == [False, True, False]
     assert trace.stop_reason == "answered"
 
@@ -50,94 +45,23 @@ async def test_speccot_verdict_offers_each_distinct_candidate_and_a_rejection() 
     assert sum(verdict.probabilities) == pytest.approx(1)
 
 
-async def test_speccot_rejection_lets_the_target_write_the_step() -> None:
-    draft = Script([["wrong\n\n"], ["\\boxed{5}"]])
-    target = Script(["2 + 3 = 5\n\n"], decides=["2", "1"])
-    trace = await solve("speccot", {"draft": draft.engine(), "target": target.engine()}, drafts=1, guidance_tokens=0)
-    step = trace.steps[0]
-    assert (step.author, step.role, step.text) == ("target", "fallback", "2 + 3 = 5\n\n")
-    assert step.verdict is not None
-    assert not step.verdict.accepted
-    assert [c.accepted for c in step.candidates] == [False]
-    assert "wrong" not in trace.output_text
-
-
-async def test_refused_drafts_and_verdicts_are_spent_but_not_emitted() -> None:
-    draft = Script([["12345\n\n", "1\n\n"], ["\\boxed{5}"] * 2])
-    target = Script(["ok\n\n"], decides=["3", "1"])
-    trace = await solve("speccot", {"draft": draft.engine(), "target": target.engine()}, drafts=2, guidance_tokens=0)
-    first, second, verdicts = 7 + 3, 2 * 10, 2
-    assert trace.spent_tokens("draft") == first + second
-    assert trace.spent_tokens("target") == 4 + verdicts
-    assert trace.emitted_tokens == 4 + 10
-    assert trace.critical_path_tokens == 7 + 10 + 4 + verdicts
-
-
 async def test_speccot_reasoning_model_answers_itself_after_the_thought() -> None:
-    draft = Script([["so it is 5\n\n"], ["done</think>\n\n"]])
+    draft = Script([["so: 5\n\n"], ["done</think>\n\n"]])
     target = Script(["The answer is \\boxed{5}."], decides=["1", "1"])
     engines = {"draft": draft.engine(thinks=True), "target": target.engine(thinks=True)}
     trace = await solve("speccot", engines, drafts=1, guidance_tokens=0)
     assert [(s.author, s.role) for s in trace.steps][-1] == ("target", "answer")
     assert trace.target_prompt.endswith("<think>\n")
-    assert target.prompts[-1].endswith("so it is 5\n\ndone</think>\n\n")
-
-
-async def test_a_box_inside_a_thought_is_no_answer() -> None:
-    draft = Script([["maybe \\boxed{4}\n\n"], ["no\n\n</think>"], ["fix</think>\n\n"]])
-    target = Script(["\\boxed{5}"], decides=["1"] * 3)
-    engines = {"draft": draft.engine(thinks=True), "target": target.engine(thinks=True)}
-    trace = await solve("speccot", engines, drafts=1, guidance_tokens=0)
-    assert trace.steps[-1].text == "\\boxed{5}"
-    assert trace.stop_reason == "answered"
+    assert target.prompts[-1].endswith("so: 5\n\ndone</think>\n\n")
 
 
 async def test_a_thought_that_falls_silent_is_closed_before_the_answer() -> None:
-    draft = Script([["it is 5"]])
+    draft = Script([["so: 5"]])
     target = Script(["\\boxed{5}"], decides=["1"])
     engines = {"draft": draft.engine(thinks=True), "target": target.engine(thinks=True)}
     trace = await solve("speccot", engines, drafts=1, guidance_tokens=0)
-    assert trace.output_text == "it is 5\n</think>\n\n\\boxed{5}"
-    assert trace.steps[0].num_tokens == len("it is 5") + 1, "what the harness forced is nobody's token"
-
-
-async def test_a_plain_target_behind_a_reasoning_draft_is_not_shown_think_tags() -> None:
-    draft = Script([["five</think>\n\n"]])
-    target = Script(["5}"], decides=["1"])
-    engines = {"draft": draft.engine(thinks=True), "target": target.engine(thinks=False)}
-    trace = await solve("speccot", engines, drafts=1, guidance_tokens=0)
-    assert "</think>" not in target.prompts[-1]
-    assert target.prompts[-1].endswith("Final answer: \\boxed{")
-    assert trace.output_text.endswith("Final answer: \\boxed{5}")
-
-
-async def test_a_reasoning_target_sees_the_thought_of_a_plain_draft_of_its_vocabulary_closed() -> None:
-    draft = Script([["five"]])
-    target = Script(["\\boxed{5}"], decides=["1"])
-    engines = {"draft": draft.engine(thinks=False), "target": target.engine(thinks=True)}
-    trace = await solve("speccot", engines, drafts=1, guidance_tokens=0)
-    assert target.prompts[-1] == trace.target_prompt + "five\n</think>\n\n"
-    assert trace.stop_reason == "answered"
-
-
-async def test_budget_counts_emitted_tokens_and_stops() -> None:
-    engines = {
-        "draft": Script([["a\n\n"], ["b\n\n"], ["c\n\n"]]).engine(),
-        "target": Script(decides=["1"] * 3).engine(),
-    }
-    trace = await solve("speccot", engines, drafts=1, guidance_tokens=0, budget=6)
-    assert trace.stop_reason == "budget"
-    assert trace.emitted_tokens == 6
-
-
-async def test_a_whole_chain_cut_off_by_the_budget_has_stop_reason_budget() -> None:
-    trace = await solve("vanilla", {"target": Script(["x" * 50]).engine()}, budget=10)
-    assert (trace.stop_reason, trace.emitted_tokens) == ("budget", 10)
-
-
-async def test_a_full_context_window_stops_the_sample() -> None:
-    engines = {"target": Script(["x" * 500]).engine(context_tokens=220)}
-    assert (await solve("vanilla", engines)).stop_reason == "context"
+    assert trace.output_text == "so: 5\n</think>\n\n\\boxed{5}"
+    assert trace.steps[0].num_tokens == len("so: 5") + 1, "what the harness forced is nobody's token"
 
 
 async def test_a_step_that_repeats_the_one_before_stops_the_sample() -> None:
@@ -148,26 +72,17 @@ async def test_a_step_that_repeats_the_one_before_stops_the_sample() -> None:
 
 
 async def test_a_refused_request_is_data() -> None:
-    engine = Script(["x"]).engine(failures={0: RequestRefused("too long")})
+    engine = Script(["x"]).engine(failures={0: RequestRefused("long")})
     trace = await solve("vanilla", {"target": engine})
-    assert (trace.stop_reason, trace.error) == ("error", "RequestRefused: too long")
-
-
-async def test_models_with_different_tokenizers_exchange_text() -> None:
-    draft, target = Script([["añ\n\n"], ["\\boxed{5}"]]), Script(decides=["1", "1"])
-    engines = {"draft": draft.engine(tokenizer=OtherTokenizer()), "target": target.engine()}
-    trace = await solve("speccot", engines, drafts=1, guidance_tokens=0)
-    assert target.prompts[-1].startswith(trace.target_prompt + "añ\n\n")
-    assert draft.prompts[-1] == trace.draft_prompt + "añ\n\n"
-    assert trace.stop_reason == "answered"
+    assert (trace.stop_reason, trace.error) == ("error", "RequestRefused: long")
 
 
 async def test_speccot_separate_verdicts_score_each_candidate_where_it_would_stand() -> None:
-    draft = Script([["2 + 3 = 6\n\n", "2 + 3 = 5\n\n", "2 + 3 = 6\n\n"], ["It is \\boxed{5}."] * 3])
+    draft = Script([["2 + 3 = 6\n\n", "2 + 3 = 5\n\n", "2 + 3 = 6\n\n"], ["So \\boxed{5}."] * 3])
     target = Script(decides=["2", "8", "9"])
     engines = {"draft": draft.engine(), "target": target.engine()}
     trace = await solve("speccot", engines, drafts=3, guidance_tokens=0, verdict="separate")
-    assert trace.output_text == "2 + 3 = 5\n\nIt is \\boxed{5}."
+    assert trace.output_text == "2 + 3 = 5\n\nSo \\boxed{5}."
     assert [c.accepted for c in trace.steps[0].candidates] == [False, True, False]
     scores = [c.verdict_score for c in trace.steps[0].candidates]
     assert scores[0] is not None
@@ -182,23 +97,6 @@ async def test_speccot_separate_verdicts_score_each_candidate_where_it_would_sta
     assert "«Score:»" in judged[0].partition("2 + 3 = 6")[0]
     calls = [call for call in trace.calls if call.purpose == "verdict"]
     assert [(call.n, call.output_tokens, call.longest_output_tokens) for call in calls] == [(2, 2, 1), (1, 1, 1)]
-
-
-async def test_speccot_separate_rejects_below_the_threshold() -> None:
-    draft = Script([["2 + 3 = 6\n\n"], ["It is \\boxed{5}."]])
-    target = Script(["2 + 3 = 5\n\n"], decides=["4", "9"])
-    engines = {"draft": draft.engine(), "target": target.engine()}
-    trace = await solve("speccot", engines, drafts=1, guidance_tokens=0, verdict="separate", threshold=6.0)
-    assert [step.role for step in trace.steps] == ["fallback", "draft"]
-
-
-async def test_speccot_without_verdicts_is_guidance_by_the_target_and_the_draft_after_it() -> None:
-    draft = Script(["2 + 3 = 6\n\n", "It is \\boxed{6}."])
-    target = Script(["Add them.\n\n"])
-    engines = {"draft": draft.engine(), "target": target.engine()}
-    trace = await solve("speccot", engines, drafts=1, guidance_tokens=3, verdict="none")
-    assert [step.role for step in trace.steps] == ["guidance", "draft", "draft"]
-    assert [call.purpose for call in trace.calls] == ["guidance", "draft", "draft"]
 
 
 async def test_speccot_may_take_drafts_that_agree_without_asking() -> None:

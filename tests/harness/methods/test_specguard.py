@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.engine import Completion
 from harness.methods import build
-from harness.methods.specguard import SpecGuard
 from harness.trace import Trace
 from tests.harness.scripts import Script, solve
 
@@ -69,7 +67,3 @@ def test_candidates_of_both_models_have_room() -> None:
     method = build("specguard", {"k": 4, "step_tokens": 100})
     assert (method.parallel, method.target_parallel) == (4, 4)
     assert [method.cached_tokens(role, 1000) for role in ("draft", "target")] == [1300, 1300]
-
-
-def test_a_step_without_a_token_is_as_sure_as_can_be() -> None:
-    assert SpecGuard().confidence(Completion((), "", "eos", 0, token_logprobs=())) == 1

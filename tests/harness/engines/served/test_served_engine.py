@@ -16,7 +16,6 @@ import pytest
 from harness.engine import EngineDied, EngineError, Json, RequestRefused, Sampling, VerdictUnavailable
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine, SimulatedModel
 from harness.engines.served import connection, discovery
-from harness.engines.served.interfaces import INTERFACES, Asked, BadReply, ServerKind
 from harness.engines.served.served_engine import ServedEngine
 from harness.engines.settings import EngineSettings
 from harness.weights.tokenizer import HFTokenizer, verdict_options
@@ -107,18 +106,6 @@ async def test_every_sampling_setting_is_sent_so_that_none_is_the_servers(vllm: 
         assert not body["add_special_tokens"]
 
 
-async def test_mean_log_probabilities_are_of_all_tokens(fake: FakeServer) -> None:
-    question, _, _ = prompts(fake.tokenizer)
-    async with connected(fake) as engine:
-        sampling = Sampling(400, 0.6, 0.95, ("\n\n",), 5, mean_logprob=True)
-        completion = (await engine.generate(question, sampling)).completions[0]
-        assert completion.finish == "stop"
-        assert completion.mean_logprob is not None
-        if fake.kind != "llama.cpp":  # there the stop string's tokens are asked for, and are rare in this fake
-            assert completion.mean_logprob == pytest.approx(-0.5)
-        assert (await engine.generate(question, STEP)).completions[0].mean_logprob is None
-
-
 async def test_cached_tokens_are_counted_where_they_are_reported(fake: FakeServer) -> None:
     question, _, _ = prompts(fake.tokenizer)
     async with connected(fake) as engine:
@@ -144,35 +131,16 @@ async def test_a_reset_separates_the_caches_of_runs(vllm: FakeServer) -> None:
     assert salts[-1] != salts[-2]
 
 
-@pytest.mark.parametrize("failure", ["reset", 429, 500, 502, 503, 504])
-async def test_a_request_that_failed_is_sent_again_as_it_was(fake: FakeServer, failure: int | str) -> None:
-    question, _, _ = prompts(fake.tokenizer)
-    async with connected(fake) as engine:
+@pytest.mark.parametrize("failure", ["reset", 429, 503])
+async def test_a_request_that_failed_is_sent_again_as_it_was(vllm: FakeServer, failure: int | str) -> None:
+    question, _, _ = prompts(vllm.tokenizer)
+    async with connected(vllm) as engine:
         before = await engine.generate(question, Sampling(40, 0.6, seed=3))
-        fake.failures += [failure, failure]
+        vllm.failures += [failure, failure]
         again = await engine.generate(question, Sampling(40, 0.6, seed=3))
         assert again.completions == before.completions
         assert engine.restarts == 2, "its sample has no true latency"
-    assert fake.posts[-1] == fake.posts[-2] == fake.posts[-3]
-
-
-async def test_a_server_that_stays_away_ends_the_worker_and_no_sample(vllm: FakeServer) -> None:
-    async with connected(vllm) as engine:
-        vllm.failures += [503] * 3
-        with pytest.raises(EngineDied, match=r"the target's server at http://127.* does not answer: status 503 out of"):
-            await engine.generate([40], Sampling(2))
-        engine.connection._client.timeout = 0.2
-        vllm.failures += ["slow"] * 3
-        with pytest.raises(EngineDied, match="ReadTimeout"):
-            await engine.generate([40], Sampling(2))
-
-
-async def test_what_a_server_says_is_shown_in_one_line_without_control_characters(vllm: FakeServer) -> None:
-    async with connected(vllm) as engine:
-        vllm.failures += [400]
-        with pytest.raises(RequestRefused) as refused:
-            await engine.generate([40], Sampling(2))
-    assert str(refused.value).isprintable()
+    assert vllm.posts[-1] == vllm.posts[-2] == vllm.posts[-3]
 
 
 def _prompt_of(body: dict[str, Any]) -> list[int]:
@@ -192,28 +160,23 @@ async def test_a_request_that_alone_makes_the_server_fail_is_refused(
 ) -> None:
     async with connected(fake) as engine:
         fake.fails = lambda body: 500 if 42 in _prompt_of(body) else None
-        with pytest.raises(RequestRefused, match="failed on the request"):
+        with pytest.raises(RequestRefused) as refused:
             await ask(engine)
+        assert str(refused.value).isprintable(), "what a server says has control characters"
         assert (await engine.generate([40], Sampling(2))).completions
 
 
-@pytest.mark.parametrize("ask", REQUESTS)
-@pytest.mark.parametrize("failure", [404, 500, 502, 503, 504, "garbage", "torn", "reset"])
+@pytest.mark.parametrize("failure", [404, 500, 503, "garbage", "torn", "reset", "huge", "slow"])
 async def test_a_server_that_answers_no_request_ends_the_worker_although_it_lists_its_models(
-    fake: FakeServer, failure: int | str, ask: Callable[[ServedEngine], Awaitable[object]]
+    vllm: FakeServer, failure: int | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with connected(fake) as engine:
-        fake.fails = lambda body: failure
-        with pytest.raises(EngineDied) as failed:
-            await ask(engine)
-    assert str(failed.value).isprintable()
-
-
-async def test_a_server_that_recovers_before_the_last_look_answers(vllm: FakeServer) -> None:
+    monkeypatch.setattr(connection, "_MOST_BYTES", 1 << 20)
     async with connected(vllm) as engine:
-        vllm.failures += [500] * 3
-        assert (await engine.generate([40], Sampling(2))).completions
-        assert engine.restarts == 3, "its sample has no true latency"
+        engine.connection._client.timeout = 0.3
+        vllm.fails = lambda body: failure
+        with pytest.raises(EngineDied) as failed:
+            await engine.generate([40, 41, 42], Sampling(2))
+    assert str(failed.value).isprintable()
 
 
 RANKED: Json = {f"token_id:{number}": -float(number + 1) for number in range(20)}
@@ -232,14 +195,11 @@ def _with_choice(**changes: Any) -> Any:
         {"token_ids": None},
         {"token_ids": [-1]},
         {"token_ids": [10**9]},
-        {"token_ids": ["40"]},
         {"token_ids": [True]},
         {"token_ids": [40] * 3},
         {"logprobs": {"token_logprobs": [float("nan")] * 2}},
-        {"logprobs": {"token_logprobs": ["x"] * 2}},
         {"logprobs": {"token_logprobs": [3.0] * 2}},
         {"finish_reason": "abort"},
-        {"finish_reason": "error"},
         {"finish_reason": None},
     ],
 )
@@ -252,74 +212,17 @@ async def test_a_reply_that_cannot_be_true_ends_the_worker(vllm: FakeServer, cha
     assert "\n" not in str(failed.value)
 
 
-ENDS: list[tuple[str, dict[str, Any], str]] = [
-    (
-        "sglang",
-        {"output_ids": [1], "meta_info": {"finish_reason": {"type": "abort", "message": "CUDA out of memory"}}},
-        "abort.*CUDA out of memory",
-    ),
-    ("llama.cpp", {"tokens": [1], "stop_type": "stop"}, "'stop'"),
-    ("llama.cpp", {"tokens": [1], "stop_type": "length"}, "'length'"),
-    ("vllm", {"choices": [{"finish_reason": "abort", "token_ids": [1]}]}, "'abort'"),
-]
-
-
-@pytest.mark.parametrize(("kind", "reply", "shown"), ENDS)
-async def test_an_unknown_end_is_shown_with_all_that_the_server_tells_of_it(
-    kind: ServerKind, reply: Json, shown: str
-) -> None:
-    with pytest.raises(BadReply, match=f"the server ended the request with .*{shown}"):
-        INTERFACES[kind].written(reply, Asked("m", 1000, "salt"), 4)
-
-
-async def test_a_list_of_all_tokens_may_have_rows_that_are_no_tokens() -> None:
-    listed = {"token_id:5": -1.0, "token_id:151999": -30.0}
-    reply: Json = {"choices": [{"logprobs": {"top_logprobs": [listed]}}]}
-    assert INTERFACES["vllm"].judged(reply, Asked("m", 1000, "salt")).logprobs == {5: -1.0}
-
-
-async def test_a_server_is_told_by_its_own_path(fake: FakeServer) -> None:
-    link = fake.connection()
-    assert (await discovery.find(link)).kind == fake.kind
-    await link.close()
-
-
-async def test_a_space_before_the_first_word_does_not_make_it_another_tokenizer(fake: FakeServer) -> None:
+async def test_a_server_is_told_by_its_own_path_and_its_tokenizer_by_a_text(fake: FakeServer) -> None:
     link = fake.connection()
     found = await discovery.find(link)
+    assert found.kind == fake.kind
+    # A space before the first word does not make it another tokenizer.
     fake.edits.append(lambda path, reply: {"content": f" {reply['content']}"} if path == "/detokenize" else reply)
     assert not any("tokenizer" in notice for notice in await discovery.check(link, found, fake.tokenizer))
     fake.edits *= 2
-    with pytest.raises(discovery.ServerUnfit, match=r"has another tokenizer: .* is 'Hello, .*' here and '  Hello, "):
+    with pytest.raises(discovery.ServerUnfit):
         await discovery.check(link, found, fake.tokenizer)
     await link.close()
-
-
-async def test_a_server_that_shows_its_models_alone_is_told_by_their_owner(vllm: FakeServer) -> None:
-    vllm.kind, vllm.models[0]["owned_by"] = "proxy", "vllm"
-    link = vllm.connection()
-    found = await discovery.find(link)
-    assert (found.kind, found.version) == ("vllm", None)
-    await link.close()
-
-
-@pytest.mark.parametrize(("told", "tokens"), [(8192, 8192), (1 << 62, None), (0, None), (True, None), ("8192", None)])
-async def test_a_context_that_cannot_be_true_is_none(vllm: FakeServer, told: Json, tokens: int | None) -> None:
-    vllm.models[0]["max_model_len"] = told
-    link = vllm.connection()
-    assert (await discovery.find(link)).context_tokens == tokens
-    await link.close()
-
-
-async def test_garbage_and_floods_are_refused(vllm: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with connected(vllm) as engine:
-        vllm.failures += ["garbage"]
-        with pytest.raises(EngineError, match="not JSON"):
-            await engine.generate([40], Sampling(2))
-        monkeypatch.setattr(connection, "_MOST_BYTES", 1 << 20)
-        vllm.failures += ["huge"]
-        with pytest.raises(EngineError, match="more than 1 MiB"):
-            await engine.generate([40], Sampling(2))
 
 
 async def test_a_verdict_without_a_finite_log_probability_is_asked_again_and_then_unavailable(vllm: FakeServer) -> None:
@@ -341,8 +244,10 @@ async def test_requests_without_an_answer_are_not_sent(vllm: FakeServer) -> None
         for prompt in ([], [40] * 4096, [-1], [10**7]):
             with pytest.raises(RequestRefused):
                 await engine.generate(prompt, Sampling(2))
-        with pytest.raises(RequestRefused, match="distinct"):
+        with pytest.raises(RequestRefused):
             await engine.choose([40], [41, 41])
+        with pytest.raises(RequestRefused):
+            await engine.log_probabilities([40], [])
         assert len(vllm.posts) == number
 
 
@@ -363,6 +268,8 @@ async def test_the_key_is_sent_and_never_shown(
 async def test_token_log_probabilities_and_entropies_are_those_of_each_token(fake: FakeServer) -> None:
     question, _, _ = prompts(fake.tokenizer)
     async with connected(fake) as engine:
+        mean = (await engine.generate(question, replace(STEP, n=1, mean_logprob=True))).completions[0]
+        assert (mean.finish, mean.mean_logprob is not None) == ("stop", True)
         sampling = Sampling(12, 0.6, seed=3, token_logprobs=True, entropies=True)
         completion = (await engine.generate(question, sampling)).completions[0]
         assert completion.token_logprobs == (-0.5,) * completion.num_tokens
@@ -374,15 +281,6 @@ async def test_token_log_probabilities_and_entropies_are_those_of_each_token(fak
         assert (without.token_logprobs, without.entropies) == (None, None)
 
 
-@pytest.mark.parametrize("listed", [None, [], [{}, {}], [None, RANKED], [RANKED], [RANKED, {"token_id:5": -0.1}]])
-async def test_a_token_without_its_most_probable_tokens_has_no_entropy(vllm: FakeServer, listed: Json) -> None:
-    async with connected(vllm) as engine:
-        logprobs = {"token_logprobs": [-1.0, -2.0], "top_logprobs": listed}
-        vllm.edits.append(_with_choice(finish_reason="length", token_ids=[1, 2], logprobs=logprobs))
-        with pytest.raises(VerdictUnavailable, match="instead of"):
-            await engine.generate([40], Sampling(2, entropies=True))
-
-
 async def test_a_given_text_has_its_log_probabilities(fake: FakeServer) -> None:
     question, _, _ = prompts(fake.tokenizer)
     given = fake.tokenizer.encode("12 + 30")
@@ -392,15 +290,13 @@ async def test_a_given_text_has_its_log_probabilities(fake: FakeServer) -> None:
         assert likelihood.prompt_tokens == len(question) + len(given)
         if fake.kind != "llama.cpp":  # there every token is asked for, and a rare one has its own number in this fake
             assert likelihood.token_logprobs == pytest.approx([-0.01 * token for token in given])
-        with pytest.raises(RequestRefused, match="a continuation of 0 tokens"):
-            await engine.log_probabilities(question, [])
 
 
-async def test_a_reply_without_the_log_probabilities_of_a_text_ends_the_worker(vllm: FakeServer) -> None:
+async def test_log_probabilities_of_a_text_that_a_reply_lacks_are_not_made_up(vllm: FakeServer) -> None:
     async with connected(vllm) as engine:
         vllm.edits.append(_with_choice(prompt_logprobs=None))
-        with pytest.raises(EngineDied, match="no log-probabilities of a prompt"):
+        with pytest.raises(EngineDied):
             await engine.log_probabilities([40], [41])
         vllm.edits.append(_with_choice(prompt_logprobs=[None, {"41": {"logprob": -9999.0}}]))
-        with pytest.raises(VerdictUnavailable, match="no finite"):
+        with pytest.raises(VerdictUnavailable):
             await engine.log_probabilities([40], [41])
