@@ -179,12 +179,6 @@ def test_a_cut_chain_is_what_a_run_with_that_budget_writes_and_answers(vanilla: 
     assert points_by_hand(vanilla)[60] == points_by_hand(short)[60]
 
 
-def test_the_same_command_only_prints_a_finished_sweep_again(vanilla: RunFolder) -> None:
-    before = sorted(vanilla.path.parent.rglob("*.parquet"))
-    assert sweep(vanilla).exit_code == 0
-    assert sorted(vanilla.path.parent.rglob("*.parquet")) == before
-
-
 @pytest.mark.parametrize("asked", ["9000", "8000", "20,x"])
 def test_budgets_that_cut_nothing_are_refused_in_one_line(asked: str, vanilla: RunFolder) -> None:
     refused = sweep(vanilla, budgets=asked)

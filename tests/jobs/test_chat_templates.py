@@ -21,7 +21,7 @@ from jobs.preparation import prepare
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.plan import plan
-from jobs.run.spec import RunSpec, assign_to_shards, units
+from jobs.run.spec import assign_to_shards, units
 from jobs.work.engine_settings import engine_needs
 from jobs.work.worker import run_shard
 from tests.harness.checks.question import asked, problem_texts
@@ -111,11 +111,3 @@ def test_all_prompts_of_a_run_hold_the_date_of_its_first_launch(tmp_path: Path) 
     assert [prompt.count("01-03-2026") for prompt in prompts] == [1, 1]
     attempts = [json.loads(trace_files.read_metadata(part)["attempt"]) for part in parts]
     assert {attempt["engines"]["target"]["prompt_date"] for attempt in attempts} == {"2026-03-01"}
-
-
-def test_a_specification_keeps_the_date_outside_of_its_identity() -> None:
-    spec = plan(Launch.from_flags({"method": "vanilla", "dataset": "demo", "engine": "scripted"}), "local").spec
-    other = replace(spec, prompt_date="2031-01-02")
-    assert RunSpec.from_json(other.to_json()) == other
-    assert other.run_id == spec.run_id
-    assert {other.conventions(role).date for role in other.models} == {"2031-01-02"}

@@ -78,13 +78,6 @@ def test_cancel_of_a_finished_run_says_that_it_is_finished_and_records_nothing(
     assert not [call for call in slurm.calls() if call.startswith("scancel")]
 
 
-def test_cancel_ends_the_job_that_grades_a_finished_run(submitted: RunFolder, slurm: FakeSlurm) -> None:
-    run_shard(str(submitted.path), 0)
-    slurm.prints(scancel="", squeue="run.0.finalize|0|8|8|RUNNING|n1|None")
-    assert jobs("cancel", submitted.path).output.startswith("canceled; ")
-    assert "scancel --name=run.0.finalize" in slurm.calls()
-
-
 def test_a_slurm_that_fails_is_one_line(submitted: RunFolder, slurm: FakeSlurm) -> None:
     slurm.prints(squeue="")
     slurm.answers(scancel="echo 'scancel: error: Unable to contact slurm controller' >&2; exit 1")
@@ -94,12 +87,6 @@ def test_a_slurm_that_fails_is_one_line(submitted: RunFolder, slurm: FakeSlurm) 
     for result, program in ((canceled, "scancel:"), (resumed, "squeue:")):
         assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
         assert program in result.stderr
-    assert len(submissions.read(submitted)) == 1
-
-
-def test_what_is_running_or_queued_is_not_submitted_again(submitted: RunFolder, slurm: FakeSlurm) -> None:
-    slurm.prints(squeue="run.0|0|41|40|RUNNING|n1|None")
-    assert jobs("resume", submitted.path).exit_code == 0
     assert len(submissions.read(submitted)) == 1
 
 
@@ -117,15 +104,6 @@ def test_what_a_command_cannot_do_is_one_line(tmp_path: Path) -> None:
         assert (result.exit_code, result.stdout, result.stderr.splitlines()[-1][:7]) == (2, "", "error: "), words
     result = jobs("status", run.path.parent)
     assert (result.exit_code, run.path.name in result.stderr) == (2, True), "the run folders in it are named"
-
-
-def test_logs_say_why_there_is_nothing_to_show(tmp_path: Path, submitted: RunFolder, slurm: FakeSlurm) -> None:
-    slurm.prints(squeue="run.0|0|41|40|RUNNING|n1|None", sacct="")
-    result = jobs("logs", submitted.path)
-    assert (result.exit_code, result.output.count("\n")) == (0, 1)
-    local = plan(tmp_path / "local")
-    result = jobs("logs", local.path)
-    assert (result.exit_code, result.output.count("\n"), str(local.logs_dir) in result.output) == (1, 1, True)
 
 
 def test_status_and_logs_show_what_ended_a_worker_on_this_machine(tmp_path: Path) -> None:
@@ -164,7 +142,3 @@ def test_the_status_of_several_runs(tmp_path: Path) -> None:
     assert (result.exit_code, result.stderr.endswith(f": {other}\n")) == (0, True)
     assert first.path.name in result.stdout
     assert jobs("status", other, tmp_path).exit_code == 2
-
-
-def test_every_command_has_a_summary_that_is_not_cut_off() -> None:
-    assert "..." not in CliRunner().invoke(main, ["--help"], terminal_width=80).output.partition("Commands:")[2]

@@ -80,18 +80,6 @@ def test_a_launch_after_an_edit_does_not_pass_over_jobs_that_still_wait(
     assert len(sbatch) == 2
 
 
-def test_runs_that_share_jobs_stop_under_other_code(tmp_path: Path, edit: Edit, sbatch: list[str]) -> None:
-    runs = [plan(tmp_path, drafts=drafts, shards=2) for drafts in (2, 3)]
-    dispatch_together([Request(run, {}) for run in runs])
-    run_shard(str(runs[1].path), 0)
-    edit("harness/chain/chain.py")
-    with pytest.raises(CodeChanged, match=runs[1].path.name):
-        dispatch_together([Request(run, {}) for run in runs])
-    assert len(sbatch) == 1
-    dispatch_together([Request(run, {}, accept_code_change=True) for run in runs])
-    assert len(sbatch) == 2
-
-
 FLAGS: dict[str, Any] = {"method": "speccot", "dataset": "demo", "engine": "scripted", "samples": 1, "limit": 4}
 
 
@@ -132,23 +120,3 @@ def test_after_an_edit_the_same_command_says_whose_numbers_it_prints_and_does_no
     again = launch(tmp_path, "--tag", "edited", "--json")
     assert (again.exit_code, len(list(tmp_path.glob("demo-*")))) == (0, 2)
     assert not any(line.startswith("CODE CHANGED") for line in json.loads(again.stdout)["warnings"])
-
-
-def test_a_night_under_other_code_offers_what_that_command_has(tmp_path: Path, edit: Edit) -> None:
-    suite = tmp_path / "small.toml"
-    suite.write_text(
-        f'output = "{tmp_path}/runs"\ncluster = "debug"\nengine = "scripted"\ndataset = "demo"\nlimit = 2\n'
-        "samples = 1\n[[run]]\nmethod = 'vanilla'\n"
-    )
-    night = ("nightly", "--suite", suite, "--date", "2026-01-01")
-    assert jobs(*night).exit_code == 4, "no night before it"
-    edit("harness/chain/chain.py")
-    finished = jobs(*night).output
-    assert "--date" in finished
-    [part] = (tmp_path / "runs").glob("*/traces/*.parquet")
-    (part.parent.parent / "journal" / f"{part.stem}.jsonl").touch()  # of a worker that was killed before its first step
-    part.unlink()
-    result = jobs(*night)
-    assert result.exit_code == 2
-    assert all(flag in result.stderr for flag in ("--date", "--accept-code-change"))
-    assert "--tag" not in finished + result.stderr

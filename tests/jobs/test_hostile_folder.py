@@ -347,11 +347,6 @@ def test_a_profile_with_a_value_of_a_wrong_type_is_one_line(text: str, tmp_path:
     assert (done.exit_code, type(done.exception), done.stderr.count("\n")) == (2, SystemExit, 1), done.output
 
 
-def test_no_options_are_shown_as_others_are() -> None:
-    [one], [other] = (trust.options(given) for given in ({"a = 1\nb": 2}, {"a": 1, "b": 2}))
-    assert one.content != other.content
-
-
 @pytest.mark.parametrize("command", ["worker", "resume", "probe", "target-logprobs"])
 def test_arguments_of_vllm_are_used_by_whoever_gave_or_accepted_them(
     command: str, tmp_path: Path, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
