@@ -17,6 +17,7 @@ from harness.problems.problem import dataset_hash
 from harness.prompts import prompt_hash
 from harness.settings.roles import ModelSettings
 from harness.sizing.memory import Option
+from harness.weights import models
 from jobs import suite
 from jobs.drive import drive
 from jobs.finished.grading import finished_samples
@@ -65,6 +66,18 @@ def plan(
     run = RunFolder(folder / spec.run_id)
     run.create(spec, problems, assign_to_shards(units(spec, problems), shards))
     return run
+
+
+def bundled(name: str) -> ModelSpec:
+    """A model of the bundled pair."""
+    reference = models.resolve(name)
+    return ModelSpec(
+        dtype="float32",
+        model=reference.name,
+        path=reference.path_or_hub_id,
+        revision=reference.revision,
+        fingerprint=reference.identity,
+    )
 
 
 def planned_ids(run: RunFolder) -> list[str]:

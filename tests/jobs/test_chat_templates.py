@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,13 +21,13 @@ from jobs.preparation import prepare
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.plan import plan
-from jobs.run.spec import RunSpec, assign_to_shards, units
+from jobs.run.spec import assign_to_shards, units
 from jobs.work.engine_settings import engine_needs
 from jobs.work.worker import run_shard
 from tests.harness.checks.question import asked, problem_texts
-from tests.harness.weights.chat_templates import MISTRAL, PLAIN, QWEN3, QWEN3_INSTRUCT, REFUSED, V31, Case
+from tests.harness.weights.chat_templates import MISTRAL, PLAIN, QWEN3, QWEN3_INSTRUCT, REFUSED, Case
 
-_BROKEN = [case for case in REFUSED if case.name in ("no assistant turn", "a thought begun", "the question twice")]
+_BROKEN = [case for case in REFUSED if case.name in ("no assistant turn", "a thought begun")]
 
 
 def _model(folder: Path, template: str) -> Path:
@@ -71,7 +70,7 @@ def test_a_template_that_means_something_else_is_refused_everywhere_in_the_same_
     launched = CliRunner().invoke(main, arguments)
     assert launched.exit_code == exit_codes.WRONG_INPUT
     [line] = [line for line in launched.stderr.splitlines() if case.refusal in line]
-    words = line.partition("--target own: ")[2]
+    words = line.partition(" own: ")[2]
     assert words
     assert not list((tmp_path / "runs").glob("*"))
     spec = begun.spec()
@@ -87,19 +86,15 @@ def test_a_template_that_means_something_else_is_refused_everywhere_in_the_same_
     [
         (QWEN3_INSTRUCT, {}, True),
         (QWEN3_INSTRUCT, {"target_thinking_tags": "none"}, False),
-        (QWEN3_INSTRUCT, {"target_thinking_tags": "<think>,</think>"}, False),
         (QWEN3, {}, False),
-        (QWEN3, {"target_template": ("enable_thinking=false",)}, False),
-        (V31, {}, False),
     ],
 )
 def test_a_model_that_may_think_without_a_sign_in_its_prompt_is_named(
     template: str, flags: dict[str, Any], is_named: bool, tmp_path: Path
 ) -> None:
     launch = Launch.from_flags(_flags(_model(tmp_path / "own", template), **flags))
-    said = [line for line in prepare(launch).plan.notices if line.startswith("PLAIN MODEL")]
+    said = [line for line in prepare(launch).plan.notices if "--target.thinking-tags" in line]
     assert bool(said) == is_named
-    assert all("--target.thinking-tags '<think>,</think>'" in line for line in said)
 
 
 def test_all_prompts_of_a_run_hold_the_date_of_its_first_launch(tmp_path: Path) -> None:
@@ -111,22 +106,8 @@ def test_all_prompts_of_a_run_hold_the_date_of_its_first_launch(tmp_path: Path) 
     assert again.run.path == run.path, "the day of the launch is no part of the run's id"
     assert again.plan.spec.prompt_date != "2026-03-01"
     run_shard(str(run.path), 1)
-    records = list(_records(run))
-    assert len(records) == 2
-    for row, attempt in records:
-        assert row["target_prompt"].startswith("<s>[SYS]Today is 01-03-2026.[/SYS][INST]")
-        assert attempt["engines"]["target"]["prompt_date"] == "2026-03-01"
-
-
-def _records(run: RunFolder) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    for part in run.trace_files():
-        for row in trace_files.read_rows(part):
-            yield row, json.loads(trace_files.read_metadata(part)["attempt"])
-
-
-def test_a_specification_keeps_the_date_outside_of_its_identity() -> None:
-    spec = plan(Launch.from_flags({"method": "vanilla", "dataset": "demo", "engine": "scripted"}), "local").spec
-    other = replace(spec, prompt_date="2031-01-02")
-    assert RunSpec.from_json(other.to_json()) == other
-    assert other.run_id == spec.run_id
-    assert {other.conventions(role).date for role in other.models} == {"2031-01-02"}
+    parts = run.trace_files()
+    prompts = [row["target_prompt"] for part in parts for row in trace_files.read_rows(part)]
+    assert [prompt.count("01-03-2026") for prompt in prompts] == [1, 1]
+    attempts = [json.loads(trace_files.read_metadata(part)["attempt"]) for part in parts]
+    assert {attempt["engines"]["target"]["prompt_date"] for attempt in attempts} == {"2026-03-01"}

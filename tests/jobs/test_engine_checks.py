@@ -4,70 +4,64 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from click.testing import CliRunner
 
 from harness.checks import engine_answers
 from harness.checks.engine_answers import Machine, Measured, NotPossible, deviations
+from harness.doctor import main as doctor
 from harness.engine import Choice, Sampling, Timing, VerdictUnavailable
 from harness.engines.scripted import ScriptedEngine
 from jobs import engine_checks
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def doctor(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "harness.doctor", "--engines", *words]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False)
-
-
-def test_every_check_of_scripted_engines_passes_or_says_why_it_is_not_possible(tmp_path: Path) -> None:
-    done = doctor("--engine", "scripted", "--json", cwd=tmp_path)
-    content = json.loads(done.stdout)
-    status = {check["check"]: check["status"] for check in content["checks"]}
-    assert (done.returncode, list(status)) == (0, list(engine_checks.CHECKS))
-    passed = [name for name in status if status[name] == "ok"]
-    assert passed == ["start", "calls", "prefix-cache", "worker-killed", "preempted"]
-    assert all(check["reason"] for check in content["checks"] if check["status"] == "not possible here")
-    assert len(done.stderr.splitlines()) == len(status) + 1
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--only", "start,speed"], "'speed' is not one of start, calls"),
-        (["--target", "no/such/model/here"], "unknown model"),
-        (["--dataset", "demo"], "not --dataset"),
-    ],
-)
-def test_wrong_flags_are_one_line_and_exit_code_2(words: list[str], message: str, tmp_path: Path) -> None:
-    done = doctor(*words, cwd=tmp_path)
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert message in done.stderr
 
 
 def machine(work: Path, **values: Any) -> Machine:
     return Machine(**{"kind": "scripted", "device": "cpu", "draft": None, "target": None, "work": str(work), **values})
 
 
-def test_a_check_without_an_answer_in_time_fails_and_its_process_is_gone(tmp_path: Path) -> None:
+async def test_every_check_of_scripted_engines_passes_or_says_why_it_is_not_possible(tmp_path: Path) -> None:
+    passed = []
+    for name, make in engine_checks.CHECKS.items():
+        outcome = await engine_checks.outcome_of(name, make, machine(tmp_path))
+        if outcome.status == "ok":
+            passed.append(name)
+        else:
+            assert outcome.status == "not possible here", outcome
+            assert outcome.reason
+    assert passed == ["start", "calls", "prefix-cache", "worker-killed", "preempted"]
+
+
+def test_the_command_prints_a_line_for_every_check() -> None:
+    done = CliRunner().invoke(doctor, ["--engines", "--engine", "scripted", "--json", "--only", "start"])
+    [check] = json.loads(done.stdout)["checks"]
+    assert (done.exit_code, check["check"], check["status"]) == (0, "start", "ok")
+    assert len(done.stderr.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--only", "start,speed"], "'speed'"),
+        (["--target", "no/such/model/here"], "no/such/model/here"),
+        (["--dataset", "demo"], "--dataset"),
+    ],
+)
+def test_wrong_flags_are_one_line_and_exit_code_2(words: list[str], named: str) -> None:
+    done = CliRunner().invoke(doctor, ["--engines", *words])
+    assert (done.exit_code, len(done.stderr.splitlines()), named in done.stderr) == (2, 1, True)
+
+
+def test_a_check_without_an_answer_or_whose_process_dies_fails(tmp_path: Path) -> None:
     outcome = engine_checks.in_process(machine(tmp_path), "preempted", 0.01)
-    assert (outcome.status, outcome.reason) == ("failed", "no answer within 0 s")
+    assert (outcome.status, bool(outcome.reason)) == ("failed", True)
     assert not [child for child in psutil.Process().children() if "--multiprocessing-fork" in child.cmdline()]
-
-
-def test_a_check_whose_process_dies_fails_and_the_next_one_is_made(tmp_path: Path) -> None:
-    unknown, start = (engine_checks.in_process(machine(tmp_path), name, 60) for name in ("no such check", "start"))
-    assert (unknown.status, unknown.reason) == ("failed", "its process ended with 1")
-    assert start.status == "ok"
+    outcome = engine_checks.in_process(machine(tmp_path), "nothing", 60)
+    assert (outcome.status, outcome.reason[-1]) == ("failed", "1"), "its exit code"
 
 
 def found(*measured: Measured) -> engine_checks.MakeCheck:
@@ -133,7 +127,7 @@ async def test_calls_without_an_answer_are_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(engine_answers, "open_engines", opening(iter([engine(), broken])))
     answered, unanswered = await engine_answers.check_calls(machine(tmp_path))
     assert (answered.value, answered.is_met) == (5, False)
-    assert str(unanswered.value) == "verdict (VerdictUnavailable: no probability)"
+    assert str(unanswered.value).startswith("verdict (VerdictUnavailable: ")
 
 
 async def test_an_engine_that_forgets_its_prompts_misses_the_prefix_cache(

@@ -86,9 +86,9 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     method = write_method(place, f"{confident()}\n\nimport os\nos.environ['MARK'] = {MARK!r}\n")
     save_tokenizer(place / "tokenizer")
     with serving("vllm", HFTokenizer(str(place / "tokenizer"))) as server:
-        words = [word for role in ("draft", "target") for word in (f"--{role}", server.url, f"--{role}.tokenizer")]
-        words = [word for one in words for word in ((one, str(place / "tokenizer")) if "tokenizer" in one else (one,))]
-        flags = ("--method", "specreason", "--token-budget", "100", *words)
+        flags = ["--method", "specreason", "--token-budget", "100"]
+        for role in ("draft", "target"):
+            flags += [f"--{role}", server.url, f"--{role}.tokenizer", str(place / "tokenizer")]
         served, answered = killed(launched(place / "served", *flags)), launched(place / "answered", *flags)
     grader = place / "short.py"
     grader.write_text(
@@ -191,9 +191,6 @@ def _huge(victim: Victim) -> None:
 
 ATTACKS: Mapping[str, tuple[str, Callable[[Victim], None]]] = {
     "setup line": ("killed", lambda victim: victim.submitted({"setup": [f"touch {MARK}"]})),
-    "python": ("killed", lambda victim: victim.submitted({"python": f"/tmp/{MARK}/python3"})),
-    "srun": ("killed", lambda victim: victim.submitted({"srun": [f"--task-prolog={MARK}"]})),
-    "sbatch option": ("killed", lambda victim: victim.submitted({"chdir": f"/tmp/{MARK}"})),
     "another's job": ("killed", lambda victim: victim.submitted({}, f"{MARK}.0")),
     "method": ("method", lambda victim: None),
     "grader": ("grader", lambda victim: None),
@@ -237,19 +234,36 @@ def test_no_command_does_what_a_hostile_folder_wants(
         found[command] = victim.tries(command)
         plugins.registered.clear()
         monkeypatch.delenv("HARNESS_TRUSTED", raising=False)
-    if table := os.environ.get("HOSTILE_TABLE"):
-        with Path(table).open("a", encoding="utf-8") as file:
-            file.write("|".join([attack, *found.values()]) + "\n")
     assert set(found.values()) == {"safe"}, found
 
 
-def test_what_was_shown_is_accepted_once_for_the_runs_of_a_folder(
-    bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def taking(tmp_path: Path, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Slurm that takes every job, for a user who has accepted nothing; returns where the batch scripts are kept."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv(trust.VARIABLE, raising=False)
     script = tmp_path / "submitted"
-    slurm.prints(squeue="", srun="", scontrol="MaxArraySize = 1001")
+    slurm.prints(squeue="", sacct="", srun="", scontrol="MaxArraySize = 1001")
     slurm.answers(sbatch=f"for last; do :; done; cat $last >> {script}; echo Submitted batch job 7")
+    return script
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"python": "/tmp/python3"}, {"srun": ["--task-prolog=x"]}, {"chdir": "/tmp/x"}, {"finalize": {"mem": 1}}],
+)
+def test_recorded_options_are_used_by_whoever_accepted_them(
+    options: Mapping[str, Any], bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm, taking: Path
+) -> None:
+    victim = Victim(bases["killed"], tmp_path, slurm)
+    victim.submitted(options)
+    refused = CliRunner().invoke(main_of("jobs"), ["resume", str(victim.run.path)])
+    assert (refused.exit_code, "--trust" in refused.output, taking.exists()) == (2, True, False)
+
+
+def test_what_was_shown_is_accepted_once_for_the_runs_of_a_folder(
+    bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm, taking: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     victim = Victim(bases["killed"], tmp_path, slurm)
     beside = RunFolder(victim.run.path.with_name("beside"))
     shutil.copytree(victim.run.path, beside.path)
@@ -261,53 +275,43 @@ def test_what_was_shown_is_accepted_once_for_the_runs_of_a_folder(
 
     victim.submitted({"setup": [MARK]})
     assert resumed(victim.run, "--trust") == 2, "shown for the first time"
-    assert not script.exists()
+    assert not taking.exists()
     assert resumed(victim.run, "--trust") == 0
-    assert MARK in script.read_text()
-    assert f"export {trust.VARIABLE}=" in script.read_text(), "what its jobs may use"
+    assert MARK in taking.read_text()
+    assert f"export {trust.VARIABLE}=" in taking.read_text(), "what its jobs may use"
     of_original = submissions.job_name(victim.run, 0)
     submissions.record(beside, Submission(0, of_original, [[0]], 0.0, {"setup": [MARK]}))
     slurm.prints(squeue=f"{of_original}|0|7|7|RUNNING|n1|None")
-    script.unlink()
+    taking.unlink()
     assert resumed(beside) == 0
-    assert script.exists(), "a copy does not wait for the original's jobs"
+    assert taking.exists(), "a copy does not wait for the original's jobs"
     submissions.record(beside, Submission(1, "a.1", [[0]], 0.0, {"setup": [f"{MARK} changed"]}))
     assert resumed(beside) == 2
 
 
-BAD_NAMES = ["a\n#SBATCH --wrap=x", "it's", 'a"b', "a\\b", "a\x1b[2J", "a\u202eb", "$(x)", "`x`"]
-
-
-@pytest.mark.parametrize("name", BAD_NAMES)
+@pytest.mark.parametrize("name", ["a\n#SBATCH --wrap=x", "it's", "a\\b", "a\x1b[2J", "a\u202eb", "$(x)"])
 def test_a_folder_whose_name_would_be_more_than_a_name_is_no_run(
-    name: str, bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm
+    name: str, bases: Mapping[str, Path], tmp_path: Path, taking: Path
 ) -> None:
-    slurm.prints(squeue="", sacct="", srun="", scontrol="MaxArraySize = 1001")
     base = bases["killed"]
-    dataset_and_method, digest = "demo-speccot", base.name.rpartition("-")[2]
-    evil = tmp_path / f"{dataset_and_method}-{name}-{digest}"
+    evil = tmp_path / f"demo-speccot-{name}-{base.name.rpartition('-')[2]}"
     shutil.copytree(base, evil)
     assert run_folder(tmp_path, RunFolder(base).spec()).path.name != evil.name, "a launch does not go on with it"
     (tmp_path / "link").symlink_to(evil)
     for path in (evil, tmp_path / "link"):
         done = CliRunner().invoke(main_of("jobs"), ["resume", str(path)])
-        assert (done.exit_code, len(done.output.splitlines())) == (1, 1), done.output
-        assert "rename it" in done.output
+        assert (done.exit_code, len(done.output.splitlines()), taking.exists()) == (1, 1, False), done.output
     done = CliRunner().invoke(main_of("jobs"), ["list", str(tmp_path)])
     assert done.exit_code == 0
     assert not set("\n\x1b\u202e") & set(name) or name not in done.output
 
 
 def test_the_batch_script_is_read_where_nobody_else_can_write(
-    bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+    bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm, taking: Path
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     seen = tmp_path / "seen"
-    slurm.prints(squeue="", srun="", scontrol="MaxArraySize = 1001")
-    slurm.answers(
-        sbatch=f'for last; do :; done; echo "$last" >> {seen}; stat -c %a "${{last%/*}}" >> {seen}; '
-        "echo Submitted batch job 7"
-    )
+    what = f'for last; do :; done; echo "$last" >> {seen}; stat -c %a "${{last%/*}}" >> {seen}'
+    slurm.answers(sbatch=f"{what}; echo Submitted batch job 7")
     victim = Victim(bases["killed"], tmp_path, slurm)
     victim.submitted({})
     done = CliRunner().invoke(main_of("jobs"), ["resume", str(victim.run.path)])
@@ -321,76 +325,26 @@ def test_the_batch_script_is_read_where_nobody_else_can_write(
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"setup": ["x"], "srun": 5},
-        {"finalize": 5},
-        {"finalize": {"setup": 3}},
-        {"setup": 3},
-        {"setup": [1]},
-        {"srun": [1]},
-        {"python": 3},
-        {"mem": {"a": 1}},
-        {"time": [1]},
-        {"partition": [["a"]]},
-    ],
+    [{"setup": ["x"], "srun": 5}, {"finalize": {"setup": 3}}, {"setup": [1]}, {"python": 3}, {"mem": {"a": 1}}],
 )
 def test_options_of_a_wrong_type_are_named_in_one_line(
-    options: Mapping[str, Any],
-    bases: Mapping[str, Path],
-    tmp_path: Path,
-    slurm: FakeSlurm,
-    monkeypatch: pytest.MonkeyPatch,
+    options: Mapping[str, Any], bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm, taking: Path
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    slurm.prints(squeue="", srun="", scontrol="MaxArraySize = 1001")
-    slurm.answers(sbatch="echo Submitted batch job 7")
     victim = Victim(bases["killed"], tmp_path, slurm)
     victim.submitted(options)
-    CliRunner().invoke(main_of("jobs"), ["resume", str(victim.run.path), "--trust"])
-    done = CliRunner().invoke(main_of("jobs"), ["resume", str(victim.run.path), "--trust"])
+    for _ in ("shown", "accepted"):
+        done = CliRunner().invoke(main_of("jobs"), ["resume", str(victim.run.path), "--trust"])
     assert (done.exit_code, type(done.exception)) == (2, SystemExit), done.output
-    assert "expected a" in done.output.splitlines()[-1]
-    assert not [call for call in slurm.calls() if call.startswith("sbatch")]
+    assert not taking.exists()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "setup = 3",
-        "setup = [1]",
-        "srun = 3",
-        "srun = [1]",
-        "finalize = 5",
-        "mem = {a = 1}",
-        "time = [1]",
-        "partition = [{a = 1}]",
-        "[launch]\noutput = 3",
-        '[launch]\noutput = ""',
-        '[launch]\noutput = ["a"]',
-    ],
-)
+@pytest.mark.parametrize("text", ["setup = [1]", "finalize = 5", "mem = {a = 1}", '[launch]\noutput = ["a"]'])
 def test_a_profile_with_a_value_of_a_wrong_type_is_one_line(text: str, tmp_path: Path) -> None:
     profile = tmp_path / "cluster.toml"
     profile.write_text(text)
-    flags = [
-        "--method",
-        "speccot",
-        "--engine",
-        "scripted",
-        *SMALL[:-1],
-        "slurm",
-        "--profile",
-        str(profile),
-        "--dry-run",
-    ]
-    done = CliRunner().invoke(main_of("harness.launch"), flags)
-    assert (done.exit_code, type(done.exception)) == (2, SystemExit), done.output
-    assert "expected a" in done.output or "as text" in done.output
-
-
-def test_no_options_are_shown_as_others_are() -> None:
-    [one], [other] = (trust.options(given) for given in ({"a = 1\nb": 2}, {"a": 1, "b": 2}))
-    assert one.content != other.content
+    flags = ["--method", "speccot", "--engine", "scripted", *SMALL[:-1], "slurm", "--profile", str(profile)]
+    done = CliRunner().invoke(main_of("harness.launch"), [*flags, "--dry-run"])
+    assert (done.exit_code, type(done.exception), done.stderr.count("\n")) == (2, SystemExit, 1), done.output
 
 
 @pytest.mark.parametrize("command", ["worker", "resume", "probe", "target-logprobs"])
@@ -417,10 +371,8 @@ def test_arguments_of_vllm_are_used_by_whoever_gave_or_accepted_them(
 
 
 def test_the_code_of_a_method_is_shown_as_text_without_codes(
-    bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+    bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm, taking: Path
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.delenv("HARNESS_TRUSTED", raising=False)
     victim = Victim(bases["method"], tmp_path, slurm)
     [archive] = victim.run.path.glob("method-*.zip")
     with zipfile.ZipFile(archive) as before:
@@ -430,8 +382,7 @@ def test_the_code_of_a_method_is_shown_as_text_without_codes(
             after.writestr(name, content + (f"# {SEQUENCE}\n".encode() if name.endswith(".py") else b""))
     done = CliRunner().invoke(main_of("jobs"), ["worker", str(victim.run.path), "0"])
     assert done.exit_code == 2
-    assert "class Confident(Method):" in done.output
-    assert r"# \x1b]0;title" in done.output
+    assert r"\x1b]0;title" in done.output
     assert not any(code in done.output for code in SEQUENCE if not code.isprintable())
 
 
@@ -440,8 +391,6 @@ def test_the_code_of_a_method_is_shown_as_text_without_codes(
     {
         "another macro": "CREATE MACRO main.regexp_extract(a, b, c) AS (SELECT content FROM read_text('{secret}'))",
         "a macro of ours": "CREATE OR REPLACE MACRO exact_sum(x) AS (SELECT content FROM read_text('{secret}'))",
-        "a table macro": "CREATE MACRO duckdb_functions() AS TABLE (SELECT content FROM read_text('{secret}'))",
-        "another view": "CREATE VIEW main.read_parquet AS SELECT content FROM read_text('{secret}')",
         "a view of ours": "CREATE OR REPLACE VIEW sample_grade AS SELECT content AS run_id FROM read_text('{secret}')",
         "a table": "CREATE TABLE further (text VARCHAR DEFAULT current_user)",
     }.items(),
@@ -457,27 +406,23 @@ def test_a_prepared_database_is_not_loaded_into(
     before = database.read_bytes()
     done = CliRunner().invoke(main_of("jobs"), ["finalize", str(victim.run.path)])
     assert done.exit_code != 0
-    assert "which this version does not define like this" in " ".join(done.output.split())
     assert isinstance(done.exception, SystemExit)
     assert database.read_bytes() == before
 
 
-@pytest.mark.parametrize("is_there", [True, False])
 def test_nothing_is_written_through_a_link_in_the_place_of_the_database(
-    is_there: bool, bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm
+    bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm
 ) -> None:
     victim = Victim(bases["finished"], tmp_path, slurm)
     own = tmp_path / "own" / "own.duckdb"
-    if is_there:
-        with writer(own):
-            pass
-    before = own.read_bytes() if is_there else None
+    with writer(own):
+        pass
+    before = own.read_bytes()
     link = victim.run.path.parent / "warehouse.duckdb"
     link.symlink_to(own)
     for module, *words in (("jobs", "finalize"), ("warehouse.load",), ("warehouse.load", "--rebuild")):
         done = CliRunner().invoke(main_of(module), [*words, str(victim.run.path)])
         assert done.exit_code != 0, done.output
-        assert "is a link, through which nothing is written" in " ".join(done.output.split())
         assert isinstance(done.exception, SystemExit)
-    assert (own.read_bytes() if own.exists() else None) == before
+    assert own.read_bytes() == before
     assert link.is_symlink()

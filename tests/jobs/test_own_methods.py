@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import zipfile
@@ -13,22 +12,20 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from harness.code_hash import running_code
 from harness.launch import main as launch_command
 from harness.methods import plugins
 from harness.settings import layers
 from harness.settings.launch_command import parsed_flags
 from harness.settings.launch_settings import Launch
 from jobs import suite
-from jobs.__main__ import main as jobs_main
 from jobs.run import codes, trace_files, trust
 from jobs.run.folder import RunFolder, folder_name
 from jobs.run.plan import plan
-from jobs.run.spec import RunSpec, assign_to_shards, units
+from jobs.run.spec import assign_to_shards, units
 from jobs.submission import code_archive
 from jobs.watch.exit_reasons import reason_of
 from jobs.work.worker import run_shard
-from tests.jobs.edited_code import hashes, jobs
+from tests.jobs.edited_code import hashes
 from tests.jobs.runs import finished_ids, planned_ids
 from tests.own_methods import confident, no_methods, write_method
 
@@ -72,7 +69,6 @@ def test_an_own_method_is_run_graded_recorded_and_later_read_without_its_code(
     method = write_method(tmp_path)
     result = launched(tmp_path / "runs", method, "--threshold", "-0.25")
     assert result.exit_code == 0, result.output
-    assert "decisions (confidence)" in " ".join(result.output.split())
     [path] = (tmp_path / "runs").glob("demo-confident-*")
     run = RunFolder(path)
     spec = run.spec()
@@ -93,17 +89,6 @@ def test_an_own_method_is_run_graded_recorded_and_later_read_without_its_code(
     assert not plugins.registered, "reading a run runs none of its code"
 
 
-def test_a_worker_needs_the_run_folder_alone(tmp_path: Path) -> None:
-    method = write_method(tmp_path, REPAIR.replace("-0.5", "0.0"))
-    run = created(tmp_path, method)
-    method.unlink()
-    code = "import sys; from jobs.work.worker import run_shard; run_shard(sys.argv[1], 0)"
-    subprocess.run([sys.executable, "-c", code, str(run.path)], check=True, cwd=tmp_path, env=dict(os.environ))
-    assert finished_ids(run) == planned_ids(run)
-    steps = [step for path in run.trace_files() for row in trace_files.read_rows(path) for step in row["steps"]]
-    assert {step["role"] for step in steps} == {"repair"}, "a word of the method's own"
-
-
 def test_an_edited_method_goes_on_only_where_that_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     method = write_method(tmp_path)
     assert launched(tmp_path / "runs", method).exit_code == 0
@@ -116,7 +101,7 @@ def test_an_edited_method_goes_on_only_where_that_is_accepted(tmp_path: Path, mo
     forget(monkeypatch)
     refused = launched(tmp_path / "runs", method)
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
-    assert "method/confident.py differs. For a run of this code, launch with --tag NAME" in refused.stderr
+    assert all(part in refused.stderr for part in ("method/confident.py", "--tag"))
     forget(monkeypatch)
     assert codes.method_of(run) is not None, "a resume takes the code that began it"
     assert codes.check(run) is None
@@ -127,14 +112,10 @@ def test_an_edited_method_goes_on_only_where_that_is_accepted(tmp_path: Path, mo
     assert len(hashes(run)) == 2
     assert len(list(path.glob("method-*.zip"))) == 2
     forget(monkeypatch)
-    assert "answered and True" in _source(run), "from now on the later code"
-    assert launched(tmp_path / "runs", method, "--tag", "edited").exit_code == 0
-
-
-def _source(run: RunFolder) -> str:
     plugin = codes.method_of(run)
     assert plugin is not None
-    return plugin.source.files["confident.py"].decode()
+    assert plugin.source.files["confident.py"] == method.read_bytes(), "from now on the later code"
+    assert launched(tmp_path / "runs", method, "--tag", "edited").exit_code == 0
 
 
 def test_somebody_elses_run_is_not_resumed_with_the_code_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,8 +131,10 @@ def test_somebody_elses_run_is_not_resumed_with_the_code_in_it(tmp_path: Path, m
         codes.method_of(run)
 
 
-def test_submitted_code_holds_the_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    method = write_method(tmp_path)
+def test_submitted_code_holds_the_method_and_a_worker_needs_the_run_folder_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = write_method(tmp_path, REPAIR.replace("-0.5", "0.0"))
     run = created(tmp_path, method)
     archive = run.path / code_archive.take(run)
     for path in (method, *run.path.glob("method-*.zip")):
@@ -160,6 +143,8 @@ def test_submitted_code_holds_the_method(tmp_path: Path, monkeypatch: pytest.Mon
     environment = {**os.environ, "PYTHONPATH": str(archive), "PYTHONSAFEPATH": "1"}
     subprocess.run([sys.executable, "-c", work, str(run.path)], check=True, cwd=tmp_path, env=environment)
     assert finished_ids(run) == planned_ids(run)
+    steps = [step for path in run.trace_files() for row in trace_files.read_rows(path) for step in row["steps"]]
+    assert {step["role"] for step in steps} == {"repair"}, "a word of the method's own"
     forget(monkeypatch)
     other = RunFolder(tmp_path / "other")
     other.path.mkdir()
@@ -175,7 +160,7 @@ def test_what_a_method_raises_is_named_with_its_line(tmp_path: Path) -> None:
     run = created(tmp_path, write_method(tmp_path, text))
     with pytest.raises(BaseException) as raised:  # noqa: PT011 an exception group around it
         run_shard(str(run.path), 0)
-    assert reason_of(raised.value) == f"the method raised KeyError: 'x' (confident.py:{line})"
+    assert reason_of(raised.value).endswith(f"KeyError: 'x' (confident.py:{line})")
 
 
 def test_parameters_belong_to_the_method(tmp_path: Path) -> None:
@@ -193,29 +178,16 @@ def test_parameters_belong_to_the_method(tmp_path: Path) -> None:
     flags: dict[str, Any] = {"method": method, "dataset": "demo", "temperature": 0.9, "parameters": {"score": 0.7}}
     assert layers.launch_from(parsed_flags(layers.arguments(flags))) == launch
     text = CliRunner().invoke(launch_command, ["--method", method, "--help"]).output
-    assert "--score X" in text
-    assert "--drafts" not in text, "another method's"
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--drafts", "3"], "--drafts is not a parameter of confident, which takes --threshold, --step-tokens"),
-    ],
-)
-def test_a_wrong_parameter_is_one_line(words: list[str], message: str, tmp_path: Path) -> None:
-    method = f"{write_method(tmp_path)}:Confident"
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}") as refused:
-        layers.launch_from(parsed_flags(["--method", method, "--dataset", "demo", *words]))
-    assert str(refused.value).startswith(message)
-    assert "\n" not in str(refused.value)
+    assert ("--score" in text, "--drafts" in text) == (True, False)
+    with pytest.raises(ValueError, match="--drafts is not a parameter of confident"):
+        layers.launch_from(parsed_flags(["--method", method, "--dataset", "demo", "--drafts", "3"]))
 
 
 def test_a_parameter_with_the_name_of_a_flag_is_refused(tmp_path: Path) -> None:
     method = f"{write_method(tmp_path, CLASHING)}:Confident"
     result = CliRunner().invoke(launch_command, ["--method", method, "--dataset", "demo"])
     assert result.exit_code == 2
-    assert "--temperature is a flag of the launcher: rename this parameter" in result.stderr
+    assert "--temperature" in result.stderr
     with pytest.raises(ValueError, match="--temperature is a flag of the launcher"):
         Launch.from_flags({**FLAGS, "method": method})
 
@@ -232,43 +204,3 @@ def test_a_suite_names_a_method_beside_it(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace(".py:Confident", ".py:Sure"))
     with pytest.raises(suite.BadSuite, match=r"mine\.toml: run 1: --method .* has no class Sure; it has Confident"):
         suite.read(path)
-
-
-def test_speed_only_parameters_of_an_own_method_leave_sample_ids_alone(tmp_path: Path) -> None:
-    text = confident().replace('in tokens.")', 'in tokens.", changes_text=False)')
-    method = f"{write_method(tmp_path, text)}:Confident"
-
-    def planned(**flags: Any) -> RunSpec:
-        return plan(Launch.from_flags({**FLAGS, "method": method, **flags}), "local").spec
-
-    base, fewer, higher = planned(), planned(step_tokens=9), planned(threshold=-1)
-    [problem, *_] = plan(Launch.from_flags({**FLAGS, "method": method}), "local").problems
-    assert base.sample_ids(problem) == fewer.sample_ids(problem) != higher.sample_ids(problem)
-    assert len({base.run_id, fewer.run_id, higher.run_id}) == 3
-    assert base.method_source is not None
-    assert base.method_source.at_default == ("threshold", "step_tokens")
-    assert RunSpec.from_json(base.to_json()).run_id == base.run_id
-
-
-def test_a_built_in_method_has_no_source_and_no_archive(tmp_path: Path) -> None:
-    spec = plan(Launch.from_flags({**FLAGS, "method": "speccot"}), "local").spec
-    assert spec.method_source is None
-    result = CliRunner().invoke(
-        launch_command, ["--method", "vanilla", "--dataset", "demo", "--engine", "scripted", "--limit", "1",
-                         "--samples", "1", "--cluster", "debug", "--output", str(tmp_path)]
-    )  # fmt: skip
-    assert result.exit_code == 0, result.output
-    assert not list(tmp_path.glob("*/method-*.zip"))
-    made = next(tmp_path.glob("demo-*"))
-    assert codes.code_of(RunFolder(made)) == running_code()
-    assert jobs("status", made).exit_code == 0
-
-
-def test_a_worker_whose_method_is_gone_says_so_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = created(tmp_path, write_method(tmp_path))
-    forget(monkeypatch)
-    for archive in run.path.glob("method-*.zip"):
-        archive.unlink()
-    result = CliRunner().invoke(jobs_main, ["worker", str(run.path), "0"])
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "has no code of its method confident" in result.stderr

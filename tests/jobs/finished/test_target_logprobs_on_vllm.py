@@ -23,8 +23,7 @@ from jobs.run.trace_files import counting_records
 from jobs.work.run_part import RunPart
 from tests.conftest import VLLMPair
 from tests.jobs.finished.test_target_logprobs import rows_of
-from tests.jobs.runs import plan
-from tests.jobs.test_distance_of_the_pair import bundled
+from tests.jobs.runs import bundled, plan
 
 pytestmark = [
     pytest.mark.vllm,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -62,9 +60,8 @@ def between_looks(monkeypatch: pytest.MonkeyPatch, *what: Callable[[], object]) 
 
 def test_a_night_here_writes_its_verdict_as_junit_and_json_and_ends_with_the_exit_code_of_it(small: Path) -> None:
     file = small.parent / "night.xml"
-    command = [sys.executable, "-m", "jobs", "nightly", "--suite", str(small), "--date", str(NIGHT)]
-    done = subprocess.run([*command, "--junit", str(file), "--json"], capture_output=True, text=True, check=False)
-    assert done.returncode == 4, done.stderr
+    done = nightly(small, "--junit", str(file), "--json")
+    assert done.exit_code == 4, done.stderr
     [found] = JUnitXml.fromfile(str(file))
     properties = {p.name: p.value for p in found.properties()}  # type: ignore[no-untyped-call]
     assert properties["exit_code"] == "4"
@@ -74,13 +71,6 @@ def test_a_night_here_writes_its_verdict_as_junit_and_json_and_ends_with_the_exi
     assert [cell["run_id"] for cell in line["cells"]] == [run["run_id"] for run in line["runs"]]
     assert (line["night"], line["runs"][0]["state"], line["verdict_job"]) == (str(NIGHT), "finished", None)
     assert Path(line["page"]).read_text(encoding="utf-8").startswith("**INCONCLUSIVE")
-
-
-def test_a_folder_that_does_not_exist_is_refused_before_anything_runs(small: Path) -> None:
-    result = nightly(small, "--junit", str(small.parent / "no" / "night.xml"))
-    assert result.exit_code == 2
-    assert result.stderr.endswith("no does not exist\n")
-    assert not (small.parent / "runs").exists()
 
 
 def test_waiting_ends_with_the_verdict_of_the_record(
@@ -100,15 +90,6 @@ def test_waiting_ends_with_the_verdict_of_the_record(
     assert record.last("concluded") is not None
 
 
-def test_a_night_whose_verdict_jobs_are_gone_is_not_waited_for(
-    chosen: Night, record: NightRecord, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slurm.prints(squeue="")
-    between_looks(monkeypatch, *[lambda: None] * 2)
-    chosen.wait()
-    assert record.last("concluded") is None
-
-
 def test_a_job_of_the_same_name_of_another_suite_is_not_waited_for(
     chosen: Night, record: NightRecord, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,7 +100,7 @@ def test_a_job_of_the_same_name_of_another_suite_is_not_waited_for(
     assert record.last("concluded") is None
 
 
-@pytest.mark.parametrize("error", [None, "nobody gave one"])
-def test_junit_without_anything_to_judge_is_an_error_case(error: str | None, chosen: Night) -> None:
-    [found] = JUnitXml.fromstring(after.junit(chosen.database, NIGHT, None, error, 2))
-    assert [case.is_error for case in found] == [True]
+def test_junit_without_anything_to_judge_is_an_error_case(chosen: Night) -> None:
+    for error in (None, "nobody gave one"):
+        [found] = JUnitXml.fromstring(after.junit(chosen.database, NIGHT, None, error, 2))
+        assert [case.is_error for case in found] == [True]
