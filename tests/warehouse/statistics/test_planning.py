@@ -23,20 +23,6 @@ def test_without_any_variance_the_least_number_of_problems_is_needed(margin: flo
     assert worst[0] > 0.025 > worst[1]
 
 
-def test_without_any_variance_the_detectable_margin_is_the_smallest_there_is() -> None:
-    found = planning.detectable_margin(Moments(0.0), 40, 0.8)
-    worst = bounded.worst_case(np.zeros(40), np.zeros(40), 0.02)
-    assert found == pytest.approx(-(worst.low or 0), abs=3e-4)
-
-
-def test_more_problems_and_a_wider_margin_raise_the_power_and_variance_lowers_it() -> None:
-    plain = planning.power(Moments(0.03), 500, 0.02)
-    assert planning.power(Moments(0.03), 600, 0.02) > plain
-    assert planning.power(Moments(0.03), 500, 0.03) > plain
-    assert planning.power(Moments(0.03), 500, 0.02, 0.01) > plain
-    assert planning.power(Moments(0.04), 500, 0.02) < plain
-
-
 def test_problems_that_are_lost_lower_the_power_and_ones_that_are_gained_are_not_relied_on() -> None:
     plain = planning.power(Moments(0.03), 500, 0.02)
     assert planning.power(Moments(0.03, -0.02), 500, 0.02) < plain
@@ -65,19 +51,6 @@ def test_a_fixed_set_of_problems_needs_the_samples_with_which_its_power_is_enoug
     assert k is not None
     powers = [planning.power(components.moments(samples), 400, 0.02) for samples in (k - 1, k)]
     assert powers[0] < 0.8 <= powers[1]
-
-
-def test_samples_stop_helping_where_twice_as_many_lower_the_standard_error_by_less_than_a_twentieth() -> None:
-    components = Components(0.02, 0.1)
-    enough = components.enough_samples
-    assert enough is not None
-
-    def gain(k: int) -> float:
-        return 1 - float(np.sqrt(components.variance(2 * k) / components.variance(k)))
-
-    assert gain(enough) <= planning.LEAST_GAIN < gain(enough - 1)
-    assert Components(0.0, 0.1).enough_samples is None
-    assert Components(0.1, 0.0).enough_samples == Components(0.0, 0.0).enough_samples == 1
 
 
 def test_components_of_pilots_are_right_on_average() -> None:
