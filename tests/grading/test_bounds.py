@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grading.bounds import is_balanced, why_not_parsed
+from grading.bounds import why_not_parsed
 from grading.equivalence import equivalent
 
 
@@ -42,11 +42,3 @@ def test_unbounded_answers_never_reach_a_parser(answer: str, reason: str) -> Non
 )  # fmt: skip
 def test_ordinary_answers_reach_the_parser(answer: str) -> None:
     assert why_not_parsed(answer) is None
-
-
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [(r"\{1", True), ("[1,2)", True), ("{1}", True), ("{1", False), ("}{", False), (r"\\{1}", True)],
-)
-def test_only_plain_braces_have_to_match(answer: str, expected: bool) -> None:
-    assert is_balanced(answer) is expected

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from grading import VERDICTS, Gold, Submission, grade_many, graded
+from grading import Gold, Submission, grade_many, graded
 
 ROWS = r"\\".join("&".join(f"a_{{{i}{j}}}" for j in range(9)) for i in range(9))
 MATRIX = r"\\".join("&".join(str(i * j % 7) for j in range(200)) for i in range(200))
@@ -111,8 +109,6 @@ def hostile_texts(target: str) -> dict[str, str]:
 
 TIME_LIMIT_SECONDS = 2
 MEMORY_LIMIT_BYTES = 1024**3
-SOAK_GRADES = int(os.environ.get("GRADER_SOAK", "2000"))
-"""Number of grades in the soak test; a full run has 20000."""
 
 
 def submission(text: str) -> Submission:
@@ -151,21 +147,3 @@ def test_a_hostile_gold_ends_in_time_too(name: str, tmp_path: Path) -> None:
     results = graded(grade_many([(submission(text), gold), innocent(1)], 1, TIME_LIMIT_SECONDS, MEMORY_LIMIT_BYTES))
     assert results[0].verdict in {"correct", "bad_gold", "grader_timeout", "unparsable"}
     assert results[1].verdict == "correct"
-
-
-def test_a_long_run_in_which_every_hundredth_answer_is_hostile(tmp_path: Path) -> None:
-    texts = [text for text in hostile_texts(str(tmp_path / "written")).values() if len(text) < 200_000]
-
-    def items() -> Iterator[tuple[Submission, Gold]]:
-        for number in range(SOAK_GRADES):
-            if number % 100 == 99:
-                yield submission(texts[number // 100 % len(texts)] + " " * (number // 100)), Gold("42")
-            else:
-                yield innocent(number)
-
-    grades = graded(grade_many(items(), 2, TIME_LIMIT_SECONDS, MEMORY_LIMIT_BYTES))
-    verdicts = [grade.verdict for grade in grades]
-    assert len(verdicts) == SOAK_GRADES
-    assert set(verdicts) <= set(VERDICTS)
-    assert [n for n, verdict in enumerate(verdicts) if n % 100 != 99 and verdict != "correct"] == []
-    assert [n for n, verdict in enumerate(verdicts) if n % 100 == 99 and verdict == "correct"] == []
