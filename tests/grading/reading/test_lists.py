@@ -8,14 +8,8 @@ from grading.equivalence import equivalent
 from grading.reading import Match, Pair
 from grading.reading.lists import (
     MAX_PARTS,
-    ListShape,
-    MatrixShape,
-    SetShape,
-    Shape,
-    TupleShape,
     compare_unnamed,
     compare_unordered,
-    shape_of,
 )
 
 PAIR = Pair("", "", tolerance=0.5)
@@ -45,24 +39,6 @@ def test_values_are_compared_by_their_names_where_each_has_its_own() -> None:
 COLUMN = r"\begin{pmatrix}1\\2\end{pmatrix}"
 ROW = r"\begin{pmatrix}1&2\end{pmatrix}"
 SQUARE = r"\begin{bmatrix}1&2\\3&4\end{bmatrix}"
-
-
-@pytest.mark.parametrize(
-    ("text", "shape"),
-    [
-        ("5", None), ("1,234", None), ("(5)", None), ("1, 2", ListShape(("1", "2"))),
-        (r"1 \text{ or } 2", ListShape(("1", "2"))), ("1;2", ListShape(("1", "2"))),
-        (r"\{1,2\}", SetShape(("1", "2"))), (r"\{5\}", SetShape(("5",))), (r"\{\}", SetShape(())),
-        ("{1,2}", SetShape(("1", "2"))), ("(1,2)", TupleShape(("1", "2"), "()")),
-        ("[1,2)", TupleShape(("1", "2"), "[)")), (r"\langle 1,2 \rangle", TupleShape(("1", "2"), "()")),
-        ("P=(1,2)", TupleShape(("1", "2"), "()")), ("(1,2)^T", TupleShape(("1", "2"), "()")), ("(1+2)^T", None),
-        ("((1,2),3)", TupleShape(("(1,2)", "3"), "()")), (COLUMN, MatrixShape(("1", "2"), 2, 1)),
-        (SQUARE, MatrixShape(("1", "2", "3", "4"), 2, 2)),
-        (r"\begin{cases}x=1\\y=2\end{cases}", ListShape(("x=1", "y=2"))), (r"\begin{cases}x&1\\y&2\end{cases}", None),
-    ],
-)  # fmt: skip
-def test_brackets_and_separators_decide_the_shape(text: str, shape: Shape | None) -> None:
-    assert shape_of(text) == shape
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from grading.reading.quantities import (
     MAX_DIGITS,
     compare_numbers,
     is_same_number,
-    known_unit,
     read_number,
 )
 
@@ -65,15 +64,3 @@ def test_percent_signs_and_rounding(gold: str, prediction: str, expected: bool) 
 )  # fmt: skip
 def test_two_numbers_are_compared_and_anything_else_is_left(pair: Pair, expected: Match | None) -> None:
     assert compare_numbers(pair) == expected
-
-
-@pytest.mark.parametrize(
-    ("unit", "expected"),
-    [
-        (r"\text{ cm}^2", "cm^2"), ("square centimetres", "cm^2"), ("cubic feet", "ft^3"),
-        ("meters per second", "m/s"), (r"^\circ", "deg"), ("apples", None), ("Inches", "in"), ("cm squared", "cm^2"),
-        ("m cubed", "m^3"), ("cm^1", "cm"),
-    ],
-)  # fmt: skip
-def test_known_units_have_one_name(unit: str, expected: str | None) -> None:
-    assert known_unit(unit) == expected

@@ -38,7 +38,7 @@ def test_the_computed_chance_is_that_of_drawn_weights(n: int) -> None:
 
 
 @given(SIXTEENTHS, st.floats(0.005, 0.5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_interval_and_p_agree_and_the_interval_turns_with_the_order_of_the_methods(
     differences: np.ndarray[tuple[int], np.dtype[np.float64]], margin: float
 ) -> None:

@@ -125,12 +125,3 @@ def test_an_oracle_is_worth_what_its_rule_is_and_no_more_than_one_that_knows_the
     by_the_same = np.maximum(drafts.mean(axis=0), owns.mean(axis=0)).mean()
     assert found.worth.estimate < knowing - 0.01 < knowing + 0.005 < by_the_same
     assert found.over_judge.estimate == pytest.approx(found.worth.estimate - found.worth_of_judge.estimate)
-
-
-def test_points_with_one_continuation_have_no_oracle() -> None:
-    given = points([4, 0, 0, 4], [4, 4, 4, 4], [True, True, False, False], [6, 2, 1, 1], [9, 8, 2, 1])
-    found = probes.oracle(replace(given, own_odd=np.full(len(given), np.nan)))
-    assert np.isnan(found.worth.estimate)
-    assert found.over_judge.low is None
-    some = replace(given, own_odd=np.where(np.arange(len(given)) < 4, np.nan, given.own_odd))
-    assert probes.oracle(some) == probes.oracle(some.where(np.arange(len(given)) >= 4))

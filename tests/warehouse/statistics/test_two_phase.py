@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tools.simulate import two_phase
-from warehouse.statistics.intervals import Floats, mean_t
+from warehouse.statistics.intervals import Floats
 from warehouse.statistics.ratios import mean_time
 from warehouse.statistics.two_phase import (
     Measured,
@@ -78,13 +78,6 @@ def test_the_estimate_is_unbiased_however_bad_the_model_is(chains: Floats, scale
     assert np.mean(found) == pytest.approx(chains.mean(), abs=float(4 * np.std(found) / 20))
 
 
-def test_strata_with_too_few_measurements_are_put_together(chains: Floats) -> None:
-    timed = two_of_each_stratum(chains)[[0, 2, 4, 6, 8, 9, 10]]  # one of four strata, two and one of the last
-    found = estimate(chains, timed, scale=0.0)
-    assert found.degrees == 7 - 3
-    assert np.isfinite(found.estimate)
-
-
 def test_too_little_has_no_interval(chains: Floats) -> None:
     one = estimate(chains, np.array([4]), scale=0.5)
     assert mean_interval(one, resamples=99).low is None
@@ -96,18 +89,6 @@ def test_few_families_have_no_interval(chains: Floats) -> None:
     few = replace(estimate(chains, two_of_each_stratum(chains)), families=9)
     for found in (mean_interval(few, resamples=99), two_phase_difference(few, few)):
         assert (found.low, found.families) == (None, 9)
-
-
-def test_a_difference_of_runs_that_are_timed_whole_is_that_of_the_pairs(chains: Floats) -> None:
-    everything = np.arange(N)
-    slow, fast = estimate(2 * chains, everything), estimate(chains, everything)
-    found, pairs = two_phase_difference(slow, fast), mean_t(chains.reshape(-1, 2).mean(axis=1))
-    assert found.low is not None
-    assert found.high is not None
-    assert found.estimate == pytest.approx(pairs.estimate)
-    assert pairs.low is not None
-    assert pairs.high is not None
-    assert found.high - found.low == pytest.approx(pairs.high - pairs.low, rel=0.15), "no narrower for being timed"
 
 
 @pytest.mark.parametrize("num_timed", [2, 3, 5, 40])
@@ -131,10 +112,3 @@ def test_the_interval_of_a_difference_covers_with_few_timed_samples_and_a_useles
 def test_intervals_cover_in_the_simulation(model: str) -> None:
     _, rates, _ = two_phase.cell("40 × 2", 24, model, 0.7, 60)
     assert all(rate >= 0.85 for rate in rates)
-
-
-def test_times_that_do_not_differ_have_no_interval_as_in_the_full_measurement() -> None:
-    mean = estimate(np.full(N, 2.0), np.arange(0, N, 2))
-    interval, full = mean_interval(mean), mean_time([mean.values])
-    assert interval.estimate == pytest.approx(2.0)
-    assert interval.low is full.low is None
