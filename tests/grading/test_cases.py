@@ -31,12 +31,6 @@ def gold_of(row: dict[str, Any]) -> Gold:
     )
 
 
-def test_there_are_many_cases_of_both_kinds() -> None:
-    verdicts = [row["verdict"] for row in ROWS.values()]
-    assert len(verdicts) >= 400
-    assert min(verdicts.count("correct"), len(verdicts) - verdicts.count("correct")) >= 150
-
-
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 def test_the_verdict_is_the_one_a_person_gives(row: dict[str, Any]) -> None:
     submission = Submission(row["text"], row.get("stop_reason", "answered"), row.get("thinks", False))

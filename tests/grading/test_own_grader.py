@@ -68,10 +68,10 @@ def test_each_answer_has_an_empty_folder_and_no_key_of_the_harness(grader: OwnGr
         "from grading.own_grader import OwnGrader; from tests.grading.test_own_grader import graded\n"
         f"print([(one.verdict, one.extracted) for one in graded({grader}, 'write', 'look', 'key')[-2:]])"
     )
-    environment = {**os.environ, "HF_TOKEN": "secret", "OTHER_TOKEN": "of the user"}  # of all grader processes
+    environment = {**os.environ, "HF_TOKEN": "secret", "OTHER_TOKEN": "theirs"}  # of all grader processes
     command = [sys.executable, "-c", script]
     ended = subprocess.run(command, check=True, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert ended.stdout == "[('correct', None), ('correct', 'of the user')]\n"
+    assert ended.stdout == "[('correct', None), ('correct', 'theirs')]\n"
 
 
 @pytest.mark.parametrize(
@@ -127,4 +127,4 @@ def test_a_file_that_cannot_be_imported_there_is_named_with_its_line(grader: Own
     Path(grader.module).write_text("import os\n\nKEY = os.environ['HF_TOKEN']\n")
     [found] = graded(grader, "True")
     assert isinstance(found, Ungraded)
-    assert found.reason.startswith("it cannot be imported in its process: KeyError: 'HF_TOKEN' (mine.py:3)")
+    assert found.reason.endswith("KeyError: 'HF_TOKEN' (mine.py:3)")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grading.equivalence import equivalent
-from grading.reading.equations import definition, is_same_relation, value_of_equation, with_constant_of
-from grading.reading.formula import read_formula, symbols
+from grading.reading.equations import is_same_relation, value_of_equation
 
 
 @pytest.mark.parametrize(
@@ -19,17 +18,6 @@ from grading.reading.formula import read_formula, symbols
 )  # fmt: skip
 def test_the_value_that_an_equation_answers(text: str, value: str | None) -> None:
     assert value_of_equation(text) == value
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("f(x) = 2x", ("2x", "x")), ("y = 2x", ("2x", "")), ("y = 2y", None), ("2y = x", None), ("y <", None),
-        ("y =", None),
-    ],
-)  # fmt: skip
-def test_a_definition_has_a_name_on_its_left_side(text: str, expected: tuple[str, str] | None) -> None:
-    assert definition(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -52,46 +40,15 @@ def test_relations_with_proportional_sides_are_equal(gold: str, prediction: str,
         ("5", "x^2+1=0", False, "an equation where none is asked for"),
         ("x^2<y", "5", False, "a relation is asked for"), ("x^2+y^2=1", "5", False, "an equation is asked for"),
         ("x=5", "5", True, "same string"), ("5", "x = 5.0", True, "exact numbers"),
-    ],
-)  # fmt: skip
-def test_an_equation_beside_an_equation_or_a_value(gold: str, prediction: str, is_equal: bool, reason: str) -> None:
-    match = equivalent(gold, prediction)
-    assert (match.is_equal, match.reason) == (is_equal, reason)
-
-
-@pytest.mark.parametrize(
-    ("gold", "prediction", "is_equal", "reason"),
-    [
-        ("(x+1)^2", "x^2+2x+1", True, "values"),
-        ("(x+1)^2", "x^2+1", False, "values"),
-        (r"\frac{\pi}{2}", r"90^\circ", True, "values"),
-        (r"5\sqrt{2}\text{ cm}", r"\sqrt{50}", True, "values"),
+        ("(x+1)^2", "x^2+2x+1", True, "values"), ("(x+1)^2", "x^2+1", False, "values"),
+        (r"\frac{\pi}{2}", r"90^\circ", True, "values"), (r"5\sqrt{2}\text{ cm}", r"\sqrt{50}", True, "values"),
         (r"5\sqrt{2}\text{ cm}", r"5\sqrt{2}\text{ m}", False, "another unit"),
-        (r"\sqrt{2}", "1.414214", True, "values"),
-        ("1.414214", r"\sqrt{2}", True, "values"),
-        (r"\sqrt{2}", "1.41", False, "values"),
-        ("3x", r"\frac{3x}{", None, "unbalanced braces"),
-        ("5", r"\approx", None, "nothing but punctuation"),
-        ("5", r"\frac{35}{7} \approx 5.2", True, "exact numbers"),
+        (r"\sqrt{2}", "1.414214", True, "values"), ("1.414214", r"\sqrt{2}", True, "values"),
+        (r"\sqrt{2}", "1.41", False, "values"), ("3x", r"\frac{3x}{", None, "unbalanced braces"),
+        ("5", r"\approx", None, "nothing but punctuation"), ("5", r"\frac{35}{7} \approx 5.2", True, "exact numbers"),
         ("5", r"x^2+C_1", False, "values"),
     ],
-)
-def test_values_decide(gold: str, prediction: str, is_equal: bool | None, reason: str) -> None:
+)  # fmt: skip
+def test_equations_and_values_decide(gold: str, prediction: str, is_equal: bool | None, reason: str) -> None:
     match = equivalent(gold, prediction)
     assert (match.is_equal, match.reason) == (is_equal, reason)
-
-
-def test_the_tolerance_of_the_benchmark_counts() -> None:
-    assert equivalent(r"\sqrt{2}", "1.4", tolerance=0.1).is_equal
-    assert not equivalent(r"\sqrt{2}", "1.4", tolerance=0.01).is_equal
-
-
-@pytest.mark.parametrize(
-    ("gold", "prediction", "expected"),
-    [("x+C", "x+k", {"x", "C"}), ("x C_1", "x c_1", {"x", "C_1"}), ("x C", "x k", {"x", "k"}), ("x+C", "y", {"y"})],
-)
-def test_a_constant_of_integration_may_have_another_letter(gold: str, prediction: str, expected: set[str]) -> None:
-    gold_node, node = read_formula(gold), read_formula(prediction)
-    assert gold_node is not None
-    assert node is not None
-    assert symbols(with_constant_of(gold_node, node)) == expected

@@ -10,10 +10,8 @@ from grading.reading.evaluate import (
     UndefinedError,
     constant_value,
     evaluate,
-    is_real,
     is_same_expression,
     is_same_value,
-    points,
 )
 from grading.reading.formula import Node, read_formula
 
@@ -59,15 +57,3 @@ def test_undefined_and_huge_values_are_refused(text: str) -> None:
 )  # fmt: skip
 def test_expressions_are_compared_by_their_values(gold: str, prediction: str, expected: bool | None) -> None:
     assert is_same_expression(node_of(gold), node_of(prediction)) is expected
-
-
-def test_only_constants_have_a_constant_value() -> None:
-    assert constant_value(node_of("x+1")) is None
-    assert is_real(constant_value(node_of("e^{i\\pi}")))
-    assert not is_real(constant_value(node_of("i")))
-
-
-def test_points_are_fixed_and_give_each_variable_a_value_of_its_own() -> None:
-    names = frozenset("abcdefgh")
-    assert points(names, with_negatives=False) == points(names, with_negatives=False)
-    assert all(len(set(point.values())) == len(names) for point in points(names, with_negatives=True))

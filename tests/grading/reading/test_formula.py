@@ -6,16 +6,10 @@ from fractions import Fraction
 
 import pytest
 
-from grading.reading.evaluate import constant_value, evaluate, is_same_value
+from grading.reading.evaluate import constant_value, is_same_value
 from grading.reading.formula import (
-    Node,
-    NotAFormulaError,
-    Reader,
-    contains,
-    number,
     read_formula,
     symbols,
-    with_symbol_renamed,
 )
 
 VALUES = [
@@ -62,62 +56,3 @@ def test_names_of_variables(text: str, expected: set[str]) -> None:
     node = read_formula(text)
     assert node is not None
     assert symbols(node) == expected
-
-
-def test_juxtaposition_is_a_product_of_quotients() -> None:
-    node = read_formula("a/bc")
-    assert node is not None
-    assert evaluate(node, {"a": Fraction(6), "b": Fraction(2), "c": Fraction(5)}) == 15
-
-
-@pytest.mark.parametrize(
-    ("text", "value", "digits", "rest"),
-    [
-        ("1,234+1", Fraction(1234), None, "+1"), ("0.50", Fraction(1, 2), 2, ""),
-        ("0.1(6)", Fraction(1, 6), None, ""), ("2 1/2x", Fraction(5, 2), None, "x"),
-        (r"3\frac{1}{2}", Fraction(7, 2), None, ""), (r"3\frac{3}{2}", Fraction(3), None, r"\frac{3}{2}"),
-        ("2e3", Fraction(2000), None, ""),
-    ],
-)  # fmt: skip
-def test_numbers(text: str, value: Fraction, digits: int | None, rest: str) -> None:
-    scanner = Reader(text)
-    node = scanner.number()
-    assert (node.value, node.digits, text[scanner.at :]) == (value, digits, rest)
-
-
-def test_a_position_without_a_number_is_an_error() -> None:
-    with pytest.raises(NotAFormulaError):
-        Reader("x").number()
-
-
-def test_commands_are_read_without_moving_and_spaces_are_skipped() -> None:
-    scanner = Reader(r"  {} \frac{1}")
-    assert scanner.command() == "frac"
-    scanner.skip_command("frac")
-    assert scanner.skip("{")
-    assert not scanner.skip("}")
-    with pytest.raises(NotAFormulaError):
-        scanner.need("}")
-
-
-@pytest.mark.parametrize(("rest", "name"), [("_1", "x_1"), ("_{ab}", "x_ab"), ("''", "x''"), ("", "x")])
-def test_subscripts_and_primes_belong_to_a_name(rest: str, name: str) -> None:
-    assert Reader(rest).name("x").name == name
-
-
-TREE = Node("+", (Node("*", (number(Fraction(2)), Node("symbol", name="x"))), Node("symbol", name="y")))
-
-
-def test_variables_of_all_parts_are_listed() -> None:
-    assert symbols(TREE) == {"x", "y"}
-
-
-def test_a_test_looks_at_all_parts() -> None:
-    assert contains(TREE, lambda node: node.kind == "number")
-    assert not contains(TREE, lambda node: node.kind == "function")
-
-
-def test_a_variable_is_renamed_everywhere_and_nothing_else() -> None:
-    renamed = with_symbol_renamed(TREE, "x", "t")
-    assert symbols(renamed) == {"t", "y"}
-    assert with_symbol_renamed(renamed, "t", "x") == TREE

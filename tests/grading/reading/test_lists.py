@@ -8,16 +8,8 @@ from grading.equivalence import equivalent
 from grading.reading import Match, Pair
 from grading.reading.lists import (
     MAX_PARTS,
-    ListShape,
-    MatrixShape,
-    SetShape,
-    Shape,
-    TupleShape,
-    compare_ordered,
     compare_unnamed,
     compare_unordered,
-    shape_of,
-    split_plus_minus,
 )
 
 PAIR = Pair("", "", tolerance=0.5)
@@ -30,33 +22,11 @@ def compare(pair: Pair) -> Match:
     return Match(int(pair.gold) == int(pair.prediction), f"tolerance {pair.tolerance}")
 
 
-@pytest.mark.parametrize(
-    ("parts", "expected"),
-    [
-        (["1", "2"], ["1", "2"]), ([r"1 \pm 2"], ["1 + 2", "1 - 2"]), ([r"\pm 1 \mp 2"], ["+ 1 - 2", "- 1 + 2"]),
-        (["1+-2", "3"], ["1+2", "1-2", "3"]), (["1+/-2"], ["1+2", "1-2"]),
-    ],
-)  # fmt: skip
-def test_plus_minus_stands_for_two_values(parts: list[str], expected: list[str]) -> None:
-    assert split_plus_minus(parts) == expected
-
-
-@pytest.mark.parametrize(
-    ("golds", "predictions", "is_equal"),
-    [
-        (["1", "2"], ["02", "1"], True), (["1", "1", "2"], ["1", "2", "2"], False), (["1", "2"], ["1"], False),
-        (["1", "2"], ["1", "x"], None), (["x"], ["x"], True), ([], [], True),
-    ],
-)  # fmt: skip
-def test_a_multiset_has_no_order(golds: list[str], predictions: list[str], is_equal: bool | None) -> None:
-    assert compare_unordered(golds, predictions, PAIR, compare).is_equal is is_equal
-
-
 def test_long_lists_are_only_compared_as_strings() -> None:
     numbers = [str(number) for number in range(MAX_PARTS + 1)]
     assert compare_unordered(numbers, numbers[::-1], PAIR, compare).is_equal
     other = [f"0{number}" for number in numbers]
-    assert compare_unordered(numbers, other, PAIR, compare) == Match(None, f"more than {MAX_PARTS} parts")
+    assert compare_unordered(numbers, other, PAIR, compare).is_equal is None
 
 
 def test_values_are_compared_by_their_names_where_each_has_its_own() -> None:
@@ -66,35 +36,9 @@ def test_values_are_compared_by_their_names_where_each_has_its_own() -> None:
     assert compare_unnamed(["x = y = 1", "z = 2"], ["x = 1", "z = 2", "y = 1"], PAIR, compare).is_equal
 
 
-@pytest.mark.parametrize(
-    ("predictions", "is_equal"),
-    [(["1", "02"], True), (["2", "1"], False), (["1"], False), (["1", "x"], None), (["2", "x"], False)],
-)
-def test_a_tuple_has_an_order(predictions: list[str], is_equal: bool | None) -> None:
-    assert compare_ordered(["1", "2"], predictions, PAIR, compare).is_equal is is_equal
-
-
 COLUMN = r"\begin{pmatrix}1\\2\end{pmatrix}"
 ROW = r"\begin{pmatrix}1&2\end{pmatrix}"
 SQUARE = r"\begin{bmatrix}1&2\\3&4\end{bmatrix}"
-
-
-@pytest.mark.parametrize(
-    ("text", "shape"),
-    [
-        ("5", None), ("1,234", None), ("(5)", None), ("1, 2", ListShape(("1", "2"))),
-        (r"1 \text{ or } 2", ListShape(("1", "2"))), ("1;2", ListShape(("1", "2"))),
-        (r"\{1,2\}", SetShape(("1", "2"))), (r"\{5\}", SetShape(("5",))), (r"\{\}", SetShape(())),
-        ("{1,2}", SetShape(("1", "2"))), ("(1,2)", TupleShape(("1", "2"), "()")),
-        ("[1,2)", TupleShape(("1", "2"), "[)")), (r"\langle 1,2 \rangle", TupleShape(("1", "2"), "()")),
-        ("P=(1,2)", TupleShape(("1", "2"), "()")), ("(1,2)^T", TupleShape(("1", "2"), "()")), ("(1+2)^T", None),
-        ("((1,2),3)", TupleShape(("(1,2)", "3"), "()")), (COLUMN, MatrixShape(("1", "2"), 2, 1)),
-        (SQUARE, MatrixShape(("1", "2", "3", "4"), 2, 2)),
-        (r"\begin{cases}x=1\\y=2\end{cases}", ListShape(("x=1", "y=2"))), (r"\begin{cases}x&1\\y&2\end{cases}", None),
-    ],
-)  # fmt: skip
-def test_brackets_and_separators_decide_the_shape(text: str, shape: Shape | None) -> None:
-    assert shape_of(text) == shape
 
 
 @pytest.mark.parametrize(
@@ -125,9 +69,3 @@ def test_shapes_that_can_be_equal(gold: str, prediction: str) -> None:
 def test_shapes_that_cannot_be_equal(gold: str, prediction: str, reason: str) -> None:
     match = equivalent(gold, prediction)
     assert (match.is_equal, match.reason) == (False, reason)
-
-
-def test_a_matrix_of_two_rows_and_ten_columns_is_not_a_vector() -> None:
-    numbers = [str(number) for number in range(20)]
-    matrix = r"\begin{pmatrix}" + "&".join(numbers[:10]) + r"\\" + "&".join(numbers[10:]) + r"\end{pmatrix}"
-    assert equivalent(matrix, f"({','.join(numbers)})").is_equal is False

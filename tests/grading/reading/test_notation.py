@@ -7,12 +7,7 @@ import pytest
 from grading.reading.notation import (
     Relation,
     clean,
-    is_enclosed,
-    is_equation,
     read_relation,
-    split_list,
-    split_top,
-    squeezed,
     without_name,
 )
 
@@ -33,34 +28,6 @@ def test_one_notation_for_one_thing(answer: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("1,2", ["1", "2"]), ("1, 2 and 3", ["1", "2", "3"]), (r"\{1;2\}", ["1", "2"]),
-        ("(1,2),(3,4)", ["(1,2)", "(3,4)"]), ("1,234, 5", ["1,234", "5"]), ("5", ["5"]), ("", []),
-    ],
-)  # fmt: skip
-def test_a_list_is_split_outside_brackets(text: str, parts: list[str]) -> None:
-    assert split_list(text) == parts
-
-
-def test_a_pattern_splits_outside_brackets() -> None:
-    assert split_top(r"[1,2)\cup(3,\{4,5\})", ",") == [r"[1,2)\cup(3,\{4,5\})"]
-    assert split_top("1|2|(3|4)", r"\|") == ["1", "2", "(3|4)"]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("(1,2)", True), (r"\{1\}", True), ("(1)+(2)", False), ("[1,2)", True), ("()", True), ("x", False)],
-)
-def test_the_first_bracket_closes_at_the_end(text: str, expected: bool) -> None:
-    assert is_enclosed(text) is expected
-
-
-def test_squeezing_keeps_spaces_between_digits() -> None:
-    assert squeezed("1 2 x + y_{1}") == "1 2x+y_1"
-
-
-@pytest.mark.parametrize(
     ("text", "operands", "signs"),
     [
         ("5", ("5",), ()), ("x = 5", ("x", "5"), ("=",)), (r"1 \le x<3", ("1", "x", "3"), ("<=", "<")),
@@ -71,17 +38,6 @@ def test_squeezing_keeps_spaces_between_digits() -> None:
 )  # fmt: skip
 def test_a_chain_is_split_at_its_signs(text: str, operands: tuple[str, ...], signs: tuple[str, ...]) -> None:
     assert read_relation(text) == Relation(operands, signs)
-
-
-def test_a_descending_chain_is_turned_around_and_a_mixed_one_is_not() -> None:
-    assert read_relation("3 > x >= 1").ascending() == Relation(("1", "x", "3"), ("<=", "<"))
-    mixed = read_relation("3 > x < 4")
-    assert mixed.ascending() == mixed
-
-
-@pytest.mark.parametrize(("text", "expected"), [("x=5", True), ("x=y=5", True), ("x=y<5", False), ("(x=5)", False)])
-def test_an_equation_has_no_other_sign(text: str, expected: bool) -> None:
-    assert is_equation(text) is expected
 
 
 @pytest.mark.parametrize(

@@ -21,20 +21,14 @@ UNREADABLE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "other"), SAME)
-def test_notations_of_one_set(text: str, other: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "other", "is_same"), [*((*pair, True) for pair in SAME), *((*pair, False) for pair in OTHER)]
+)
+def test_one_set_has_many_notations(text: str, other: str, is_same: bool) -> None:
     left, right = read_set(text), read_set(other)
     assert left is not None
     assert right is not None
-    assert is_same_set(left, right)
-
-
-@pytest.mark.parametrize(("text", "other"), OTHER)
-def test_other_sets(text: str, other: str) -> None:
-    left, right = read_set(text), read_set(other)
-    assert left is not None
-    assert right is not None
-    assert not is_same_set(left, right)
+    assert is_same_set(left, right) is is_same
 
 
 @pytest.mark.parametrize("text", UNREADABLE)

@@ -31,18 +31,8 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str,
         "other target": cells.finished(where, OTHER_TARGET, GOOD),
         "empty target": cells.finished(where, replace(cells.VANILLA, seed=6), GOOD, missing=48),
         "two samples": cells.finished(where, replace(cells.SPEC, samples=2), tuple(min(2, right) for right in BAD)),
-        "last problems": cells.finished(where, replace(cells.SPEC, seed=8), BAD[6:], skipped=6),
-        "first problems": cells.finished(where, replace(cells.SPEC, seed=9), BAD[:6]),
     }
-    names = dict(zip(made, load(where, *made.values()), strict=True))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cells, "PROBLEMS", [replace(p, id=f"more/{p.id}", dataset="more") for p in cells.PROBLEMS])
-        more = {
-            "more, method": cells.finished(where, replace(cells.SPEC, dataset="more"), BAD),
-            "more, target": cells.finished(where, replace(cells.VANILLA, dataset="more"), GOOD),
-        }
-        names |= dict(zip(more, load(where, *more.values()), strict=True))
-    return where, names
+    return where, dict(zip(made, load(where, *made.values()), strict=True))
 
 
 def document(where: Path, *arguments: str) -> dict[str, Any]:
@@ -53,55 +43,25 @@ def document(where: Path, *arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "baseline", "why"),
+    ("arguments", "baseline"),
     [
-        (("method", "target"), "target", "it is the target alone"),
-        (("draft alone", "method", "target"), "target", "it is the target alone"),
-        (("method", "draft alone"), "method", "it is the first run, and none is the target alone"),
-        (("target again", "target"), "target again", "of 2 runs of the target alone it fits best"),
-        (("method", "target again", "target"), "target again", "of 2 runs of the target alone it fits best"),
-        (("method", "other target", "target"), "target", "of 2 runs of the target alone it fits best"),
-        (("method", "limited target", "target"), "target", "of 2 runs of the target alone it fits best"),
-        (("method", "unfinished target", "target"), "target", "of 2 runs of the target alone it fits best"),
-        (("method", "empty target", "target"), "target", "it is the target alone"),
+        (("draft alone", "method", "target"), "target"),
+        (("method", "draft alone"), "method"),
+        (("method", "target again", "target"), "target again"),
+        (("method", "other target", "limited target", "target"), "target"),
+        (("method", "unfinished target", "empty target", "target"), "target"),
     ],
 )
 def test_the_baseline_is_the_target_alone(
-    warehouse: tuple[Path, dict[str, str]], arguments: tuple[str, ...], baseline: str, why: str
+    warehouse: tuple[Path, dict[str, str]], arguments: tuple[str, ...], baseline: str
 ) -> None:
     where, names = warehouse
     chosen = [names[name] for name in arguments]
     found = document(where, *chosen)
     [entry] = found["baselines"]
     assert (entry["dataset"], entry["run_id"]) == ("sums", names[baseline])
-    assert why in entry["why"]
-    assert [row["baseline_run_id"] for row in found["rows"]] == [
-        None,
-        *[names[baseline]] * (len(found["rows"]) - 1),
-    ], "the baseline is first"
-
-
-def test_every_dataset_has_its_own_target_alone(warehouse: tuple[Path, dict[str, str]]) -> None:
-    where, names = warehouse
-    order = ["method", "more, method", "target", "more, target"]
-    found = document(where, *(names[name] for name in order))
-    assert {entry["dataset"]: entry["run_id"] for entry in found["baselines"]} == {
-        "sums": names["target"],
-        "more": names["more, target"],
-    }
-    shown = [(row["run_id"], row["baseline_run_id"]) for row in found["rows"]]
-    assert shown == [
-        (names["target"], None),
-        (names["method"], names["target"]),
-        (names["more, target"], None),
-        (names["more, method"], names["more, target"]),
-    ]
-
-
-def test_a_named_baseline_counts_more(warehouse: tuple[Path, dict[str, str]]) -> None:
-    where, names = warehouse
-    found = document(where, names["target"], names["method"], "--baseline", names["method"])
-    assert [(entry["run_id"], entry["why"]) for entry in found["baselines"]] == [(names["method"], "it was named")]
+    others = [names[baseline]] * (len(found["rows"]) - 1)
+    assert [row["baseline_run_id"] for row in found["rows"]] == [None, *others], "the baseline is first"
 
 
 def test_a_majority_is_by_default_over_as_many_samples_as_every_run_has(

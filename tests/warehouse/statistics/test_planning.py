@@ -23,26 +23,6 @@ def test_without_any_variance_the_least_number_of_problems_is_needed(margin: flo
     assert worst[0] > 0.025 > worst[1]
 
 
-def test_without_any_variance_the_detectable_margin_is_the_smallest_there_is() -> None:
-    found = planning.detectable_margin(Moments(0.0), 40, 0.8)
-    worst = bounded.worst_case(np.zeros(40), np.zeros(40), 0.02)
-    assert found == pytest.approx(-(worst.low or 0), abs=3e-4)
-
-
-def test_more_problems_and_a_wider_margin_raise_the_power_and_variance_lowers_it() -> None:
-    plain = planning.power(Moments(0.03), 500, 0.02)
-    assert planning.power(Moments(0.03), 600, 0.02) > plain
-    assert planning.power(Moments(0.03), 500, 0.03) > plain
-    assert planning.power(Moments(0.03), 500, 0.02, 0.01) > plain
-    assert planning.power(Moments(0.04), 500, 0.02) < plain
-
-
-def test_problems_that_are_lost_lower_the_power_and_ones_that_are_gained_are_not_relied_on() -> None:
-    plain = planning.power(Moments(0.03), 500, 0.02)
-    assert planning.power(Moments(0.03, -0.02), 500, 0.02) < plain
-    assert planning.power(Moments(0.03, 0.02), 500, 0.02) == plain
-
-
 @pytest.mark.parametrize("moments", [Moments(0.03), Moments(0.03, -0.02), Moments(0.2, -0.05)])
 def test_the_margin_that_a_planned_number_of_problems_detects_is_the_margin_it_was_planned_for(
     moments: Moments,
@@ -67,19 +47,6 @@ def test_a_fixed_set_of_problems_needs_the_samples_with_which_its_power_is_enoug
     assert powers[0] < 0.8 <= powers[1]
 
 
-def test_samples_stop_helping_where_twice_as_many_lower_the_standard_error_by_less_than_a_twentieth() -> None:
-    components = Components(0.02, 0.1)
-    enough = components.enough_samples
-    assert enough is not None
-
-    def gain(k: int) -> float:
-        return 1 - float(np.sqrt(components.variance(2 * k) / components.variance(k)))
-
-    assert gain(enough) <= planning.LEAST_GAIN < gain(enough - 1)
-    assert Components(0.0, 0.1).enough_samples is None
-    assert Components(0.1, 0.0).enough_samples == Components(0.0, 0.0).enough_samples == 1
-
-
 def test_components_of_pilots_are_right_on_average() -> None:
     rng = np.random.default_rng(1)
     found = [plans.pilot(POPULATIONS[SKEWED], 400, 3, rng).components for _ in range(200)]
@@ -95,26 +62,6 @@ def test_a_careful_plan_takes_more_variance_than_the_pilot_shows() -> None:
         assert MIXED.careful(k).variance > MIXED.components.variance(k) > 0
     agreed = Pilot(FOURS, FOURS, FOURS, FOURS)
     assert agreed.careful(4) == agreed.components.moments(4) == Moments(0.0, 0.0)
-
-
-def test_more_samples_need_no_more_problems_also_to_be_safe() -> None:
-    rng = np.random.default_rng(7)
-    for _ in range(20):
-        pilot = plans.pilot(POPULATIONS[SKEWED], 60, 4, rng)
-        limits = [pilot.careful(k).variance for k in (1, 2, 3, 4, 8, 16, 32)]
-        assert limits == sorted(limits, reverse=True)
-        assert limits[-1] >= pilot.components.variance(32)
-
-
-def test_differences_that_do_not_vary_are_not_skewed_either() -> None:
-    rng = np.random.default_rng(3)
-    rates = rng.uniform(0.2, 0.9, 198)
-    first, second = rng.binomial(4, rates), rng.binomial(4, rates)
-    samples = np.full(198, 4)
-    found = [Pilot(a, samples, b, samples).components for a, b in ((first, second), (second, first))]
-    clipped = [one for one in found if not one.between]
-    assert clipped, "these seeds show no variance between problems"
-    assert all(one.third == one.third_within == 0 for one in clipped)
 
 
 def test_one_method_alone_is_planned_from_with_a_correlation() -> None:
@@ -133,12 +80,11 @@ def test_what_shows_no_variance_is_no_pilot(problems: int, samples: int, reason:
         Pilot(counts, counts, counts, counts)
 
 
-@pytest.mark.parametrize("name", [SKEWED, "symmetric, easy", "6 % loop"])
-def test_a_planned_comparison_is_decided_as_often_as_asked(name: str) -> None:
+def test_a_planned_comparison_is_decided_as_often_as_asked() -> None:
     """Within three points of 80 %, and four standard errors of so few repetitions."""
-    n = planning.problems_needed(plans.truth(name).moments(16), 0.05, 0.8)
+    n = planning.problems_needed(plans.truth(SKEWED).moments(16), 0.05, 0.8)
     assert n is not None
-    rate = plans.decided(POPULATIONS[name], n, 16, 0.05, 400)
+    rate = plans.decided(POPULATIONS[SKEWED], n, 16, 0.05, 400)
     assert rate == pytest.approx(0.8, abs=0.03 + 4 * (0.8 * 0.2 / 400) ** 0.5)
 
 

@@ -44,13 +44,6 @@ def test_rates_are_weighted_ratios_of_losses() -> None:
     assert found.loss_of_refused.estimate == pytest.approx(1 / 2)
 
 
-def test_another_threshold_accepts_other_steps() -> None:
-    given = points([4, 0, 0, 4], [4, 4, 4, 4], [True, True, False, False], [1, 1, 1, 1], [9, 8, 2, 1])
-    found = probes.rates(given, given.rating >= 9)
-    assert found.false_acceptance.estimate == 0.0
-    assert found.false_rejection.estimate == pytest.approx(1 / 2)
-
-
 def test_the_area_is_the_share_of_pairs_in_order() -> None:
     found = probes.area(points([4, 0, 0, 4], [4, 4, 4, 4], [True] * 4, [1, 1, 1, 1], [9, 8, 2, 1]))
     assert found.estimate == pytest.approx((2 * 144 - 12 + 6) / (4 * 144 - 24), abs=0.03)
@@ -63,13 +56,9 @@ def test_too_few_points_or_problems_say_nothing() -> None:
         found = probes.rates(given)
         for name in ("false_acceptance", "false_rejection", "loss_of_accepted", "loss_of_refused"):
             assert np.isnan(getattr(found, name).estimate)
-            assert getattr(found, name).kind == "none: fewer than 30 points or 10 problems"
         assert np.isnan(probes.area(given).estimate)
     found = probes.rates(replace(enough, family=enough.problem % 9))
-    assert (found.false_acceptance.kind, found.false_acceptance.families) == (
-        "none: fewer than 30 points or 10 families",
-        9,
-    )
+    assert (found.false_acceptance.low, found.false_acceptance.families) == (None, 9)
     found = probes.rates(replace(enough, family=enough.problem % 11))
     alone = probes.rates(replace(enough, problem=enough.problem % 11, family=enough.problem % 11))
     assert found.loss_of_refused == replace(alone.loss_of_refused, families=11)
@@ -136,12 +125,3 @@ def test_an_oracle_is_worth_what_its_rule_is_and_no_more_than_one_that_knows_the
     by_the_same = np.maximum(drafts.mean(axis=0), owns.mean(axis=0)).mean()
     assert found.worth.estimate < knowing - 0.01 < knowing + 0.005 < by_the_same
     assert found.over_judge.estimate == pytest.approx(found.worth.estimate - found.worth_of_judge.estimate)
-
-
-def test_points_with_one_continuation_have_no_oracle() -> None:
-    given = points([4, 0, 0, 4], [4, 4, 4, 4], [True, True, False, False], [6, 2, 1, 1], [9, 8, 2, 1])
-    found = probes.oracle(replace(given, own_odd=np.full(len(given), np.nan)))
-    assert np.isnan(found.worth.estimate)
-    assert found.over_judge.kind == "none: fewer than 30 points or 10 problems with 2 continuations each way"
-    some = replace(given, own_odd=np.where(np.arange(len(given)) < 4, np.nan, given.own_odd))
-    assert probes.oracle(some) == probes.oracle(some.where(np.arange(len(given)) >= 4))

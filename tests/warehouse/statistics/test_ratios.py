@@ -6,38 +6,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from warehouse.statistics.intervals import Floats
-from warehouse.statistics.ratios import SettingRatio, bootstrap_t, mean_time, ratio
+from warehouse.statistics.intervals import Floats, Interval
+from warehouse.statistics.ratios import RunFactor, SettingRatio, between_runs, bootstrap_t, mean_time, ratio, run_factor
 
 
 def of_runs(first: Floats, second: Floats) -> SettingRatio:
     return ratio([first], [second])
-
-
-def test_the_ratio_of_means_weighs_problems_by_their_time() -> None:
-    slow, fast = np.array([10.0, 20.0, 300.0]), np.array([5.0, 10.0, 300.0])
-    found = of_runs(slow, fast)
-    assert found.of_means.estimate == pytest.approx(330 / 315)
-    assert found.geometric_mean.estimate == pytest.approx(4 ** (1 / 3))
-
-
-def test_proportional_times_have_no_interval() -> None:
-    """No spread was seen, which does not mean that there is none; rounded times are no different."""
-    times = np.linspace(1.0, 2.0, 40)
-    for first in (2 * times, 2 * times * (1 + 1e-10 * np.arange(40))):
-        found = of_runs(first, times)
-        assert found.of_means.kind == found.geometric_mean.kind == "none: no spread between problems"
-        assert found.of_means.estimate == pytest.approx(2)
-
-
-def test_the_interval_turns_with_the_ratio() -> None:
-    rng = np.random.default_rng(3)
-    slow, fast = np.exp(rng.normal(2.0, 0.6, 60)), np.exp(rng.normal(1.5, 0.6, 60))
-    for name in ("of_means", "geometric_mean"):
-        interval, turned = getattr(of_runs(slow, fast), name), getattr(of_runs(fast, slow), name)
-        assert turned.estimate == pytest.approx(1 / interval.estimate)
-        assert turned.low == pytest.approx(1 / interval.high, rel=0.01)
-        assert getattr(of_runs(slow, fast), name) == interval
 
 
 def test_with_many_problems_the_bootstrap_agrees_with_scipys() -> None:
@@ -53,16 +27,6 @@ def test_with_many_problems_the_bootstrap_agrees_with_scipys() -> None:
     low, high = np.exp(bca.confidence_interval.low), np.exp(bca.confidence_interval.high)
     assert (interval.low, interval.high) == pytest.approx((low, high), rel=0.01)
     assert interval.standard_error == pytest.approx(float(bca.standard_error), rel=0.05)
-
-
-def test_pairing_narrows_the_interval_of_runs_whose_long_problems_are_the_same() -> None:
-    rng = np.random.default_rng(5)
-    base = np.exp(rng.normal(3.0, 1.0, 40))
-    own = base * np.exp(rng.normal(0.2, 0.05, 40))
-    paired, shuffled = of_runs(own, base).of_means, of_runs(rng.permutation(own), base).of_means
-    assert paired.standard_error is not None
-    assert shuffled.standard_error is not None
-    assert paired.standard_error < shuffled.standard_error / 5
 
 
 def test_few_problems_get_students_t_and_one_gets_no_interval() -> None:
@@ -125,14 +89,8 @@ def test_the_bootstrap_over_families_has_their_delta_method_error_and_needs_ten_
     assert found.standard_error == pytest.approx(influence.std(ddof=1) / 12**0.5)
     assert found.estimate == pytest.approx(x.mean())
     assert found.families == 12
-    assert bootstrap_t(x, y, ["a", "b"] * 39).kind == "none: 2 families, fewer than 10"
-    assert bootstrap_t(y, y).kind == "none: no spread between problems"
+    assert bootstrap_t(x, y, ["a", "b"] * 39).low is bootstrap_t(y, y).low is None
     assert bootstrap_t(x[:4], y[:4]).kind == "t"
-
-
-def test_times_must_be_positive() -> None:
-    with pytest.raises(ValueError, match="positive times"):
-        ratio([np.array([1.0, 0.0])], [np.array([1.0, 1.0])])
 
 
 def test_a_problem_that_loops_ends_an_interval_where_a_problem_can_lie() -> None:
@@ -142,3 +100,34 @@ def test_a_problem_that_loops_ends_an_interval_where_a_problem_can_lie() -> None
     for interval in (found.of_means, found.geometric_mean):
         assert interval.high == pytest.approx(100)
         assert interval.low == pytest.approx(min(0.99, interval.estimate / 5))
+
+
+def test_the_run_factor_is_the_spread_of_repeated_runs_pooled_over_settings() -> None:
+    first, second = np.log([[1.0, 2.0], [1.1, 2.2], [0.9, 1.8]]), np.log([[5.0], [6.0]])
+    factor = run_factor([first, second, np.zeros((1, 4))])
+    means = [np.log([1.0, 1.1, 0.9]), np.log([5.0, 6.0])]
+    squares = sum(float(((m - m.mean()) ** 2).sum()) for m in means)
+    assert factor is not None
+    assert factor.standard_deviation == pytest.approx((squares / 3) ** 0.5)
+    assert (factor.degrees, factor.num_runs) == (3, 5)
+
+
+def test_two_runs_or_none_are_too_few() -> None:
+    assert run_factor([]) is None
+    assert run_factor([np.log([[1.0], [1.2]])]) is None
+    assert run_factor([np.log([[1.0], [1.2]]), np.log([[1.0], [1.2]])]) is not None
+
+
+def test_the_run_factor_widens_an_interval_and_leaves_the_estimate() -> None:
+    ratio = Interval(2.0, 1.8, 2.3, 0.05, "bootstrap-t")
+    assert between_runs(ratio, None) == ratio
+    wider = between_runs(ratio, RunFactor(0.1, 1000, 1001))
+    assert wider.estimate == 2.0
+    assert np.log(wider.low or 0) == pytest.approx(
+        np.log(2) - np.hypot(np.log(2 / 1.8), 1.962 * 2**0.5 * 0.1), abs=1e-3
+    )
+    assert np.log(wider.high or 0) == pytest.approx(
+        np.log(2) + np.hypot(np.log(2.3 / 2), 1.962 * 2**0.5 * 0.1), abs=1e-3
+    )
+    without = Interval(2.0, None, None, None, "none")
+    assert between_runs(without, RunFactor(0.1, 3, 4)) == without

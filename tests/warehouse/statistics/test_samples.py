@@ -20,10 +20,6 @@ def test_pass_at_k_is_the_share_of_sets_with_a_right_sample(answers: list[bool],
     assert pass_at_k(np.array([sum(answers)]), np.array([len(answers)]), k) == pytest.approx([expected])
 
 
-def test_pass_at_1_is_the_mean_over_samples() -> None:
-    assert pass_at_k(np.array([0, 3, 16]), np.array([16, 16, 16]), 1) == pytest.approx([0, 3 / 16, 1])
-
-
 def majority(chosen: tuple[str, ...]) -> float:
     """Share of the leading answers that are right; `R` is right, a blank is no answer."""
     counted = Counter(answer for answer in chosen if answer != " ").most_common()

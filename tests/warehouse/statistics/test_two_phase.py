@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tools.simulate import two_phase
-from warehouse.statistics.intervals import Floats, mean_t
+from warehouse.statistics.intervals import Floats
 from warehouse.statistics.ratios import mean_time
 from warehouse.statistics.two_phase import (
     Measured,
@@ -18,7 +18,6 @@ from warehouse.statistics.two_phase import (
     mean_interval,
     two_phase_difference,
     two_phase_mean,
-    two_phase_ratio,
 )
 
 N, FOLDS = 24, 3
@@ -79,26 +78,9 @@ def test_the_estimate_is_unbiased_however_bad_the_model_is(chains: Floats, scale
     assert np.mean(found) == pytest.approx(chains.mean(), abs=float(4 * np.std(found) / 20))
 
 
-def test_a_worse_model_leaves_more_to_the_choice_of_the_timed_samples(chains: Floats) -> None:
-    timed = two_of_each_stratum(chains)
-    variances = [estimate(chains, timed, scale=scale).timed_variance for scale in (1.0, 0.5, 0.0, 3.0)]
-    assert variances == sorted(variances)
-    right, useless = (mean_interval(estimate(chains, timed, scale=scale), resamples=499) for scale in (1.0, 0.0))
-    assert right.standard_error is not None
-    assert useless.standard_error is not None
-    assert right.standard_error < useless.standard_error
-
-
-def test_strata_with_too_few_measurements_are_put_together(chains: Floats) -> None:
-    timed = two_of_each_stratum(chains)[[0, 2, 4, 6, 8, 9, 10]]  # one of four strata, two and one of the last
-    found = estimate(chains, timed, scale=0.0)
-    assert found.degrees == 7 - 3
-    assert np.isfinite(found.estimate)
-
-
 def test_too_little_has_no_interval(chains: Floats) -> None:
     one = estimate(chains, np.array([4]), scale=0.5)
-    assert mean_interval(one, resamples=99).kind == "none: too few timed samples"
+    assert mean_interval(one, resamples=99).low is None
     with pytest.raises(ValueError, match="no sample was timed"):
         estimate(chains, np.array([], dtype=np.int64))
 
@@ -106,40 +88,7 @@ def test_too_little_has_no_interval(chains: Floats) -> None:
 def test_few_families_have_no_interval(chains: Floats) -> None:
     few = replace(estimate(chains, two_of_each_stratum(chains)), families=9)
     for found in (mean_interval(few, resamples=99), two_phase_difference(few, few)):
-        assert (found.low, found.kind, found.families) == (None, "none: 9 families, fewer than 10", 9)
-
-
-def test_a_ratio_is_paired_by_problem(chains: Floats) -> None:
-    timed = two_of_each_stratum(chains)
-    slow, fast = estimate(2 * chains * np.linspace(0.9, 1.1, N), timed), estimate(chains, timed)
-    paired = two_phase_ratio(slow, fast, resamples=99)
-    assert paired.estimate == pytest.approx(2, rel=0.1)
-    assert paired.low is not None
-    assert paired.high is not None
-    own = mean_interval(slow, resamples=99)
-    assert own.low is not None
-    assert own.high is not None
-    assert np.log(paired.high / paired.low) < np.log(own.high / own.low) + 1e-9
-
-
-def test_a_difference_of_runs_that_are_timed_whole_is_that_of_the_pairs(chains: Floats) -> None:
-    everything = np.arange(N)
-    slow, fast = estimate(2 * chains, everything), estimate(chains, everything)
-    found, pairs = two_phase_difference(slow, fast), mean_t(chains.reshape(-1, 2).mean(axis=1))
-    assert found.low is not None
-    assert found.high is not None
-    assert found.estimate == pytest.approx(pairs.estimate)
-    assert pairs.low is not None
-    assert pairs.high is not None
-    assert found.high - found.low == pytest.approx(pairs.high - pairs.low, rel=0.15), "no narrower for being timed"
-
-
-def test_a_difference_has_an_interval_only_where_a_ratio_has_one(chains: Floats) -> None:
-    for timed in (np.array([5]), np.array([5, 9]), two_of_each_stratum(chains)):
-        mean, other = estimate(chains, timed, scale=0.0), estimate(2 * chains, timed, scale=0.0)
-        has_one = two_phase_ratio(other, mean).low is not None
-        assert (two_phase_difference(other, mean).low is not None) == has_one
-    assert two_phase_difference(estimate(chains, np.array([5])), estimate(chains, np.array([5]))).low is None
+        assert (found.low, found.families) == (None, 9)
 
 
 @pytest.mark.parametrize("num_timed", [2, 3, 5, 40])
@@ -159,20 +108,7 @@ def test_the_interval_of_a_difference_covers_with_few_timed_samples_and_a_useles
     assert covered / repetitions >= 0.9, "times are skewed, and five of them tell little"
 
 
-def test_negative_predictions_are_allowed(chains: Floats) -> None:
-    interval = mean_interval(estimate(chains, two_of_each_stratum(chains), scale=-1.0), resamples=99)
-    assert interval.low is not None
-    assert interval.low < chains.mean()
-
-
 @pytest.mark.parametrize("model", two_phase.MODELS)
 def test_intervals_cover_in_the_simulation(model: str) -> None:
     _, rates, _ = two_phase.cell("40 × 2", 24, model, 0.7, 60)
     assert all(rate >= 0.85 for rate in rates)
-
-
-def test_times_that_do_not_differ_have_no_interval_as_in_the_full_measurement() -> None:
-    mean = estimate(np.full(N, 2.0), np.arange(0, N, 2))
-    interval, full = mean_interval(mean), mean_time([mean.values])
-    assert interval.estimate == pytest.approx(2.0)
-    assert interval.kind == full.kind == "none: no spread between problems"

@@ -12,7 +12,7 @@ from harness.settings.launch_settings import Launch
 from jobs.forecast import Forecast
 from warehouse.suites import costs
 from warehouse.suites import published as papers
-from warehouse.suites.costs import START_SECONDS, Setting, from_published, num_gpus
+from warehouse.suites.costs import Setting, from_published, num_gpus
 from warehouse.suites.published import Planned, Suite, num_problems
 
 CONTRADICTIONS = {
@@ -45,10 +45,6 @@ def estimated(launch: Launch, own: Setting) -> Forecast:
     return result
 
 
-def the_run(name: str, label: str, column: str) -> Run:
-    return next(run for run in every_run() if (run[0].name, run[1].row.label, run[1].column) == (name, label, column))
-
-
 def test_suites_that_share_a_run_agree_on_what_it_takes() -> None:
     hours: dict[tuple[Setting, int], set[float]] = defaultdict(set)
     suites: dict[tuple[Setting, int], set[str]] = defaultdict(set)
@@ -75,30 +71,8 @@ def test_an_estimate_is_within_a_quarter_of_what_the_published_latency_implies()
         hours = estimated(launch, own).gpu_hours
         key = (loaded.name, plan.row.label, plan.column)
         if key in CONTRADICTIONS:
-            assert "the paper contradicts itself" in estimated(launch, own).source, key
+            assert "contradicts" in estimated(launch, own).source, key
         else:
             assert hours == pytest.approx(implied, rel=0.25), key
         checked += 1
     assert checked >= 65
-
-
-def test_two_gpus_cost_two_gpus() -> None:
-    for gpus, seconds in ((2, 51.86), (4, 33.5)):
-        _, _, launch, own = the_run("speccot-table4", "QwQ-32B", f"gsm8k_{gpus}")
-        assert estimated(launch, own).gpu_hours == pytest.approx(gpus * seconds * 6595 / 3600, rel=0.01)
-
-
-def test_fewer_samples_than_may_be_in_flight_take_as_long_as_one_of_them() -> None:
-    _, _, launch, own = the_run("speccot-table6", "128", "gsm8k")
-    by_size = {
-        limit: estimated(launch.changed(limit=limit, samples=1), own).worker_hours * 3600 - START_SECONDS
-        for limit in (1, 128, 256)
-    }
-    assert by_size[1] == pytest.approx(by_size[128])
-    assert by_size[256] == pytest.approx(2 * by_size[128])
-
-
-def test_an_estimate_follows_a_published_ratio_where_only_one_latency_is_published() -> None:
-    """SpecReason's base model: 2.5 times the 69.2 s of figure 4."""
-    _, _, launch, own = the_run("specreason-figure3", "base model", "math500")
-    assert estimated(launch, own).gpu_hours == pytest.approx(2.5 * 69.2 * 1600 * 2 / 3600, rel=0.01)

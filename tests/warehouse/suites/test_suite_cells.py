@@ -133,17 +133,6 @@ def test_every_published_value_has_a_measure_that_can_be_computed(name: str, con
                 assert measured.estimate == pytest.approx(1)
 
 
-def test_a_greedy_baseline_gives_a_ratio(connection: Connection) -> None:
-    """SCoT, table 1: the target is greedy, the drafts are sampled."""
-    assert measure(connection, "ratio_of_means", "scot", "greedy") is not None
-
-
-@pytest.mark.parametrize("name", ["ratio_of_means", "speed_up", "latency_saved", "latency_saved_seconds"])
-def test_runs_on_other_devices_have_no_ratio(name: str, connection: Connection) -> None:
-    assert measure(connection, name, "speccot", "vanilla") is not None
-    assert measure(connection, name, "speccot", "elsewhere") is None
-
-
 def test_the_ratio_of_means_and_what_is_saved_are_the_same_number(connection: Connection) -> None:
     """Samples in planned order: latencies 20 to 49 of the target, 10 to 39 of speccot."""
     ratio = measure(connection, "ratio_of_means", "speccot", "vanilla")
@@ -172,24 +161,3 @@ def test_rewards_agree_with_the_view_and_correlate_with_the_scores_that_they_are
     assert correlation.estimate == pytest.approx(1)
     assert correlation.low == pytest.approx(1)
     assert measure(connection, "score_reward_correlation", "vanilla") is None
-
-
-@pytest.mark.parametrize("name", ["specreason-figure3", "specreason-figure4", "specreason-figure5"])
-def test_only_the_modelled_latency_of_specreason_is_comparable(name: str) -> None:
-    """Its author models latencies (issue 8 of its repository); the measured ones stand beside them with the reason."""
-    table = papers.load(name)
-    against = {metric for unlike in table.unlike for metric in unlike.metrics}
-    for key, metric in table.metrics.items():
-        if metric.registered.is_of_times:
-            published = any(plan.published(table, key) is not None for plan in papers.planned(table))
-            assert not published or (metric.stopwatch == "specreason") == (key not in against), key
-    assert {table.metrics[key].stopwatch for key in against} == {"measured"}
-
-
-@pytest.mark.parametrize("name", papers.names())
-def test_a_published_speed_up_is_read_beside_a_ratio_of_means_with_the_geometric_mean_after_it(name: str) -> None:
-    metrics = papers.load(name).metrics
-    published = {key for row in papers.load(name).rows for cell in row.values.values() for key in cell}
-    assert not [key for key in published if metrics[key].measure == "speed_up"]
-    if any(metrics[key].measure == "ratio_of_means" for key in published):
-        assert any(metric.measure == "speed_up" for metric in metrics.values())
