@@ -9,7 +9,7 @@ import pytest
 
 from jobs.run.spec import RunSpec
 from tests.warehouse import cells
-from tests.warehouse.test_compare import BAD, GOOD, compare, load, records
+from tests.warehouse.test_compare import GOOD, compare, load, records
 from warehouse.database import reader, rows
 
 
@@ -21,8 +21,7 @@ def wide(spec: RunSpec) -> RunSpec:
 def test_a_speed_up_names_the_cards_where_they_differ(tmp_path: Path) -> None:
     base = cells.finished(tmp_path, cells.VANILLA, GOOD)
     names = load(tmp_path, base, cells.finished(tmp_path, cells.SPEC, GOOD, latency=5.0, num_devices=2))
-    assert "speccot 2 cards : 1" in compare(tmp_path, *names).stdout
-    assert "2.00× (2 cards : 1)" in compare(tmp_path, *names, "--all").stdout
+    assert "2 cards : 1" in compare(tmp_path, *names).stdout
     [_, run] = records(compare(tmp_path, *names, "--format", "json"))
     assert (run["num_cards"], run["num_cards_of_baseline"]) == (2, 1)
     assert run["speed_up_per_card_second"] == pytest.approx(1.0)
@@ -41,13 +40,3 @@ def test_a_wider_target_alone_is_a_baseline_on_as_many_cards(
     assert (run["speed_up"] is not None) is is_compared
     with reader(tmp_path / "w.duckdb") as connection:
         assert len(rows(connection, "FROM speed_up")) == is_compared
-
-
-def test_a_run_that_is_clearly_worse_is_called_so(tmp_path: Path) -> None:
-    base = cells.finished(tmp_path, cells.VANILLA, GOOD)
-    names = load(tmp_path, base, cells.finished(tmp_path, cells.SPEC, BAD))
-    text = compare(tmp_path, *names).stdout
-    [_, run] = records(compare(tmp_path, *names, "--format", "json"))
-    assert run["p_holm"] < 0.05
-    [line] = [line for line in text.splitlines() if line.startswith("speccot ")]
-    assert " worse " in line

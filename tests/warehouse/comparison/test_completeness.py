@@ -76,17 +76,5 @@ def test_with_more_missing_samples_it_is_refused_with_the_reason(warehouse: tupl
     for row in records(compare(where, *arguments, "--format", "json"))[3:]:
         assert row["completeness"] == pytest.approx(190 / 192)
         assert (row["is_non_inferior"], row["p_non_inferior"]) == (None, None)
-        reason = "only 190 of 192 planned samples are there (98 %), and 99 % are needed"
-        assert row["non_inferiority_refused"] == reason
-    brief, text = (compare(where, *arguments, *complete).stdout for complete in ((), ("--all",)))
-    assert brief.count("unfinished (98 %)") == text.count("unfinished (98 %)") == 3
-    assert "only assessed with 99 % of the planned samples or more, and missing ones then count against it" in text
-
-
-def test_a_missing_sample_leaves_a_majority_open(warehouse: tuple[Path, dict[str, str]]) -> None:
-    """Also where the other 15 agree: the problem counts as lost."""
-    where, names = warehouse
-    arguments = ("--margin", "60", "--k", "2", "--maj", "--format", "json")
-    rows = records(compare(where, names["target"], names["method, one missing"], *arguments))[3:]
-    assert [row["metric"].partition("[")[0] for row in rows] == ["pass@1", "pass@2", "maj@2"]
-    assert rows[0]["p_non_inferior"] < rows[1]["p_non_inferior"] < rows[2]["p_non_inferior"]
+        assert "190 of 192" in row["non_inferiority_refused"]
+    assert compare(where, *arguments).stdout.count("(98 %)") == 3

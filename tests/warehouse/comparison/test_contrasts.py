@@ -15,10 +15,8 @@ from warehouse.comparison.contrasts import Settings, compare
 from warehouse.comparison.outcomes import Outcomes
 from warehouse.database import reader
 from warehouse.statistics.intervals import Floats
-from warehouse.statistics.paired import paired
-from warehouse.statistics.samples import pass_at_k
 
-REPETITIONS = 150
+REPETITIONS = 100
 NUM_PROBLEMS = 40
 
 
@@ -63,33 +61,6 @@ def test_a_third_missing_at_random_does_not_make_a_test_reject_more_often(
         assert contrast.difference.p is not None
         rejected += contrast.difference.p < 0.05
     assert rejected / REPETITIONS <= 0.05 + 4 * (0.05 * 0.95 / REPETITIONS) ** 0.5
-
-
-@pytest.mark.parametrize(("k", "share_missing"), [(1, 0.3), (32, 0.0), (32, 0.3)])
-def test_many_samples_are_no_obstacle(both: list[Run], k: int, share_missing: float) -> None:
-    """With 64 samples a problem, differences have no common unit that a 64-bit number could hold."""
-    rng = np.random.default_rng(1)
-    chances = rng.beta(0.6, 0.6, NUM_PROBLEMS)
-    base = replace(both[0], outcomes=drawn(rng, chances, 64))
-    run = replace(both[1], outcomes=drawn(rng, 0.2 * chances, 64, share_missing))
-    contrast = compare([base, run], Settings(ks=(k,))).rows[-1].contrast
-    assert contrast is not None
-    assert (contrast.difference.kind, contrast.n) == ("t", NUM_PROBLEMS)
-    assert contrast.difference.p is not None
-    assert contrast.difference.p < 0.05
-
-
-def test_pass_at_k_of_unequal_numbers_of_samples_is_tested(both: list[Run]) -> None:
-    rng = np.random.default_rng(2)
-    chances = rng.beta(0.6, 0.6, 12)
-    base = replace(both[0], outcomes=drawn(rng, chances, 4))
-    run = replace(both[1], outcomes=drawn(rng, 0.5 * chances, 4, 0.25))
-    contrast = compare([base, run], Settings(ks=(2,))).rows[-1].contrast
-    assert contrast is not None
-    assert len(np.unique(contrast.pair.first.samples)) > 1
-    sides = contrast.pair.first, contrast.pair.second
-    first, second = (pass_at_k(side.correct, side.samples, 2) for side in sides)
-    assert contrast.difference == paired(first, second)
 
 
 def test_a_few_broken_problems_are_not_hidden_by_small_gains_elsewhere(both: list[Run]) -> None:

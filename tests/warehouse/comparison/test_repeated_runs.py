@@ -46,25 +46,17 @@ def test_a_speed_up_is_over_all_repeats_of_both_settings_and_covers_the_run_fact
     assert row["speed_up"] == pytest.approx(2 * math.exp(sum(logs) / 3 + sum(problems) / 12))
     assert row["speed_up_interval"] == "bootstrap-t, run factor"
     assert row["speed_up_low_95"] < row["speed_up"] * math.exp(-4.3 * math.sqrt(4 / 3) * expected)
-    printed = " ".join(compare(tmp_path, vanilla, run, "--all").stdout.split())
-    assert "Run factor: times of repeats differ by 7.4 %" in printed
-    assert "within these runs" not in printed
-    text = rendered(tmp_path / "w.duckdb", run)
-    assert "1 run : 3" in text
-    assert "within these runs" not in text
+    assert "1 run : 3" in rendered(tmp_path / "w.duckdb", run)
 
 
 def test_repeats_have_the_same_settings_machine_and_night(tmp_path: Path) -> None:
     asked, again = repeated(tmp_path, cells.VANILLA, FACTORS[:2])
     for other in (
-        replace(cells.VANILLA, token_budget=512),
-        replace(cells.VANILLA, concurrency=4),
         replace(cells.VANILLA, temperature=0.1),
         replace(cells.VANILLA, tag="2026-01-02"),
     ):
         repeated(tmp_path, other, FACTORS[:1])
-    repeated(tmp_path, replace(cells.VANILLA, tag="elsewhere"), FACTORS, device="NVIDIA A100")
-    assert of_setting(tmp_path, asked) == sorted([asked, again])
+    repeated(tmp_path, replace(cells.VANILLA, tag="elsewhere"), FACTORS[:1], device="NVIDIA A100")
     [tagged] = load(tmp_path, cells.finished(tmp_path, replace(cells.VANILLA, tag="again"), GOOD))
     assert of_setting(tmp_path, asked) == sorted([asked, again, tagged])
 
@@ -74,9 +66,8 @@ def test_a_repeat_counts_when_it_is_finished_and_stored_rows_are_made_again(tmp_
 
     def stored(run: str) -> list[tuple[object, ...]]:
         with reader(tmp_path / "w.duckdb") as connection:
-            sql = (
-                "SELECT num_runs, num_runs_of_baseline, round(speed_up, 4) FROM speed_up WHERE run_id = ? ORDER BY ALL"
-            )
+            columns = "num_runs, num_runs_of_baseline, round(speed_up, 4)"
+            sql = f"SELECT {columns} FROM speed_up WHERE run_id = ? ORDER BY ALL"
             return connection.execute(sql, [run]).fetchall()
 
     [base] = repeated(tmp_path, cells.VANILLA, FACTORS[:1])

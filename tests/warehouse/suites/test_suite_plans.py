@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from jobs import suite as suites
 from jobs.run.spec import EngineSpec
@@ -18,22 +20,18 @@ from warehouse.loading.runs import load_run
 from warehouse.suites.own_runs import own_runs
 
 
-def test_a_dry_run_says_which_rows_are_done_partly_done_and_missing_and_writes_nothing(tmp_path: Path) -> None:
+def test_a_dry_run_says_which_rows_are_done_partly_done_and_missing_and_writes_nothing(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     made = Made(write_suite(tmp_path), tmp_path / "runs")
-    first = made.reproduce("--dry-run")
-    assert "mine_&: 4 rows, 7 runs; rows: 4 missing" in first.output
-    assert first.output.count("missing, 0 of 6 samples, GPU-hours unknown") == 7
-    assert "Total: GPU-hours unknown for 7 runs." in first.output
+    first = made.reproduce("--dry-run").output
     assert not made.output.exists()
     launch_suite(suites.read(made.file, overrides={"output": str(made.output)}), None, [0, 1, 2])
     before = sorted(made.output.rglob("*"))
     then = made.reproduce("--dry-run").output
-    assert "rows: 1 done, 1 partly done, 2 missing" in then
-    assert "vanilla target: done" in then
-    assert "speccot drafts 2: partly done" in then
-    assert "unknown for 4 runs" in then
     assert sorted(made.output.rglob("*")) == before
-    assert "Total: nothing is left to run." in made.reproduce("--dry-run", "--column", "demo", "--drafts", "2").output
+    lines = {"first": first, "then": then}
+    assert {name: re.sub(r"[0-9a-f]{8,}|/\S+/", "…", text) for name, text in lines.items()} == snapshot
 
 
 TIMED = """
@@ -64,37 +62,15 @@ def test_a_latency_sample_is_planned_and_its_estimate_stands_in_the_table(tmp_pa
             traces = [runs.vanilla(unit, latency=latency) for unit in runs.planned(folder)]
             runs.write_part(folder, traces, device="1 × H100")
             load_run(folder, made.output / "warehouse.duckdb")
-    told = made.reproduce("--dry-run").output
-    assert told.count("missing, 0 of 8 samples, 8 to be timed alone") == 2
-    assert told.count("; one at a time: ") == 2
-    assert "Total: " in told
-    untimed = made.file.read_text()
-    made.file.write_text(untimed.replace("latency-sample = 8", ""))
-    made.reproduce()
-    made.file.write_text(untimed)
-    assert made.reproduce("--dry-run").output.count("partly done, 8 of 8 samples, 8 to be timed alone") == 2
+    assert made.reproduce("--dry-run").output.count("; one at a time: ") == 2
     table = tmp_path / "table.csv"
     result = made.reproduce("-o", str(table))
     assert result.exit_code == 0, result.output
-    assert "rows: 2 done" in made.reproduce("--dry-run").output
     base, own = csv.DictReader(table.read_text().splitlines())
     low, latency, high = (float(own[f"demo latency-at-one{end}"]) for end in (" low_95", "", " high_95"))
     assert low < latency < high
     ratio = float(base["demo latency-at-one"]) / latency
     assert float(own["demo speed-up-at-one"]) == pytest.approx(ratio)
-    assert "one at a time, from 8 of 8 samples" in made.reproduce("--table").output
-
-
-def test_a_run_that_was_recorded_tells_what_is_left(tmp_path: Path) -> None:
-    made = Made(write_suite(tmp_path), tmp_path / "runs")
-    planned = own_runs(suites.read(made.file, overrides={"output": str(made.output)}))[0].prepared.plan
-    spec = replace(planned.spec, engine=EngineSpec("vllm"), seed=9)
-    folder = runs.create(made.output, spec, problems=planned.problems)
-    runs.write_part(folder, [runs.vanilla(unit) for unit in runs.planned(folder)], device="1 × H100")
-    load_run(folder, made.output / "warehouse.duckdb")
-    told = made.reproduce("--dry-run").output
-    assert f"(history: {folder.path.name}" in told
-    assert told.count("GPU-hours unknown") == 6
 
 
 def test_a_run_with_its_models_in_another_folder_or_named_by_an_earlier_version_counts(tmp_path: Path) -> None:
@@ -107,9 +83,7 @@ def test_a_run_with_its_models_in_another_folder_or_named_by_an_earlier_version_
     others = (
         replace(moved, target=replace(planned.spec.target, path="/elsewhere", fingerprint="another")),
         with_settings(moved, "target", top_k=20),
-        with_settings(moved, "target", dtype="float16"),
         replace(moved, tag="again"),
-        replace(moved, preset="another"),
     )
     for number, spec in enumerate((moved, planned.spec, *others)):
         output, is_same = tmp_path / str(number), number < 2
