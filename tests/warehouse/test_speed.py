@@ -25,12 +25,6 @@ TIMED = slice(0, 3)
 """Of the five finished samples the fourth was resumed and the fifth failed."""
 
 
-def test_latency_leaves_out_resumed_and_failed_samples(loaded: Loaded, ask: Ask) -> None:
-    [row] = ask("latency", loaded.speculative)
-    assert (row["regime"], row["num_samples"], row["median_seconds"]) == ("latency", 3, 12)
-    assert row["mean_seconds"] == pytest.approx(statistics.mean([10, 12, 16]))
-
-
 def test_the_parts_of_latency_sum_to_it(loaded: Loaded, ask: Ask) -> None:
     parts = {row["part"]: row for row in ask("latency_split", loaded.speculative)}
     calls = [call for trace in loaded.traces[TIMED] for call in trace.calls]
