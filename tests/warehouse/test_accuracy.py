@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import statistics
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,6 @@ from tests.warehouse.conftest import Ask, Loaded
 from warehouse.database import Connection, reader
 from warehouse.loading.runs import load_run
 from warehouse.nightly.judge import GATES
-from warehouse.query import named_queries
 from warehouse.statistics.intervals import mean
 
 
@@ -38,14 +36,6 @@ def test_pass_at_1_averages_problems_not_samples(loaded: Loaded, ask: Ask) -> No
     [row] = ask("pass_at_1", loaded.speculative)
     assert (row["n"], row["k"], row["num_samples"], row["num_correct"]) == (3, 2, 6, 2)
     assert row["pass_at_1"] == pytest.approx(1 / 3)
-
-
-def test_samples_not_run_stay_in_the_denominator_and_are_shown(loaded: Loaded, ask: Ask) -> None:
-    [row] = ask("pass_at_1", loaded.speculative)
-    assert (row["num_not_run"], row["num_ungraded"]) == (1, 0)
-    [row] = ask("pass_at_1", loaded.limited)
-    assert (row["pass_at_1"], row["num_not_run"], row["limited"]) == (0, 4, True)
-    assert row["graded_pass_at_1"] is None
 
 
 def test_standard_errors_of_many_problems(tmp_path: Path) -> None:
@@ -69,17 +59,6 @@ def test_standard_errors_of_many_problems(tmp_path: Path) -> None:
     assert (row["low_95"], row["high_95"]) == pytest.approx((interval.low, interval.high))
 
 
-def test_accuracy_by_level(loaded: Loaded, ask: Ask) -> None:
-    levels = {
-        row["group_value"]: row for row in ask("counted_estimate", loaded.speculative) if row["metric"] == "accuracy"
-    }
-    easy, hard = levels["easy"], levels["hard"]
-    assert (easy["n"], easy["estimate"], easy["missing"]) == (2, 0.5, 0)
-    assert easy["standard_error"] == pytest.approx(0.5)
-    assert (hard["n"], hard["estimate"], hard["missing"]) == (1, 0.0, 1)
-    assert hard["standard_error"] is None
-
-
 def verdict_of(connection: Connection, sample_id: str) -> tuple[object, ...]:
     sql = "SELECT verdict, graded, grader_version FROM sample_grade WHERE sample_id = ?"
     [row] = connection.execute(sql, [sample_id]).fetchall()
@@ -101,18 +80,6 @@ def test_the_grader_version_loaded_last_counts(tmp_path: Path) -> None:
         load_run(folder, database)
         with reader(database) as connection:
             assert verdict_of(connection, sample.sample_id) == (verdict, is_graded, version)
-
-
-def test_grades_of_an_older_grader_count_again_after_grading_with_it_again(tmp_path: Path) -> None:
-    folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
-    sample = runs.speculative(runs.planned(folder)[0])
-    runs.write_part(folder, [sample])
-    for version, verdict in (("1", "wrong"), ("2", "correct"), ("1", "unparsable")):
-        runs.write_grades(folder, {sample.sample_id: verdict}, version)
-        load_run(folder, database)
-    with reader(database) as connection:
-        assert verdict_of(connection, sample.sample_id) == ("unparsable", True, "1")
-        assert connection.execute("SELECT count(*) FROM grade").fetchall() == [(2,)]
 
 
 def test_one_grader_version_counts_and_no_sample_is_counted_twice(tmp_path: Path) -> None:
@@ -141,47 +108,6 @@ def test_one_grader_version_counts_and_no_sample_is_counted_twice(tmp_path: Path
             assert totals == {"1 sympy=1": 6, "2 sympy=1": 4, None: 0}
             [counted] = ask("counted_version", folder)
             assert counted["grader_version"] == version
-
-
-def test_wherever_verdicts_are_shown_they_sum_to_problems_times_samples(loaded: Loaded, ask: Ask) -> None:
-    """Every view and query with a column `verdict`, whoever adds one: counts of samples, or one row per sample."""
-    of_views = """
-        SELECT table_name FROM duckdb_columns()
-        WHERE column_name = 'verdict' AND table_name IN (SELECT view_name FROM duckdb_views())
-    """
-    shown = {str(name): f"FROM {name}" for (name,) in ask.connection.execute(of_views).fetchall()}
-    shown |= {name: path.read_text(encoding="utf-8").rstrip().rstrip(";") for name, path in named_queries().items()}
-    checked = set()
-    for name, sql in shown.items():
-        columns = [column[0] for column in ask.connection.execute(f"SELECT * FROM ({sql}) LIMIT 0").description or ()]
-        if "verdict" not in columns or name in NO_SUMS:
-            continue
-        checked.add(name)
-        count = "sum(num_samples)" if "num_samples" in columns else "count(DISTINCT sample_id)"
-        for folder in (loaded.speculative, loaded.vanilla, loaded.limited):
-            query = f"SELECT {count} FROM ({sql}) WHERE run_id = ?"
-            [(total,)] = ask.connection.execute(query, [folder.path.name]).fetchall()
-            assert total == folder.spec().num_problems * folder.spec().samples, name
-    assert checked == {"sample_grade", "verdict_counts", "wide_sample", "acceptance_and_accuracy"}
-
-
-NO_SUMS = {
-    "budget_point", "doubtful_grades", "flip_sample", "wide_step", "wide_candidate", "wide_call",
-}  # fmt: skip
-"""Lists of the samples that deserve a look, and rows of traces, which samples that were not run do not have."""
-
-
-def test_the_counts_of_a_run_have_every_verdict(loaded: Loaded) -> None:
-    with reader(loaded.database) as connection:
-        counted = connection.execute("SELECT DISTINCT verdict FROM verdict_counts").fetchall()
-    assert {verdict for (verdict,) in counted} == set(VERDICTS)
-
-
-def test_the_comment_on_a_grade_names_every_verdict_that_a_grade_can_have(loaded: Loaded) -> None:
-    sql = "SELECT comment FROM duckdb_columns() WHERE table_name = 'grade' AND column_name = 'verdict'"
-    with reader(loaded.database) as connection:
-        [(comment,)] = connection.execute(sql).fetchall()
-    assert set(re.findall(r"[a-z_]+", comment)) - {"or"} == set(VERDICTS) - {"not_run"}
 
 
 def test_the_nightly_gates_watch_verdicts_that_exist() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -67,13 +66,3 @@ def test_all_three_agree_on_retries_and_damaged_files(
     to_retry = {sample for sample in failed if num_failures[sample] <= num_grants}
     assert set(read_endings(folder).failed.to_pylist()) == failed - to_retry
     assert {row["sample_id"] for row in counting_records(folder, [])} == expected.keys()
-
-
-@pytest.mark.parametrize("first", REASONS)
-def test_files_are_read_in_the_order_of_their_names(tmp_path: Path, first: StopReason) -> None:
-    folder = runs.create(tmp_path)
-    [unit, *_] = runs.planned(folder)
-    runs.write_part(folder, [runs.vanilla(unit, 20)], "b")
-    runs.write_part(folder, [runs.ended(runs.vanilla(unit, 10), first)], "a")
-    [record] = counting_records(folder, ["steps"])
-    assert record["steps"][0]["num_tokens"] == (20 if first == FAILED else 10)

@@ -11,10 +11,10 @@ from click.testing import CliRunner
 
 from jobs.run.folder import RunFolder
 from tests.warehouse import runs
-from tests.warehouse.conftest import counts, value
+from tests.warehouse.conftest import counts
 from warehouse.database import WarehouseBusy, writer
 from warehouse.load import main
-from warehouse.loading.runs import load_run, rebuild
+from warehouse.loading.runs import load_run
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_who_loads_through_a_link_loses_nothing_of_another_load(folder: RunFolde
     load_run(folder, link)
     load_run(second, database)
     assert link.is_symlink()
-    assert value(link, "SELECT count(*) FROM run") == 2
+    assert counts(link)["run"] == 2
     assert list(link.parent.iterdir()) == [link]
 
 
@@ -48,8 +48,7 @@ def test_a_renamed_run_is_one_run(folder: RunFolder, database: Path) -> None:
     renamed = RunFolder(folder.path.rename(folder.path.with_name("baseline")))
     report = load_run(renamed, database)
     assert (report.former_names, report.num_finished) == ((folder.path.name,), 2)
-    assert value(database, "SELECT list(run_id) FROM run") == ["baseline"]
-    assert counts(database)["step"] == 6
+    assert (counts(database)["run"], counts(database)["step"]) == (1, 6)
     assert load_run(renamed, database).unchanged
 
 
@@ -57,9 +56,9 @@ def test_two_copies_of_a_run_are_two_and_are_named(folder: RunFolder, database: 
     load_run(folder, database)
     shutil.copytree(folder.path, folder.path.with_name("copy"))
     result = CliRunner().invoke(main, [str(folder.path.parent), "--database", str(database)])
-    assert result.exit_code == 0
-    assert f"WARNING: copy is a copy of {folder.path.name}: the database holds the same samples" in result.stderr
-    assert value(database, "SELECT count(*) FROM run") == 2
+    [line] = [line for line in result.stderr.splitlines() if line.startswith("WARNING: copy ")]
+    assert (result.exit_code, folder.path.name in line) == (0, True)
+    assert counts(database)["run"] == 2
 
 
 def test_a_run_of_the_same_specification_is_not_taken_for_a_renamed_one(folder: RunFolder, database: Path) -> None:
@@ -69,11 +68,4 @@ def test_a_run_of_the_same_specification_is_not_taken_for_a_renamed_one(folder: 
     again = runs.create(folder.path.parent, name="again")
     runs.write_part(again, [runs.speculative(runs.planned(again)[0])], "b0")
     assert load_run(again, database).former_names == ()
-    assert value(database, "SELECT count(*) FROM run") == 2
-
-
-def test_rebuilding_from_a_renamed_folder_gives_one_run(folder: RunFolder, database: Path) -> None:
-    load_run(folder, database)
-    renamed = RunFolder(folder.path.rename(folder.path.with_name("baseline")))
-    list(rebuild([renamed], database))
-    assert value(database, "SELECT list(run_id) FROM run") == ["baseline"]
+    assert counts(database)["run"] == 2

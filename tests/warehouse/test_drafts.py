@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from harness.trace import Candidate, Trace
 from jobs.finished.grading import grade_candidates
-from jobs.run import derived, trace_files
+from jobs.run import derived
 from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec, Unit
 from tests.warehouse import runs
@@ -54,59 +53,14 @@ def test_selection_is_judged_by_class(tmp_path: Path) -> None:
     load_run(folder, database)
     with reader(database) as connection:
         first, second = Ask(connection)("draft_selection_accuracy", folder, '"class"')
+        names = ("drafts_chosen_right", "drafts_rejected_right")
+        of_paper = [measure(connection, name, folder.path.name) for name in names]
+    assert [one and one.estimate for one in of_paper] == pytest.approx([1 / 3, 1])
     assert (first["class"], first["num_samples"], first["num_right"], first["num_rejected"]) == (1, 3, 1, 1)
     assert first["accuracy"] == pytest.approx(1 / 3)
     assert first["accuracy_of_any_draft"] == pytest.approx(1 / 2)
     assert second["accuracy_of_any_draft"] == 0
     assert (second["class"], second["num_samples"], second["accuracy"]) == (2, 1, 1)
-
-
-def test_the_papers_measures_of_selection_are_by_class(tmp_path: Path) -> None:
-    folder, database = scot(tmp_path), tmp_path / "w.duckdb"
-    grade_candidates(folder, workers=1)
-    load_run(folder, database)
-    with reader(database) as connection:
-        chosen, rejected = (
-            measure(connection, name, folder.path.name) for name in ("drafts_chosen_right", "drafts_rejected_right")
-        )
-    assert chosen is not None
-    assert rejected is not None
-    assert chosen.estimate == pytest.approx(1 / 3)
-    assert rejected.estimate == 1
-
-
-def test_the_length_of_drafts_is_that_of_all_of_them_and_of_the_longest(tmp_path: Path) -> None:
-    folder, database = runs.create(tmp_path, SCOT), tmp_path / "w.duckdb"
-    traces = [selected(unit, (RIGHT, WRONG), 0) for unit in runs.planned(folder)[:2]]
-    for trace, lengths in zip(traces, ((6, 10), (4, 20)), strict=True):
-        for candidate, length in zip(trace.steps[0].candidates, lengths, strict=True):
-            candidate.num_tokens, candidate.finish = length, "length" if length == 20 else "eos"
-    runs.write_part(folder, traces)
-    load_run(folder, database)
-    with reader(database) as connection:
-        [row] = Ask(connection).question("How long are the drafts", folder)
-    assert (row["num_drafts"], row["mean_tokens"], row["cut_off"]) == (4, 10, 0.25)
-
-
-def test_drafts_of_a_thinking_model_are_graded_before_their_closing_tag(tmp_path: Path) -> None:
-    folder = runs.create(tmp_path, SCOT)
-    closed = tuple(text + "\n</think>" for text in (RIGHT, WRONG))
-    runs.write_part(folder, [selected(runs.planned(folder)[0], closed, 0)])
-    grade_candidates(folder, workers=1)
-    [path] = folder.derived("candidate_grades")
-    assert [row["verdict"] for row in trace_files.read_rows(path)] == ["correct", "wrong"]
-
-
-def test_a_draft_that_was_not_offered_makes_no_class(tmp_path: Path) -> None:
-    folder = runs.create(tmp_path, SCOT)
-    trace = selected(runs.planned(folder)[0], (RIGHT, WRONG), None)
-    trace.steps[0].candidates[0].option = None  # cut off
-    runs.write_part(folder, [trace])
-    grade_candidates(folder, workers=1)
-    load_run(folder, tmp_path / "w.duckdb")
-    with reader(tmp_path / "w.duckdb") as connection:
-        [row] = Ask(connection)("draft_selection_accuracy", folder)
-    assert (row["class"], row["num_right"]) == (2, 1)
 
 
 def test_drafts_of_a_failed_try_make_no_class(tmp_path: Path) -> None:
@@ -175,31 +129,10 @@ def test_what_has_no_score_is_in_no_mean_and_is_counted(tmp_path: Path) -> None:
         quality, selected = (
             measure(connection, name, folder.path.name) for name in ("draft_quality", "selected_quality")
         )
-        unscored = connection.execute(
-            (files("warehouse") / "sql" / "queries" / "steps_to_score.sql").read_text()
-        ).fetchall()
         [run] = runs_like(connection, {"method": "speccot", "dataset": "toy"})
     assert (row["num_candidates"], row["num_missing_candidates"]) == (2, 4)
     assert (row["num_steps"], row["num_missing_steps"], row["step_quality"]) == (1, 1, pytest.approx(0.9))
     assert (row["num_selected"], row["gain"]) == (1, pytest.approx(0))
-    assert quality is not None
-    assert selected is not None
-    assert quality.estimate == pytest.approx(0.6)
-    assert selected.estimate == pytest.approx(0.9)
-    assert row["draft_quality"] == pytest.approx(quality.estimate)
-    assert len(unscored) == 4
-    assert (run["num_unscored"], run["num_candidates"], run["why_unscored"]) == (4, 6, ["too long"])
-
-
-def test_scores_against_rewards_are_binned_by_tenths(tmp_path: Path) -> None:
-    from tests.warehouse.test_judge_quality import SPEC, trace
-
-    folder, database = runs.create(tmp_path, SPEC), tmp_path / "w.duckdb"
-    units = runs.planned(folder)[:3]
-    runs.write_part(folder, [trace(unit, digit) for unit, digit in zip(units, (9, 7, 2), strict=True)])
-    rewards = (0.95, 1.0, 0.05)
-    scores(folder, *((unit.sample_id, 0, 0, reward) for unit, reward in zip(units, rewards, strict=True)))
-    load_run(folder, database)
-    with reader(database) as connection:
-        measured = [measure(connection, f"score_at_reward_{tenth}", folder.path.name) for tenth in range(10)]
-    assert [None if one is None else one.estimate for one in measured] == [2, *[None] * 8, 8]
+    assert [one and one.estimate for one in (quality, selected)] == pytest.approx([0.6, 0.9])
+    assert row["draft_quality"] == pytest.approx(0.6)
+    assert (run["num_unscored"], run["num_candidates"], len(run["why_unscored"])) == (4, 6, 1)

@@ -11,7 +11,6 @@ import pytest
 
 from tests.warehouse import cells
 from tests.warehouse.test_compare import compare, load, records
-from tests.warehouse.test_plan import plans
 from warehouse.database import reader, rows
 from warehouse.statistics.intervals import mean
 from warehouse.statistics.paired import paired
@@ -42,8 +41,6 @@ def test_families_are_the_observations_of_what_is_compared_and_stored(make: Make
     assert (row["num_families"], row["difference_interval"]) == (10, "t, clustered")
     assert (row["result_low_95"], row["result_high_95"]) == pytest.approx((result.low, result.high))
     assert (row["difference_low_95"], row["p"]) == pytest.approx((difference.low, difference.p))
-    assert "12 problems in 10 families × 4" in compare(where, *names).stdout
-    assert "12 in 10 families" in compare(where, *names, "--all").stdout
     sql = "SELECT metric, families, low_95 FROM counted_estimate WHERE run_id = $run_id AND group_kind IS NULL"
     with reader(where / "w.duckdb") as connection:
         found = {str(one["metric"]): one for one in rows(connection, sql, {"run_id": names[1]})}
@@ -57,11 +54,3 @@ def test_few_families_have_no_interval_but_the_worst_case(make: Make) -> None:
     assert (row["result_low_95"], row["difference_low_95"], row["p"], row["p_holm"]) == (None,) * 4
     assert row["difference"] == pytest.approx(np.mean(np.array(OTHER) - np.array(RIGHT)) / 4)
     assert row["worst_case_low_95"] < -0.3
-    assert "Fewer than 10 families" in compare(where, *names).stdout
-
-
-def test_a_plan_draws_families_like_those_of_its_pilot(make: Make, tmp_path_factory: pytest.TempPathFactory) -> None:
-    where, names, _ = make(6)
-    (where / "w.duckdb").rename(where / "warehouse.duckdb")
-    [found] = plans(where, *names, "--samples", "4")
-    assert (found["pilot_problems"], found["pilot_families"]) == (12, 6)

@@ -19,12 +19,6 @@ def test_company_slows_every_part_of_a_call() -> None:
     assert speed.seconds(Work("draft", 1, 30, 4, further_requests=3)) == pytest.approx(3 * (1 + 3 + 8))
 
 
-def test_calls_may_be_added_up() -> None:
-    speed = ModelSpeed(call=1, prompt_token=0.1, output_token=2)
-    apart = speed.seconds(Work("draft", 1, 30, 4)) + speed.seconds(Work("draft", 1, 10, 6))
-    assert speed.seconds(Work("draft", 2, 40, 10)) == pytest.approx(apart)
-
-
 def test_work_begun_under_other_work_adds_what_it_takes_beyond_it() -> None:
     model = LatencyModel({"draft": ModelSpeed(output_token=1), "target": ModelSpeed(prompt_token=1)})
     verdict = Work("target", 1, 10, 1)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from harness.trace import Trace
 from jobs.finished.grading import finish
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
@@ -21,47 +18,20 @@ from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 from tests.warehouse import runs
 from tests.warehouse.conftest import counts, value
-from warehouse.comparison.outcomes import families, paired, read_outcomes
 from warehouse.database import reader, rows, writer
 from warehouse.load import main
 from warehouse.loading.convert import Row, utc
 from warehouse.loading.runs import LoadReport, RunUnreadable, load_run
 from warehouse.loading.staging import stage_rows
 
+HOSTILE = ["'); DROP TABLE run; --", "[red]x[/red]", "\x1b[2J\x9b31m\x00", "\u202edesrever", 'a,"b"\n\r\tc', "𝛑 ∑"]
+
 
 def test_everything_is_loaded_and_the_rest_of_the_plan_stands_beside_it(folder: RunFolder, database: Path) -> None:
     report = load_run(folder, database)
-    expected = LoadReport(folder.path.name, False, 6, 2, 2, 6, 4, 8, 0, 0, (), report.seconds)
-    assert report == expected
-    assert counts(database) == {
-        "run": 1,
-        "attempt": 1,
-        "problem": 3,
-        "sample": 6,
-        "step": 6,
-        "candidate": 4,
-        "call": 8,
-        "grade": 2,
-        "loaded_file": 5,
-    }
-
-
-def test_loading_twice_changes_nothing(folder: RunFolder, database: Path) -> None:
-    load_run(folder, database)
-    before, loaded_at = counts(database), value(database, "SELECT loaded_at FROM run")
-    report = load_run(folder, database)
-    assert report.unchanged
-    assert (report.num_samples, report.num_finished) == (6, 2)
-    assert (counts(database), value(database, "SELECT loaded_at FROM run")) == (before, loaded_at)
-
-
-def test_a_new_part_is_added(folder: RunFolder, database: Path) -> None:
-    load_run(folder, database)
-    runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)[2:5]], "a1")
-    report = load_run(folder, database)
-    assert (report.unchanged, report.num_finished, report.num_graded) == (False, 5, 2)
-    assert counts(database)["step"] == 15
-    assert counts(database)["attempt"] == 2
+    assert report == LoadReport(folder.path.name, False, 6, 2, 2, 6, 4, 8, 0, 0, (), report.seconds)
+    expected = {"run": 1, "attempt": 1, "problem": 3, "sample": 6, "step": 6, "candidate": 4, "call": 8, "grade": 2}
+    assert counts(database) == {**expected, "loaded_file": 5}
 
 
 def test_a_repaired_part_takes_its_place(folder: RunFolder, database: Path) -> None:
@@ -69,7 +39,8 @@ def test_a_repaired_part_takes_its_place(folder: RunFolder, database: Path) -> N
     load_run(folder, database)
     runs.write_part(folder, [runs.speculative(unit, latency=99.0) for unit in runs.planned(folder)[:2]], "a0")
     load_run(folder, database)
-    assert value(database, "SELECT list(DISTINCT latency_seconds) FROM sample WHERE stop_reason IS NOT NULL") == [99.0]
+    latencies = value(database, "SELECT list(DISTINCT latency_seconds) FROM sample WHERE stop_reason IS NOT NULL")
+    assert latencies == [99.0]
     assert counts(database)["step"] == 6
 
 
@@ -143,31 +114,22 @@ def of_other_columns(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [runs.truncated, overwritten, emptied, of_other_columns])
-def test_a_damaged_part_is_named_and_the_rest_is_loaded(
+def test_a_damaged_part_is_named_and_the_rest_is_loaded_and_what_is_mended_too(
     folder: RunFolder, database: Path, damage: Callable[[Path], None]
 ) -> None:
     path = runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)[2:4]], "a1")
+    whole = path.read_bytes()
     damage(path)
     for is_again in (False, True):
         report = load_run(folder, database)
         assert [file.name for file in report.skipped] == ["traces/a1.parquet"]
-        assert report.skipped[0].reason
-        assert "\n" not in report.skipped[0].reason
+        assert (report.skipped[0].reason.count("\n"), report.skipped[0].reason != "") == (0, True)
         assert (report.unchanged, report.num_finished, report.num_samples) == (is_again, 2, 6)
     result = CliRunner().invoke(main, [str(folder.path), "--database", str(database)])
-    assert result.exit_code == 1
-    assert "WARNING" in result.stderr
-    assert "traces/a1.parquet" in result.stderr
-
-
-def test_a_part_that_is_mended_is_loaded(folder: RunFolder, database: Path) -> None:
-    path = folder.trace_files_dir / "a0.parquet"
-    whole = path.read_bytes()
-    runs.truncated(path)
-    assert load_run(folder, database).num_finished == 0
+    assert (result.exit_code, "traces/a1.parquet" in result.stderr) == (1, True)
     path.write_bytes(whole)
     report = load_run(folder, database)
-    assert (report.num_finished, report.skipped) == (2, ())
+    assert (report.num_finished, report.skipped) == (4, ())
 
 
 def test_grades_with_an_unknown_verdict_are_left_out(folder: RunFolder, database: Path) -> None:
@@ -180,27 +142,22 @@ def test_grades_with_an_unknown_verdict_are_left_out(folder: RunFolder, database
 def test_an_unreadable_plan_does_not_stop_other_runs(folder: RunFolder, database: Path) -> None:
     broken = runs.create(folder.path.parent, runs.VANILLA)
     broken.problems_path.write_bytes(b"")
-    with pytest.raises(RunUnreadable, match="cannot be loaded"):
+    with pytest.raises(RunUnreadable, match=broken.path.name):
         load_run(broken, database)
     result = CliRunner().invoke(main, [str(folder.path.parent)])
-    assert result.exit_code == 1
-    assert broken.path.name in result.stderr
+    assert (result.exit_code, broken.path.name in result.stderr) == (1, True)
     assert counts(database)["run"] == 1
 
 
-def test_a_run_of_the_same_name_elsewhere_is_refused(folder: RunFolder, database: Path) -> None:
+def test_a_run_of_the_same_name_elsewhere_is_refused_and_a_moved_one_is_the_same(
+    folder: RunFolder, database: Path, tmp_path: Path
+) -> None:
     load_run(folder, database)
-    other = runs.create(folder.path.parent / "elsewhere")
-    with pytest.raises(RunUnreadable, match="is loaded from another folder"):
-        load_run(other, database)
+    with pytest.raises(RunUnreadable, match=str(folder.path)):
+        load_run(runs.create(tmp_path / "elsewhere"), database)
     assert counts(database)["step"] == 6
-
-
-def test_a_moved_run_is_the_same_run(folder: RunFolder, database: Path, tmp_path: Path) -> None:
-    load_run(folder, database)
     (tmp_path / "new").mkdir()
-    moved = RunFolder(folder.path.rename(tmp_path / "new" / folder.path.name))
-    assert load_run(moved, database).unchanged
+    assert load_run(RunFolder(folder.path.rename(tmp_path / "new" / folder.path.name)), database).unchanged
 
 
 def test_finished_samples_that_are_still_in_journals_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,45 +165,22 @@ def test_finished_samples_that_are_still_in_journals_are_named(tmp_path: Path, m
     run_shard(str(run.path), 0)
     monkeypatch.setattr("jobs.run.endings.compact_own", lambda run, path: None)  # as where the worker is killed
     run_shard(str(run.path), 1)
-    for outcome in ("in ", "unchanged"):
-        result = CliRunner().invoke(main, [str(run.path)])
-        assert outcome in result.output
-        assert "12 of 24 samples finished" in result.output
-        assert result.output.endswith(f"\n  12 more are finished in journals:  python -m jobs finalize {run.path}\n")
+    for _ in ("new", "unchanged"):
+        [*_, line] = CliRunner().invoke(main, [str(run.path)]).output.splitlines()
+        assert (line.split()[0], line.endswith(f"  python -m jobs finalize {run.path}")) == ("12", True)
     finish(run)
-    assert "journals" not in CliRunner().invoke(main, [str(run.path)]).output
+    assert "finalize" not in CliRunner().invoke(main, [str(run.path)]).output
 
 
-def test_no_run_folder_is_a_usage_error(tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, [str(tmp_path)])
-    assert result.exit_code == 2
-    assert "no run folder" in result.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-HOSTILE = ["'); DROP TABLE run; --", "[red]x[/red]", "\x1b[2J\x9b31m\x00", "\u202edesrever", 'a,"b"\n\r\tc', "𝛑 ∑"]
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_text_is_stored_as_it_is(tmp_path: Path, text: str) -> None:
+def test_hostile_text_is_stored_as_it_is(tmp_path: Path) -> None:
     folder, database = runs.create(tmp_path, name="a[1]*?b"), tmp_path / "w.duckdb"
-    trace: Trace = runs.speculative(runs.planned(folder)[0], text=text)
-    runs.write_part(folder, [trace], "p[0]'")
+    texts = dict(zip(runs.planned(folder), HOSTILE, strict=True))
+    runs.write_part(folder, [runs.speculative(unit, text=text) for unit, text in texts.items()], "p[0]'")
     report = load_run(folder, database)
-    assert (report.skipped, report.num_finished) == ((), 1)
-    assert value(database, "SELECT text FROM step WHERE step_index = 1") == text
-
-
-def test_the_family_of_a_problem_is_loaded_and_reaches_a_pair_in_which_one_run_states_it(tmp_path: Path) -> None:
-    problems = [replace(runs.PROBLEMS[0], family="t3"), *runs.PROBLEMS[1:]]
-    stated, silent = (runs.create(tmp_path, *of) for of in ((runs.SPEC, "a", problems), (runs.VANILLA, "b")))
-    for folder in (stated, silent):
-        load_run(folder, tmp_path / "w.duckdb")
-    with reader(tmp_path / "w.duckdb") as connection:
-        own, other = (replace(read_outcomes(connection, name), is_missing=np.zeros((3, 2), bool)) for name in "ab")
-        assert families(connection, ["a", "b"]) == {("a", "toy/0"): "t3"}
-    assert (own.family, other.family) == (["t3", None, None], [None] * 3)
-    assert paired(other, own).family == ["t3", None, None]
+    assert (report.skipped, report.num_finished) == ((), 6)
+    with reader(database) as connection:
+        stored = dict(connection.execute("SELECT sample_id, text FROM step WHERE step_index = 1").fetchall())
+    assert stored == {unit.sample_id: text for unit, text in texts.items()}
 
 
 def test_a_plan_with_hostile_text_is_staged_as_it_is(tmp_path: Path) -> None:
@@ -258,6 +192,7 @@ def test_a_plan_with_hostile_text_is_staged_as_it_is(tmp_path: Path) -> None:
         staged = rows(connection, "SELECT text, choices, tolerance, level FROM staged_problem")
         assert staged == [problem | {"level": None} for problem in problems]
         stage_rows(connection, "run", [run])
-        assert rows(connection, "SELECT params, seed, limited, loaded_at FROM staged_run") == [run]
-        with pytest.raises(ValueError, match="no column typo in problem"):
+        [staged_run] = rows(connection, "FROM staged_run")
+        assert run.items() <= staged_run.items()
+        with pytest.raises(ValueError, match="typo"):
             stage_rows(connection, "problem", [{"typo": 1}])

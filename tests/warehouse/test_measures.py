@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +12,8 @@ from harness.trace import Trace
 from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec
 from tests.warehouse import runs
-from warehouse.database import Connection, reader, rows
+from warehouse.database import Connection, reader
 from warehouse.loading.runs import load_run
-from warehouse.measures import MEASURES, geometric, mean
 from warehouse.suites.measured import measure, runs_like
 
 SPEC = replace(runs.SPEC, engine=EngineSpec("vllm"))
@@ -82,15 +80,6 @@ def test_a_measure_agrees_with_the_traces(connection: Connection, name: str, run
     assert measured.estimate == pytest.approx(value)
 
 
-def test_the_interval_of_a_mean_time_of_few_problems_is_students_on_logarithms(connection: Connection) -> None:
-    """Two samples of each of three problems, planned index first: latencies 20 and 23, 21 and 24, 22 and 25."""
-    measured = measure(connection, "latency_seconds", "base")
-    assert measured is not None
-    assert measured.estimate == pytest.approx(22.5)
-    assert measured.high == pytest.approx(22.5 * math.exp(4.302652730 / 22.5 / math.sqrt(3)))
-    assert measured.low == pytest.approx(22.5 * math.exp(-4.302652730 / 22.5 / math.sqrt(3)))
-
-
 def test_best_of_k_is_the_unbiased_estimate(connection: Connection) -> None:
     """Problem 0 has both samples wrong, the others both right."""
     measured = measure(connection, "pass_at_k", "own", k=2)
@@ -99,52 +88,12 @@ def test_best_of_k_is_the_unbiased_estimate(connection: Connection) -> None:
     assert measure(connection, "pass_at_k", "own", k=5) is None
 
 
-def test_shares_stay_between_nothing_and_all(connection: Connection) -> None:
-    measured = measure(connection, "graded_pass_at_1", "own")
-    assert measured is not None
-    assert measured.low is not None
-    assert measured.high is not None
-    assert 0.0 <= measured.low < measured.estimate < measured.high <= 1.0
-
-
-def test_a_measure_is_the_ratio_of_its_sums_over_problems(connection: Connection) -> None:
-    """problem_total, of which the registry's measures are ratios, has the sums of the tables that it is made of."""
-    stored = rows(connection, "FROM estimate WHERE num IS NOT NULL AND group_kind IS NULL")
-    means = {name for name, one in MEASURES.items() if one.method in (mean, geometric)}
-    assert {row["measure"] for row in stored} >= {"fallback_rate", "spent_tokens", "latency_seconds", "truncated"}
-    assert all(row["value"] == pytest.approx(row["num"] / row["den"]) for row in stored if row["measure"] not in means)
-    sums = "SELECT sum({}) FROM problem_total WHERE run_id = 'own'"
-    for name, sql in {
-        "num_refused": "SELECT sum(num_refused) FROM step_total WHERE run_id = 'own'",
-        "spent_tokens": "SELECT sum(spent_tokens) FROM sample_tokens WHERE run_id = 'own'",
-        "num_samples": "SELECT count(*) FROM sample WHERE run_id = 'own'",
-        "cached_tokens": "SELECT sum(cached_tokens) FROM call_total WHERE run_id = 'own'",
-        "waited_seconds": "SELECT sum(waited_seconds) FROM call_total WHERE run_id = 'own' AND is_timed",
-        "answer_tokens": "SELECT sum(num_tokens) FROM sample_answer WHERE run_id = 'own'",
-    }.items():
-        [[found], [expected]] = (connection.execute(one).fetchall() for one in (sums.format(name), sql))
-        assert found == pytest.approx(expected), name
-
-
 def test_a_ratio_needs_its_baseline(connection: Connection) -> None:
     measured = measure(connection, "speed_up", "own", "base")
     assert measured is not None
     assert measured.estimate == pytest.approx((21.5 * 22.5 * 23.5) ** (1 / 3) / 10)
     assert measure(connection, "speed_up", "own", None) is None
     assert measure(connection, "wall_speed_up", "own", "nothing") is None
-
-
-def test_a_ratio_may_divide_the_time_of_a_sample_by_that_of_a_thought(connection: Connection) -> None:
-    """As SpecCoT's r does: the baseline's 22.5 s of thought and answer, and 8.5 s of thought."""
-    measured = measure(connection, "ratio_of_means", "own", "base", "scot", "measured")
-    assert measured is not None
-    assert measured.estimate == pytest.approx(22.5 / 8.5)
-
-
-def test_every_measure_can_be_computed_for_any_run(connection: Connection) -> None:
-    for name in MEASURES:
-        for run in ("own", "base", "scripted"):
-            measure(connection, name, run, "base")
 
 
 def test_runs_are_selected_by_column_values(connection: Connection) -> None:

@@ -38,14 +38,6 @@ def test_one_model_takes_its_first_token_and_its_tokens(loaded: Loaded, ask: Ask
         assert rows[trace.sample_id]["verdict_seconds"] == 0
 
 
-def test_a_run_is_the_mean_of_its_problems(loaded: Loaded, ask: Ask) -> None:
-    [row] = ask.question("What would a run take by SpecReason", loaded.speculative)
-    samples = ask("modelled_latency", loaded.speculative)
-    assert (row["n"], row["regime"]) == (3, "latency")
-    assert row["modelled"] == pytest.approx(sum(s["modelled_seconds"] for s in samples) / 3, abs=0.01)
-    assert row["measured"] == pytest.approx(38 / 3, abs=0.01)
-
-
 def test_a_discarded_lookahead_takes_no_modelled_time(tmp_path: Path) -> None:
     folder = runs.create(tmp_path, replace(runs.SPEC, method="specreason", params={"lookahead": True}))
     [unit] = runs.planned(folder)[:1]
@@ -57,16 +49,3 @@ def test_a_discarded_lookahead_takes_no_modelled_time(tmp_path: Path) -> None:
     assert row["draft_seconds"] == pytest.approx((6 + 4) * token)
     assert row["verdict_seconds"] == pytest.approx(2 * PREFILL)
     assert row["target_seconds"] == pytest.approx(6 * 1.65 / 5)
-
-
-def test_without_the_time_of_first_tokens_nothing_is_modelled(tmp_path: Path) -> None:
-    folder = runs.create(tmp_path, runs.VANILLA)
-    [unit] = runs.planned(folder)[:1]
-    trace = runs.vanilla(unit)
-    trace.calls = [replace(call, first_token_seconds=call.end_seconds) for call in trace.calls]
-    runs.write_part(folder, [trace])
-    load_run(folder, tmp_path / "w.duckdb")
-    with reader(tmp_path / "w.duckdb") as connection:
-        [row] = Ask(connection)("modelled_latency", folder)
-        assert Ask(connection).question("What would a run take by SpecReason", folder) == []
-    assert row["modelled_seconds"] is None

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from junitparser import JUnitXml, Skipped, TestCase
+from syrupy.assertion import SnapshotAssertion
 
-from tools.simulate.nights import CALM, World, history
-from warehouse.nightly.judge import SPEED_UP, CellNight, CellVerdict, NightVerdict, Run, Verdict, replay
-from warehouse.nightly.verdict import junit, junit_of_none, ordered, powers
+from warehouse.nightly.judge import SPEED_UP, CellNight, CellVerdict, NightVerdict, Run, replay
+from warehouse.nightly.verdict import junit, junit_of_none
 from warehouse.statistics.intervals import Counts
 
 FIRST = date(2026, 1, 1)
@@ -78,7 +78,6 @@ def cases(verdict: NightVerdict) -> list[TestCase]:
 def test_a_cell_is_inconclusive_for_seven_nights_and_then_judged() -> None:
     verdicts = replay(calm(9))
     assert [verdict.verdict for verdict in verdicts] == ["INCONCLUSIVE"] * 7 + ["PASS"] * 2
-    assert verdicts[1].cells[0].reasons == ("1 of 7 nights of baseline",)
     cell = verdicts[-1].cells[0]
     assert (cell.num_baseline, cell.accuracy is not None and 0.02 < cell.accuracy.detectable_change < 0.09) == (8, True)
     [case] = cases(verdicts[1])
@@ -87,15 +86,14 @@ def test_a_cell_is_inconclusive_for_seven_nights_and_then_judged() -> None:
     assert (skipped.message,) == verdicts[1].cells[0].reasons
 
 
-def test_a_drop_asks_for_a_re_run_and_fails_once_the_re_run_confirms_it() -> None:
+def test_a_drop_asks_for_a_re_run_and_fails_once_the_re_run_confirms_it(snapshot: SnapshotAssertion) -> None:
     rng = np.random.default_rng(2)
     [confirmed] = dropped(rng, 8, 14)
     verdict, cell = last([*calm(8), [replace(confirmed, reruns=())]])
     assert (verdict.exit_code, cell.needs_rerun, [c.cell for c in verdict.to_confirm]) == (4, True, ["a"])
     verdict, cell = last([*calm(8), [confirmed]])
     assert (verdict.exit_code, cell.needs_rerun) == (1, False)
-    assert cell.reasons[0].startswith("pass@1: ")
-    assert cell.reasons[0].endswith("against 8 nights, confirmed by a re-run")
+    assert cell.reasons == snapshot
 
 
 def test_a_re_run_that_does_not_confirm_lets_the_night_pass_and_into_the_baseline_with_both_runs() -> None:
@@ -103,16 +101,16 @@ def test_a_re_run_that_does_not_confirm_lets_the_night_pass_and_into_the_baselin
     unlucky = night(8, lower(40), reruns=(lower(-30),))
     [*_, refuted, following] = replay([*before, [unlucky], [after]])
     assert (refuted.verdict, following.cells[0].num_baseline) == ("PASS", 9)
-    assert "does not confirm" in refuted.cells[0].reasons[0]
-    [*_, waiting, following] = replay([*before, [replace(unlucky, reruns=())], [after]])
+    elsewhere = "another device"
+    [*_, waiting, following] = replay([*before, [replace(unlucky, reruns=(), uncounted=(elsewhere,))], [after]])
     assert (waiting.exit_code, following.cells[0].num_baseline) == (4, 8)
+    assert waiting.cells[0].reasons[1:] == (elsewhere,), "a re-run that does not count is named"
 
 
 def test_a_rise_that_is_too_large_is_a_warning() -> None:
     rng = np.random.default_rng(4)
     verdict, cell = last([*calm(8), dropped(rng, 8, -18)])
     assert verdict.verdict == "WARN"
-    assert "too good" in cell.reasons[0]
     [case] = cases(verdict)
     assert case.is_passed
     assert f"WARN: {cell.reasons[0]}" in str(case.system_out)
@@ -130,8 +128,7 @@ def test_a_drop_that_stays_keeps_failing_because_it_never_becomes_usual_and_ends
 def test_three_nights_together_show_what_none_of_them_does_without_a_re_run() -> None:
     rng = np.random.default_rng(8)
     verdicts = replay([*calm(14), *([night(14 + i, batch(rng, 6))] for i in range(3))])[14:]
-    assert [verdict.verdict for verdict in verdicts][2] == "FAIL"
-    assert " over the last nights together against 14 nights" in verdicts[2].cells[0].reasons[0]
+    assert (verdicts[2].verdict, verdicts[2].cells[0].num_baseline) == ("FAIL", 14)
 
 
 @pytest.mark.parametrize(
@@ -163,16 +160,16 @@ def test_changed_inputs_fail_once_and_begin_anew() -> None:
     assert "prompts: p → q" in verdicts[0].cells[0].reasons[0]
 
 
-def test_a_drop_that_comes_with_a_new_environment_fails_from_its_first_night_on_until_it_is_accepted() -> None:
+def test_a_drop_that_comes_with_a_new_environment_fails_from_its_first_night_on_until_it_is_accepted(
+    snapshot: SnapshotAssertion,
+) -> None:
     rng = np.random.default_rng(1)
     before = calm(8, environment=OLD)
     unconfirmed = replay([*before, [night(8, batch(rng, 14), environment=NEW)]])[-1]
     assert (unconfirmed.exit_code, [cell.cell for cell in unconfirmed.to_confirm]) == (4, ["a"])
     verdicts = replay([*before, *(dropped(rng, 8 + i, 14, environment=NEW) for i in range(4))])[8:]
     assert [verdict.exit_code for verdict in verdicts] == [1] * 4
-    named, drop = verdicts[-1].cells[0].reasons
-    assert named == "environment changed: vllm: 0.32 → 0.33; compared with 8 nights before, until 2026-01-08"
-    assert "--since 2026-01-09 " in drop, "the first night of the change, not the last"
+    assert verdicts[-1].cells[0].reasons == snapshot, "with the first night of the change, not the last"
 
 
 def test_a_new_environment_is_compared_with_the_one_before_until_it_has_nights_of_its_own() -> None:
@@ -194,8 +191,8 @@ def test_two_types_of_nodes_that_alternate_are_each_compared_with_their_own_nigh
     worse = night(18, lower(60), reruns=(lower(60),), environment={"devices": "A", **OLD})
     assert exit_codes([*nights, [worse]])[-1] == 1, "51 of 640 fewer is healthy on the other type only"
     upgraded = night(18, lower(0), environment={"devices": "A", **NEW})
-    [said] = last([*nights, [upgraded]])[1].reasons
-    assert said == "environment changed: vllm: 0.32 → 0.33; compared with 9 nights before, until 2026-01-17"
+    _, cell = last([*nights, [upgraded]])
+    assert (cell.num_baseline, "vllm: 0.32 → 0.33" in cell.reasons[0]) == (9, True)
 
 
 def test_cells_that_did_not_run_are_named_and_the_others_decide() -> None:
@@ -213,14 +210,6 @@ def test_a_cell_that_is_not_complete_is_inconclusive_and_so_is_a_night_of_such_c
     lacking = batch(np.random.default_rng(1), lacking="5 of 640 samples are not run: python -m jobs resume run")
     verdict, cell = last([*calm(8), [night(8, lacking)]])
     assert (verdict.verdict, cell.reasons) == ("INCONCLUSIVE", (lacking.lacking,))
-
-
-def test_a_re_run_that_does_not_count_is_named() -> None:
-    elsewhere = "re-run other does not count: devices: H200 → A100"
-    tonight = night(8, lower(60), uncounted=(elsewhere,))
-    verdict, cell = last([*([night(i, lower(0))] for i in range(8)), [tonight]])
-    suspicious, why = cell.reasons
-    assert (verdict.exit_code, "is suspicious" in suspicious, why) == (4, True, elsewhere)
 
 
 def measured(rng: np.random.Generator, change: Mapping[str, float] | None = None) -> Run:
@@ -258,22 +247,16 @@ def test_what_speculation_is_for_is_screened_and_confirmed(
     assert cell.verdict == verdict, cell.reasons
     if phrase is not None:
         assert cell.reasons[0].startswith(phrase)
-        assert cell.reasons[0].endswith("against 8 nights, confirmed by a re-run")
         assert [metric.verdict for metric in cell.metrics].count(verdict) == 1
-
-
-def without(nights: Sequence[CellNight], *names: str, **more: Any) -> list[CellNight]:
-    """The night with its first cell measured by less."""
-    kept = {name: value for name, value in nights[0].first.values.items() if name not in names}
-    return [replace(nights[0], first=replace(nights[0].first, values=kept), **more), *nights[1:]]
 
 
 def test_a_metric_that_is_absent_tonight_warns_unless_the_conditions_changed() -> None:
     *before, tonight = measured_nights(np.random.default_rng(1), 9, environment=OLD)
-    _, cell = last([*before, without(tonight, "fallback_rate", "speed_up")])
-    assert cell.verdict == "WARN"
-    assert cell.reasons == ("no fallback rate, speed-up tonight, which the night before had: look at run",)
-    assert last([*before, without(tonight, "fallback_rate", environment=NEW)])[0].verdict == "PASS"
+    kept = {name: value for name, value in tonight[0].first.values.items() if name != "fallback_rate"}
+    lacking = replace(tonight[0], first=replace(tonight[0].first, values=kept))
+    verdict, cell = last([*before, [lacking, *tonight[1:]]])
+    assert (verdict.verdict, cell.verdict, "fallback rate" in cell.reasons[0]) == ("WARN", "WARN", True)
+    assert last([*before, [replace(lacking, environment=NEW), *tonight[1:]]])[0].verdict == "PASS"
 
 
 def test_a_suspicious_speed_up_asks_for_a_re_run_of_its_baseline_too() -> None:
@@ -283,75 +266,25 @@ def test_a_suspicious_speed_up_asks_for_a_re_run_of_its_baseline_too() -> None:
     tonight[0] = replace(tonight[0], baseline="cell3")
     verdict = replay([*before, tonight])[-1]
     assert (verdict.exit_code, [cell.cell for cell in verdict.to_confirm]) == (4, ["cell0", "cell3"])
-    assert "the speed-up of another cell is suspicious" in verdict.cells[3].reasons[0]
 
 
 def test_a_new_engine_that_halves_the_speed_up_fails_and_other_devices_are_not_compared() -> None:
     rng = np.random.default_rng(10)
     before = measured_nights(rng, 8, environment=OLD | {"devices": "A"})
     slow = changed_night(rng, 8, {"speed_up": float(np.log(0.5))}, environment=NEW | {"devices": "A"})
-    _, cell = last([*before, slow])
-    assert cell.verdict == "FAIL"
-    assert any("against 8 nights of the environment before, confirmed by a re-run; if" in r for r in cell.reasons)
+    assert last([*before, slow])[1].verdict == "FAIL"
     _, cell = last([*before, [replace(n, environment=NEW | {"devices": "B"}) for n in slow]])
     assert cell.verdict == "PASS"
     assert SPEED_UP not in [metric.measure for metric in cell.metrics]
 
 
-def test_times_under_other_conditions_are_not_compared_and_that_is_said() -> None:
+def test_times_under_other_conditions_are_not_compared_and_that_is_said(snapshot: SnapshotAssertion) -> None:
     rng = np.random.default_rng(10)
     before = measured_nights(rng, 8, times={"samples in flight": "8"})
     slow = changed_night(rng, 8, {"speed_up": float(np.log(0.5))}, times={"samples in flight": "1"})
     _, cell = last([*before, slow])
     assert cell.verdict == "PASS"
-    assert cell.reasons == ("not compared yet, because of samples in flight: 8 → 1: time per token, speed-up",)
-
-
-def test_every_night_says_which_changes_it_would_have_found() -> None:
-    verdict = replay(measured_nights(np.random.default_rng(1), 10))[-1]
-    rows = powers(verdict)
-    assert [row[0] for row in rows] == [
-        "pass@1 (k 16)",
-        "fallback rate",
-        "samples cut off",
-        "time per token",
-        "speed-up",
-    ]
-    assert [(row[1][0], row[1].split()[-1], row[2]) for row in rows[1::3]] == [("+", "points", "6"), ("−", "%", "6")]
-
-
-def test_nights_whose_times_wander_have_a_verdict_though_no_change_of_them_would_be_found() -> None:
-    rng = np.random.default_rng(1)
-    counts = np.rint(K * CHANCES).astype(np.int64)
-    times = np.cumsum(rng.normal(0.3, 0.05, 8))
-    [cell] = replay([[night(i, run_of(counts, {"seconds_per_token": float(t)}))] for i, t in enumerate(times)])[
-        -1
-    ].cells
-    [found] = [metric for metric in cell.metrics if metric.measure.name == "seconds_per_token"]
-    assert found.look.detectable > 1_000
-    assert found.detectable_change == pytest.approx(999)
-
-
-def test_the_cards_of_both_sides_of_a_speed_up_are_named_where_they_differ() -> None:
-    rng = np.random.default_rng(9)
-    before = measured_nights(rng, 8)
-    slow = changed_night(rng, 8, {"speed_up": float(np.log(0.7))})
-    slow[0] = replace(slow[0], cards="2 cards : 1")
-    [reason] = last([*before, slow])[1].reasons
-    assert reason.startswith("speed-up (2 cards : 1): 1.6")
-
-
-def test_a_history_of_nights_raises_no_alarm_and_a_drop_is_found() -> None:
-    """A small piece of tools/simulate/nights.py, whose table is in warehouse/statistics/README.md."""
-    nights = list(history(World(np.random.default_rng(1), CALM, ("pass_at_1", -0.06)), 17))
-    assert not any(found for _, found in nights[:14])
-    assert any(("cell1", "pass_at_1") in found for _, found in nights[14:])
-
-
-def test_cells_that_failed_come_first_and_the_others_by_dataset_and_method() -> None:
-    verdicts: dict[str, Verdict] = {"b x": "PASS", "a y": "WARN", "c": "FAIL", "a x": "PASS"}
-    verdict = ordered(NightVerdict(FIRST, "FAIL", [CellVerdict(cell, found) for cell, found in verdicts.items()]))
-    assert [cell.cell for cell in verdict.cells] == ["c", "a x", "a y", "b x"]
+    assert cell.reasons == snapshot
 
 
 @pytest.mark.parametrize("cell", ['a <b> & "c"', "bell \a, escape \x1b[31m and ]]>"])
@@ -361,7 +294,5 @@ def test_no_name_of_a_cell_breaks_the_junit_document(cell: str) -> None:
 
 
 def test_a_night_without_a_verdict_is_an_error_in_junit() -> None:
-    [suite] = JUnitXml.fromstring(junit_of_none(FIRST, "nothing ran in the night of 2026-01-01", 2))
-    [case] = suite
-    assert (case.is_error, case.result[0].message) == (True, "nothing ran in the night of 2026-01-01")
-    assert case.classname == f"night of {FIRST}"
+    [[case]] = JUnitXml.fromstring(junit_of_none(FIRST, "nothing ran", 2))
+    assert (case.is_error, case.result[0].message) == (True, "nothing ran")

@@ -7,18 +7,14 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from harness.problems.problem import dataset_hash
-from harness.trace import Trace
 from jobs.run.folder import RunFolder
-from jobs.run.spec import RunSpec
 from tests.warehouse import runs
 from tests.warehouse.conftest import LATENCIES, Ask, Loaded
-from warehouse.database import reader, rows
+from warehouse.database import reader
 from warehouse.loading.runs import load_run
 from warehouse.statistics.ratios import ratio
 
@@ -27,12 +23,6 @@ BASE = [statistics.mean(LATENCIES[0::3]), statistics.mean(LATENCIES[1::3]), LATE
 """Latencies by problem of the speculative run and of its baseline, without the sample that the former has not run."""
 TIMED = slice(0, 3)
 """Of the five finished samples the fourth was resumed and the fifth failed."""
-
-
-def test_latency_leaves_out_resumed_and_failed_samples(loaded: Loaded, ask: Ask) -> None:
-    [row] = ask("latency", loaded.speculative)
-    assert (row["regime"], row["num_samples"], row["median_seconds"]) == ("latency", 3, 12)
-    assert row["mean_seconds"] == pytest.approx(statistics.mean([10, 12, 16]))
 
 
 def test_the_parts_of_latency_sum_to_it(loaded: Loaded, ask: Ask) -> None:
@@ -94,18 +84,6 @@ def test_a_discarded_lookahead_is_spent_and_not_on_the_critical_path(ahead: tupl
     assert speeds["draft"]["call_seconds"] == pytest.approx(1.75 + 1.25 + 1.75 + 2.75 + 1.25)
 
 
-def test_tokens_a_second(loaded: Loaded, ask: Ask) -> None:
-    speeds = {row["model"]: row for row in ask("call_speed", loaded.speculative)}
-    calls = [call for trace in loaded.traces[TIMED] for call in trace.calls if call.model == "draft"]
-    seconds = sum(call.end_seconds - call.queued_seconds for call in calls)
-    assert speeds["draft"]["output_tokens"] == 33
-    assert speeds["draft"]["tokens_per_call_second"] == pytest.approx(33 / seconds)
-    [row] = ask("run_throughput", loaded.speculative)
-    assert (row["num_workers"], row["emitted_tokens"], row["spent_tokens"]) == (1, 54, 78)
-    assert row["wall_seconds"] == pytest.approx(8.5)  # from 0 to the end of the answer at 7 + 1.5
-    assert row["emitted_tokens_per_second"] is None, "a sample was resumed"
-
-
 def test_throughput_is_without_start_and_tail_and_a_straggler_is_no_lower_load(tmp_path: Path) -> None:
     """Two slots, six samples of 10 s each in turn; the last of one slot takes 110 s."""
 
@@ -148,15 +126,6 @@ def test_which_engines_are_at_work(loaded: Loaded, ask: Ask, ahead: tuple[Ask, R
     assert look("engine_overlap", folder)[0]["share_both"] > 0
 
 
-def test_call_rates_exist_only_if_calls_do_not_overlap(tmp_path: Path) -> None:
-    folder = runs.create(tmp_path, replace(runs.SPEC, concurrency=8))
-    runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)[:2]])
-    load_run(folder, tmp_path / "w.duckdb")
-    with reader(tmp_path / "w.duckdb") as connection:
-        assert {row["tokens_per_call_second"] for row in Ask(connection)("call_speed", folder)} == {None}
-        assert [row["regime"] for row in Ask(connection)("run_conditions", folder)] == ["load"]
-
-
 def test_the_speed_up_is_paired_by_problem(loaded: Loaded, ask: Ask) -> None:
     """The sample that was not run counts in neither run. Emitted tokens: 18 each against 41.5, 42.5, 42."""
     [row] = ask("speed_up", loaded.speculative)
@@ -181,45 +150,3 @@ def test_the_speed_up_has_the_ratio_of_means(loaded: Loaded, ask: Ask) -> None:
     assert row["ratio_of_means"] == pytest.approx(92 / 38)
     assert row["ratio_of_means_low_95"] == pytest.approx(means.low)
     assert row["ratio_of_means_high_95"] == pytest.approx(means.high)
-
-
-@pytest.mark.parametrize(
-    ("change", "device"),
-    [
-        ({"concurrency": 4}, "cpu"),
-        ({"temperature": 0.0}, "cpu"),
-        ({"token_budget": 512}, "cpu"),
-        ({"target": replace(runs.TARGET, fingerprint="other")}, "cpu"),
-        ({"params": {"model": "draft"}}, "cpu"),
-        ({"engine": replace(runs.SPEC.engine, kind="vllm")}, "cpu"),
-        ({}, "NVIDIA H100"),
-    ],
-    ids=str,
-)
-def test_unlike_runs_give_no_speed_up(tmp_path: Path, change: dict[str, object], device: str) -> None:
-    own = runs.create(tmp_path)
-    runs.write_part(own, [runs.speculative(unit) for unit in runs.planned(own)])
-    base = runs.create(tmp_path, replace_any(runs.VANILLA, change))
-    traces: list[Trace] = [runs.vanilla(unit) for unit in runs.planned(base)]
-    runs.write_part(base, traces, device=device)
-    for folder in (own, base):
-        load_run(folder, tmp_path / "w.duckdb")
-    with reader(tmp_path / "w.duckdb") as connection:
-        assert rows(connection, "SELECT * FROM speed_up") == []
-
-
-def test_runs_over_problems_of_other_content_give_no_speed_up(tmp_path: Path) -> None:
-    own = runs.create(tmp_path)
-    runs.write_part(own, [runs.speculative(unit) for unit in runs.planned(own)])
-    problems = [replace(problem, text=f"{problem.text} Why?") for problem in runs.PROBLEMS]
-    base = runs.create(tmp_path, replace(runs.VANILLA, dataset_hash=dataset_hash(problems)), problems=problems)
-    runs.write_part(base, [runs.vanilla(unit) for unit in runs.planned(base)])
-    for folder in (own, base):
-        load_run(folder, tmp_path / "w.duckdb")
-    with reader(tmp_path / "w.duckdb") as connection:
-        assert rows(connection, "SELECT * FROM speed_up") == []
-        assert rows(connection, "SELECT * FROM comparable_baseline") == []
-
-
-def replace_any(spec: RunSpec, change: dict[str, Any]) -> RunSpec:
-    return replace(spec, **change)
