@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,11 @@ import pytest
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
-from harness.engine import Role
 from harness.problems import hub
 from harness.settings.launch_settings import Launch
 from harness.weights.models import pair_folder
 from jobs.drive import create
 from jobs.preparation import PreparedLaunch, prepare
-from jobs.run.plan import check_contexts
-from jobs.run.sizing import ServedRole
 
 BUDGET = 512
 
@@ -58,17 +54,6 @@ def test_who_proposes_tokens_is_used() -> None:
         prepared(("draft",), method="specdecode", temperature=0, spec_decode="ngram")
 
 
-def test_a_model_whose_context_is_below_the_budget_is_refused_and_a_toy_is_named(tmp_path: Path) -> None:
-    folder = shutil.copytree(pair_folder("demo-draft"), tmp_path / "own")
-    with pytest.raises(
-        ValueError, match="--token-budget 4096: the context of the draft own is 2048 tokens, prompt incl"
-    ):
-        prepared(draft=str(folder), token_budget=4096)
-    assert len(_short(prepared(token_budget=4096))) == 2
-    assert len(_short(prepared(draft=str(folder), target=str(folder), token_budget=2040))) == 2
-    assert not _short(prepared(draft=str(folder)))
-
-
 @pytest.mark.parametrize(
     ("flags", "too_small", "named"),
     [
@@ -91,34 +76,8 @@ def test_a_context_that_does_not_hold_prompt_and_budget_is_refused_with_the_leas
         prepared(max_context=least - 1, **flags)
 
 
-@pytest.mark.parametrize(("context", "ends"), [(500, "refused"), (520, "warned of"), (2048, "fits"), (None, "unknown")])
-def test_the_context_of_a_server_counts_as_that_of_a_model(context: int | None, ends: str) -> None:
-    launch = prepared(method="vanilla", draft=None)
-    assert launch.plan.spec.target is not None
-    served = replace(launch.plan.spec.target, model="served", server="vllm")
-    of_target: dict[Role, ServedRole] = (
-        {} if context is None else {"target": ServedRole(served, "http://host:1/v1", [], context)}
-    )
-    spec = replace(launch.plan.spec, target=served)
-    found = check_contexts(replace(launch.plan, spec=spec, served=of_target))
-    if ends == "refused":
-        with pytest.raises(ValueError, match="--token-budget 512: the context of the target served is 500 tokens"):
-            list(found)
-    else:
-        assert len(list(found)) == (ends == "warned of")
-
-
 def _short(launch: PreparedLaunch) -> list[str]:
     return [notice for notice in launch.plan.notices if notice.startswith("SHORT CONTEXT")]
-
-
-def test_answers_of_own_prompts_that_are_not_one_token_are_refused(tmp_path: Path) -> None:
-    file = tmp_path / "own.toml"
-    file.write_text("[equivalence]\nsame = 'the very same'\ndifferent = 'no'")
-    message = "for the target demo-target, these labels are not one distinct token each after .*: the very same, no"
-    with pytest.raises(ValueError, match=f"--prompts {file}: {message}"):
-        prepared(method="lookahead", prompts=str(file))
-    prepared(prompts=str(file))  # speccot does not ask it
 
 
 def with_config(folder: Path, **values: Any) -> None:
@@ -150,13 +109,6 @@ def test_a_model_that_no_worker_could_use_is_refused(
         prepared(**flags)
     assert "\n" not in str(refused.value)
     prepared(**flags, engine="scripted")
-
-
-def test_an_adapter_that_git_has_not_fetched_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 8}))
-    (tmp_path / "adapter_model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\nsize 12\n")
-    with pytest.raises(ValueError, match=r"--target.adapter .*: adapter_model\.safetensors is a Git LFS pointer"):
-        prepared(method="scot", target_adapter=str(tmp_path))
 
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -198,15 +150,6 @@ def test_what_is_not_in_the_cache_is_refused_where_the_hub_is_not_asked(
     prepared(draft=name, slurm=("setup=export HF_HOME=/nodes/own",))
     monkeypatch.setattr(hub, "offline_by", lambda: None)  # the workers download what is missing
     prepared(draft=name)
-
-
-def test_damaged_files_in_the_cache_are_refused_though_the_hub_may_be_asked(
-    cached: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hub, "offline_by", lambda: None)
-    halve(cached / "model.safetensors")
-    with pytest.raises(ValueError, match=r"--draft org/some: .*/model.safetensors is damaged .*: download it again$"):
-        prepared(draft="org/some")
 
 
 def test_an_id_that_nobody_could_ask_the_hub_about_is_named() -> None:
