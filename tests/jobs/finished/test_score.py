@@ -58,17 +58,14 @@ def test_every_step_and_candidate_is_scored_once_behind_the_accepted_steps(tmp_p
     assert asyncio.run(score(run, rewards(prompts), "other@1/1")) == (judged, 0)
 
 
-@pytest.mark.parametrize(("context", "missing"), [(8, "all"), (300, "some"), (1 << 20, "none")])
+@pytest.mark.parametrize(("context", "missing"), [(8, "all"), (300, "some")])
 def test_a_run_with_judgements_that_do_not_fit_loads_and_counts_them(
     context: int, missing: str, tmp_path: Path
 ) -> None:
     run = plan(tmp_path, samples=1)
     run_shard(str(run.path), 0)
-    said: list[str] = []
-    judged, unscored = asyncio.run(score(run, rewards([], context), "toy@1/1", say=said.append))
-    assert {"all": unscored == judged, "some": 0 < unscored < judged, "none": not unscored}[missing]
-    reason = f"longer than the context of {context} tokens"
-    assert (f"{unscored} judgments without a score: {reason}" in said) == (unscored > 0)
+    judged, unscored = asyncio.run(score(run, rewards([], context), "toy@1/1"))
+    assert {"all": unscored == judged, "some": 0 < unscored < judged}[missing]
     load_run(run, tmp_path / "w.duckdb")
     with reader(tmp_path / "w.duckdb") as connection:
         [quality] = rows(connection, "FROM step_quality")
@@ -80,7 +77,8 @@ def test_a_run_with_judgements_that_do_not_fit_loads_and_counts_them(
         reasons = rows(connection, "SELECT DISTINCT missing FROM step_score WHERE score IS NULL")
     assert counts == {"judged": judged - unscored, "missing": unscored}
     assert quality["step_quality"] == (None if missing == "all" else pytest.approx(0.75))
-    assert [row["missing"] for row in reasons] == ([reason] if unscored else [])
+    [reason] = (row["missing"] for row in reasons)
+    assert str(context) in reason.split()
 
 
 def test_what_is_missing_is_asked_for_again_and_nothing_else(tmp_path: Path) -> None:
@@ -109,11 +107,10 @@ def test_behind_guidance_that_ends_inside_a_step_the_whole_step_is_judged(tmp_pa
         assert all(f"Step 1: {shown}" in prompt for prompt in asked)
 
 
-@pytest.mark.parametrize("call", [0, 7])
-def test_an_engine_that_dies_leaves_no_judgement_without_a_score(tmp_path: Path, call: int) -> None:
+def test_an_engine_that_dies_leaves_no_judgement_without_a_score(tmp_path: Path) -> None:
     run = plan(tmp_path, samples=1)
     run_shard(str(run.path), 0)
-    deaths = {call: EngineDied("out of memory")}
+    deaths = {7: EngineDied("out of memory")}
     engine = ScriptedEngine(lambda prompt, sampling: [""], lambda prompt, labels: [0.3, 0.1], failures=deaths)
     with pytest.raises(EngineDied):
         asyncio.run(score(run, RewardModel(engine), "toy@1/1"))

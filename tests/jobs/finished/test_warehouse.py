@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from jobs import after
-from tests.jobs.runs import plan
 from tests.warehouse.runs import locked
 from warehouse.database import writer
 
@@ -22,26 +21,13 @@ def test_a_file_that_is_no_database_is_found_before_a_run(tmp_path: Path) -> Non
         after.check(folder)
 
 
-def test_a_database_that_lost_the_run_meanwhile_is_one_line(tmp_path: Path) -> None:
-    with writer(tmp_path / "warehouse.duckdb"):
-        pass
-    with pytest.raises(after.WarehouseError, match="the warehouse holds no run"):
-        after.write_results(plan(tmp_path), tmp_path / "warehouse.duckdb")
-
-
-def test_a_missing_and_a_readable_database_pass(tmp_path: Path) -> None:
+def test_a_missing_a_readable_and_a_locked_database_pass_and_one_of_another_format_does_not(tmp_path: Path) -> None:
     database = tmp_path / "warehouse.duckdb"
     after.check(database)
     assert not database.exists()
     with writer(database):
         pass
     after.check(database)
-
-
-def test_a_locked_database_passes_and_one_of_another_format_does_not(tmp_path: Path) -> None:
-    database = tmp_path / "warehouse.duckdb"
-    with writer(database):
-        pass
     with locked(database):
         after.check(database)
     with writer(database) as connection:

@@ -29,23 +29,17 @@ def attempts(run: RunFolder) -> list[dict[str, object]]:
     return [json.loads(trace_files.read_metadata(path)["attempt"]) for path in run.trace_files()]
 
 
-def test_an_attempt_records_the_code_that_made_it(tmp_path: Path) -> None:
-    run = plan(tmp_path)
-    run_shard(str(run.path), 0)
-    [attempt] = attempts(run)
-    assert attempt["code_hash"] == running_code().hash
-    assert (attempt["code_archive"], attempt["other_codes"]) == (None, [])
-    assert hashes(run) == [running_code().hash]
-
-
-def test_an_attempt_of_a_job_records_the_archive_and_the_commit(
+def test_an_attempt_records_the_code_and_the_archive_that_made_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = plan(tmp_path)
+    run = plan(tmp_path, samples=1)
     monkeypatch.setenv(code_archive.CODE, "/scratch/code.zip")
     monkeypatch.setenv(code_archive.SHA256, "a" * 64)
     run_shard(str(run.path), 0)
-    assert attempts(run)[0]["code_archive"] == "a" * 64
+    [attempt] = attempts(run)
+    assert (attempt["code_hash"], attempt["code_archive"]) == (running_code().hash, "a" * 64)
+    assert attempt["other_codes"] == []
+    assert hashes(run) == [running_code().hash]
 
 
 def test_a_worker_with_other_code_refuses_in_one_line(tmp_path: Path, edit: Edit) -> None:
@@ -56,11 +50,8 @@ def test_a_worker_with_other_code_refuses_in_one_line(tmp_path: Path, edit: Edit
     result = jobs("worker", run.path, "1")
     assert result.exit_code == 2
     [line] = result.stderr.splitlines()
-    assert f"was begun by code {before.hash}" in line
-    assert f"this is code {now.hash}" in line
-    assert "harness/methods/speccot.py differs" in line
-    assert "--tag NAME" in line
-    assert "--accept-code-change" in line
+    for named in (before.hash, now.hash, "harness/methods/speccot.py", "--tag", "--accept-code-change"):
+        assert named in line
     assert len(run.trace_files()) == 1
     assert hashes(run) == [before.hash]
 
@@ -73,7 +64,7 @@ def test_accepted_code_goes_on_and_every_place_says_that_two_codes_made_the_run(
     now = edit("harness/methods/speccot.py")
     result = jobs("worker", run.path, "1", "--accept-code-change")
     assert result.exit_code == 0, result.output
-    assert result.stderr.startswith(f"CODE CHANGED: {run.path.name} was begun by code {before.hash}")
+    assert before.hash in result.stderr.splitlines()[0]
     assert finished_ids(run) == planned_ids(run)
     assert hashes(run) == [before.hash, now.hash]
     assert [(a["code_hash"], a["other_codes"]) for a in attempts(run)] == [
@@ -90,32 +81,15 @@ def test_accepted_code_goes_on_and_every_place_says_that_two_codes_made_the_run(
     assert [any("MIXED CODE" in line for line in one.warnings) for one in summaries] == [True, False]
     comparison = compare_runs([run.path.name, other.path.name], database)
     [warning] = [line for line in show.warnings(comparison) if "MIXED CODE" in line]
-    assert warning.startswith(run.path.name)
-    assert before.hash in warning
-    assert now.hash in warning
     names = show.names(comparison)
     [difference] = [line for line in show.difference_lines(comparison.differences, names) if line.startswith("code (")]
-    assert f"{', '.join(sorted([before.hash, now.hash]))} ({names[run.path.name]})" in difference
+    assert all(code.hash in line for code in (before, now) for line in (warning, difference))
     with reader(database) as connection:
         rows = connection.execute(
             "SELECT code_hash, num_samples, is_mixed FROM run_code WHERE run_id = ? ORDER BY first_used_at",
             [run.path.name],
         ).fetchall()
     assert rows == [(before.hash, 12, True), (now.hash, 12, True)]
-
-
-def test_code_that_completed_no_sample_is_named_too(tmp_path: Path, edit: Edit, journals_stay: None) -> None:
-    run = plan(tmp_path)
-    before = running_code()
-    run_shard(str(run.path), 0)
-    [journal] = run.journals()
-    lines = journal.read_bytes().splitlines(keepends=True)
-    journal.write_bytes(b"".join(lines[:6]))  # a worker that was killed before any sample had ended
-    now = edit("grading/grade.py")
-    assert jobs("worker", run.path, "0", "--accept-code-change").exit_code == 0
-    assert jobs("finalize", run.path).exit_code == 0
-    [found] = summary(tmp_path / "warehouse.duckdb", [run.path.name])
-    assert {code.code_hash: code.num_samples for code in found.codes} == {before.hash: 0, now.hash: 24}
 
 
 def test_a_run_of_which_nothing_was_done_yet_goes_to_the_new_code(tmp_path: Path, edit: Edit) -> None:
@@ -138,23 +112,7 @@ def test_while_jobs_of_the_other_code_may_wait_it_is_not_replaced(tmp_path: Path
     with pytest.raises(CodeChanged):
         run_shard(str(run.path), 0)
     assert codes.claim(run, accept=True) == [before.hash]
-
-
-def test_a_job_of_replaced_code_that_runs_after_all_stops(tmp_path: Path, edit: Edit) -> None:
-    run = plan(tmp_path)
-    codes.claim(run)
-    submissions.record(run, Submission(0, "run.0", [[0]], 0.0))
-    edit("harness/chain/chain.py")
     codes.claim(run, is_queued=False)
     edit("harness/sample.py")
     with pytest.raises(CodeChanged):
-        run_shard(str(run.path), 0)
-
-
-def test_a_torn_record_is_skipped(tmp_path: Path) -> None:
-    run = plan(tmp_path)
-    codes.claim(run)
-    with run.events_path.open("a") as out:
-        out.write('{"format":3,"event":"code","code_hash":"torn')
-    assert codes.claim(run) == []
-    assert hashes(run) == [running_code().hash]
+        run_shard(str(run.path), 0)  # a job of replaced code that runs after all

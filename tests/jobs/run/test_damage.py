@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 
 import orjson
 import pyarrow as pa
@@ -16,12 +14,11 @@ from click.testing import CliRunner
 
 from jobs.__main__ import main as jobs
 from jobs.finished.grading import finish
-from jobs.run import submissions, trace_files
-from jobs.run.endings import by_shard, read_endings, read_state
+from jobs.run import submissions
+from jobs.run.endings import by_shard, read_endings
 from jobs.run.events import write_announced
-from jobs.run.files import FileDamaged, RunDamaged, with_checksum
+from jobs.run.files import RunDamaged, with_checksum
 from jobs.run.folder import RunFolder, problems_content
-from jobs.run.sizing import recorded_servers
 from jobs.run.submissions import Submission
 from jobs.work.worker import run_shard
 from tests.jobs.runs import finished_ids, plan, planned_ids
@@ -57,118 +54,77 @@ def flipped(path: Path, bit: int) -> None:
     path.write_bytes(content)
 
 
-def test_every_flipped_bit_of_a_trace_file_is_named(run: RunFolder) -> None:
-    path, random = run.trace_files()[0], Random(20)
-    bits = random.sample(range(8 * path.stat().st_size), 40)
-    for bit in bits:
-        flipped(path, bit)
-        with pytest.raises(FileDamaged, match=path.name), trace_files.opened(path):
-            pass
-        flipped(path, bit)
-    with trace_files.opened(path):
-        pass
-
-
-def test_a_flipped_bit_costs_the_samples_of_its_file_until_they_are_run_again(
-    run: RunFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = run.trace_files()[0]
-    flipped(path, 8 * 2000)
-    report = load_run(run, tmp_path / "w.duckdb")
-    assert [(file.name, file.reason) for file in report.skipped] == [
-        (f"traces/{path.name}", "is damaged: its content does not match its digest in events.jsonl")
-    ]
-    assert num_unfinished(run) == 8
-    assert f"{path} is damaged" in caplog.text
-    run_shard(str(run.path), 0)
-    assert finished_ids(run) == planned_ids(run)
-    assert load_run(run, tmp_path / "w.duckdb").num_finished == 16
-
-
-def test_a_trace_file_that_somebody_removed_is_named_until_its_samples_are_run_again(
-    run: RunFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("harm", ["flipped", "removed"])
+def test_a_damaged_or_lost_trace_file_costs_its_samples_until_they_are_run_again(
+    run: RunFolder, tmp_path: Path, harm: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, database = run.trace_files()[0], tmp_path / "w.duckdb"
-    path.unlink()
-    [left_out] = load_run(run, database).skipped
-    assert left_out.name == f"traces/{path.name}"
-    path.symlink_to("elsewhere")
-    again = load_run(run, database)
-    assert (again.unchanged, again.skipped) == (True, (left_out,))
-    path.unlink()
-    assert run.lost_trace_files() == [path]
+    if harm == "flipped":
+        flipped(path, 8 * 2000)
+    else:
+        path.unlink()
+        path.symlink_to("elsewhere")
+        assert [file.name for file in load_run(run, database).skipped] == [f"traces/{path.name}"]
+        path.unlink()
+        assert run.lost_trace_files() == [path]
+    assert [file.name for file in load_run(run, database).skipped] == [f"traces/{path.name}"]
     assert num_unfinished(run) == 8
-    assert f"{path} is missing" in caplog.text
+    assert str(path) in caplog.text
     run_shard(str(run.path), 0)
-    caplog.clear()
     assert finished_ids(run) == planned_ids(run)
-    assert load_run(run, database).skipped == ()
-    assert not caplog.text
+    report = load_run(run, database)
+    assert (report.num_finished, report.skipped == ()) == (16, harm == "removed")
 
 
-def test_a_foreign_file_in_parts_is_named_and_the_rest_goes_on(
+def test_files_that_are_not_of_this_run_are_named_and_not_counted(
     run: RunFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pq.write_table(pa.table({"a": [1]}), run.trace_files_dir / "foreign.parquet")
-    (run.trace_files_dir / "text.parquet").write_text("no Parquet")
+    """Runs that differ in their engines alone have the same sample ids, but not the same results."""
+    own = run.trace_files()[0]
+    other = finished(tmp_path, dtype="float16")
+    assert planned_ids(other) == planned_ids(run)
+    of_another = run.trace_files_dir / other.trace_files()[0].name
+    foreign, text, copy = (run.trace_files_dir / f"{name}.parquet" for name in ("foreign", "text", "copy"))
+    of_another.write_bytes(other.trace_files()[0].read_bytes())
+    pq.write_table(pa.table({"a": [1]}), foreign)
+    text.write_text("no Parquet")
+    copy.write_bytes(own.read_bytes())
     assert num_unfinished(run) == 0
     assert finish(run, workers=1) == 16
     report = load_run(run, tmp_path / "w.duckdb")
-    assert [file.name for file in report.skipped] == ["traces/foreign.parquet", "traces/text.parquet"]
+    strangers = [foreign, text, copy, of_another]
+    assert sorted(file.name for file in report.skipped) == sorted(f"traces/{path.name}" for path in strangers)
     assert (report.num_finished, report.num_graded) == (16, 16)
-    assert len({line for line in caplog.messages if "foreign.parquet" in line}) == 1
-
-
-def test_a_trace_file_of_another_run_with_the_same_samples_is_named_and_not_counted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Runs that differ in their engines alone have the same sample ids, but not the same results."""
-    run = plan(tmp_path, samples=2, shards=2)
-    other = finished(tmp_path, dtype="float16")
-    assert planned_ids(other) == planned_ids(run)
-    stranger = run.trace_files_dir / other.trace_files()[0].name
-    stranger.write_bytes(other.trace_files()[0].read_bytes())
-    assert num_unfinished(run) == 16
-    assert finish(run, workers=1) == 0
-    assert f"{stranger} is not a file of this run: events.jsonl does not announce it" in caplog.text
-    assert load_run(run, tmp_path / "w.duckdb").skipped[0].name == f"traces/{stranger.name}"
-
-
-def test_a_trace_file_under_another_name_is_named_and_counts_again_under_its_own(
-    run: RunFolder, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = run.trace_files()[0]
-    copy = path.with_name("backup.parquet")
-    copy.write_bytes(path.read_bytes())
-    assert len(read_endings(run).finished) == 16
-    assert f"{copy} is a copy of traces/{path.name}, or that file under another name" in caplog.text
-    flipped(path, 8 * 2000)
-    assert num_unfinished(run) == 8
-    copy.rename(path)
+    for path in strangers:
+        assert len({line for line in caplog.messages if line.startswith(str(path))}) == 1
+    flipped(own, 8 * 2000)
+    assert num_unfinished(run) == 8, "the copy and the file of another run stand for none"
+    copy.rename(own)
     assert finished_ids(run) == planned_ids(run)
 
 
 @pytest.mark.usefixtures("journals_stay")
-def test_lines_of_a_journal_that_are_no_events_are_named_and_left_out(
+def test_lines_that_are_no_events_of_a_journal_are_named_and_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = plan(tmp_path)
-    run_shard(str(run.path), 0)
-    [journal] = run.journals()
-    lines = journal.read_bytes().splitlines(keepends=True)
+    run = plan(tmp_path, shards=2)
+    for shard in (0, 1):
+        run_shard(str(run.path), shard)
+    journal, other = run.journals()
+    lines, others = (path.read_bytes().splitlines(keepends=True) for path in (journal, other))
     strangers = [b"[1]\n", b'{"a": 1}\n', b'{"event": "surprise"}\n', b'{"event": "start"}\n', b"5\n", b"\xff\n"]
-    journal.write_bytes(b"".join([lines[0], *strangers, *lines[1:]]))
-    assert sorted(read_state(run).finished) == planned_ids(run)
-    assert num_unfinished(run) == 0
-    assert finish(run, workers=1) == 24
-    assert f"{journal} is damaged: 6 of its {len(lines) + 6} lines cannot be used, first line 2; " in caplog.text
+    journal.write_bytes(b"".join([lines[0], *strangers, *lines[1:], *others]))
+    other.unlink()
+    assert num_unfinished(run) == 12
+    assert finish(run, workers=1) == 12
+    [line] = {line for line in caplog.messages if str(journal) in line}
+    num_lines = len(lines) + len(strangers) + len(others)
+    assert {str(len(strangers) + len(others)), str(num_lines), "2;"} <= set(line.split())
     assert journal.exists(), "what could not be read is not removed"
 
 
 @pytest.mark.usefixtures("journals_stay")
-def test_a_journal_with_an_unknown_field_is_named_and_its_samples_are_run_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_journal_with_an_unknown_field_keeps_its_content_and_its_samples_are_run_again(tmp_path: Path) -> None:
     run = plan(tmp_path)
     run_shard(str(run.path), 0)
     [journal] = run.journals()
@@ -178,23 +134,10 @@ def test_a_journal_with_an_unknown_field_is_named_and_its_samples_are_run_again(
         if event["event"] == "start":
             event["trace"]["mood"] = "good"
     journal.write_bytes(b"".join(with_checksum(orjson.dumps(event), journal.stem) for event in events))
-    assert num_unfinished(run) == 24
-    assert "cannot be used, first line 2; " in caplog.text
     before = journal.read_bytes()
     run_shard(str(run.path), 0)
     assert finish(run, workers=1) == 24
     assert journal.read_bytes() == before
-
-
-@pytest.mark.usefixtures("journals_stay")
-def test_a_line_of_another_journal_is_not_taken_for_one_of_this(tmp_path: Path) -> None:
-    run = plan(tmp_path, shards=2)
-    for shard in (0, 1):
-        run_shard(str(run.path), shard)
-    first, second = run.journals()
-    first.write_bytes(first.read_bytes() + second.read_bytes())
-    second.unlink()
-    assert num_unfinished(run) == 12
 
 
 def test_a_folder_of_another_format_is_neither_read_nor_written(
@@ -205,8 +148,7 @@ def test_a_folder_of_another_format_is_neither_read_nor_written(
     for command in ("worker", "status", "finalize", "retry-failed"):
         result = CliRunner().invoke(jobs, [command, str(run.path), *(["0"] if command == "worker" else [])])
         assert result.exit_code == 1
-        [line] = result.stderr.splitlines()
-        assert "has format 3, and this version of the harness reads format 7 alone: use the version that" in line
+        assert len(result.stderr.splitlines()) == 1
     assert contents(run) == before
 
 
@@ -223,24 +165,9 @@ def test_a_journal_of_another_format_keeps_its_samples_from_being_run_again(tmp_
     for command in (["worker", str(run.path), "0"], ["finalize", str(run.path)]):
         result = CliRunner().invoke(jobs, command)
         assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
-        assert f"{journal} has format 4, and this version" in result.stderr
+        assert str(journal) in result.stderr
     assert set(before) <= {path.name for path in run.path.rglob("*")}
     assert run.trace_files() == []
-
-
-def test_an_edited_specification_is_named(run: RunFolder) -> None:
-    record = json.loads(run.spec_path.read_text(encoding="utf-8"))
-    record["temperature"] = 0.7
-    run.spec_path.write_text(json.dumps(record), encoding="utf-8")
-    with pytest.raises(RunDamaged, match=r"spec\.json was changed after the run was made: restore it, or launch a new"):
-        run.spec()
-
-
-def test_another_runs_problems_are_named(run: RunFolder, tmp_path: Path) -> None:
-    other = plan(tmp_path / "other", samples=1)
-    run.problems_path.write_bytes(problems_content(other.problems()[:4]))
-    with pytest.raises(RunDamaged, match=r"problems\.parquet is damaged: its content does not match its digest"):
-        run.problems()
 
 
 def test_damaged_grades_are_named_and_made_again(run: RunFolder, caplog: pytest.LogCaptureFixture) -> None:
@@ -249,7 +176,7 @@ def test_damaged_grades_are_named_and_made_again(run: RunFolder, caplog: pytest.
     whole = grades.read_bytes()
     flipped(grades, 8 * 500)
     assert finish(run, workers=1) == 16
-    assert f"{grades} is damaged" in caplog.text
+    assert str(grades) in caplog.text
     assert grades.read_bytes() != whole, "they say when they were made"
 
 
@@ -261,7 +188,7 @@ def test_a_damaged_submission_is_named_and_the_others_are_read(
     content = run.events_path.read_bytes()
     run.events_path.write_bytes(content.replace(b'"run.1"', b'"run.9"'))
     assert [submission.name for submission in submissions.read(run)] == ["run.0", "run.2"]
-    assert f"{run.events_path} is damaged: 1 of its {len(content.splitlines())} lines cannot be used" in caplog.text
+    assert str(run.events_path) in caplog.text
 
 
 def test_a_renamed_folder_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -282,7 +209,6 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path, name: str) 
     os.mkfifo(run.path / name)
     result = CliRunner().invoke(jobs, ["status", str(run.path)])
     assert result.exit_code == (1 if name == "spec.json" else 0)
-    assert name == "spec.json" or "shards: 1 finished" in result.stdout
 
 
 def test_problems_that_lack_one_of_the_plan_are_refused(tmp_path: Path) -> None:
@@ -291,10 +217,3 @@ def test_problems_that_lack_one_of_the_plan_are_refused(tmp_path: Path) -> None:
     write_announced(run.problems_path, problems_content([replace(first, id="other"), *others]))
     with pytest.raises(RunDamaged, match="lacks problems of the plan"):
         run.problems()
-
-
-def test_addresses_of_servers_that_are_none_are_passed_over(tmp_path: Path) -> None:
-    run = plan(tmp_path)
-    for addresses in (5, None, {"target": 5}):
-        run.append("servers", addresses=addresses)
-        assert recorded_servers(run) == {}

@@ -11,14 +11,11 @@ from harness.engines import scripted as scripted_engine
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings
 from harness.problems import benchmarks
-from harness.problems.problem import dataset_hash
 from jobs.finished.grading import finish, finished_samples
 from jobs.run import retries, trace_files
 from jobs.run.endings import by_shard, compact, read_endings, read_state
 from jobs.run.files import with_checksum
 from jobs.run.folder import RunFolder
-from jobs.run.spec import assign_to_shards
-from jobs.run.submissions import attempt_name, files_of_shards
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan, planned_ids
 from warehouse.loading.runs import load_run
@@ -67,19 +64,14 @@ def verdicts(run: RunFolder) -> list[str]:
     return [row["verdict"] for row in trace_files.read_rows(grades)]
 
 
-def test_a_failed_sample_is_data_and_the_run_is_finished(failed_run: RunFolder) -> None:
-    ended = by_shard(failed_run, read_endings(failed_run))
-    assert (ended.planned, ended.finished, ended.failed, ended.num_unfinished) == ([24], [24], [3], 0)
-    assert verdicts(failed_run).count("error") == 3
-    assert run_shard(str(failed_run.path), 0) == 0
-
-
 def test_a_failed_sample_that_succeeds_on_its_second_try_counts_once(
     failed_run: RunFolder, narrow: dict[str, bool]
 ) -> None:
     database = failed_run.path.parent / "warehouse.duckdb"
+    assert verdicts(failed_run).count("error") == 3
     load_run(failed_run, database)
     assert granted(failed_run, 2) == (3, 0)
+    assert granted(failed_run, 2) == (0, 0), "nobody is granted two tries at once"
     assert by_shard(failed_run, read_endings(failed_run)).num_unfinished == 3
     narrow["on"] = False
     assert run_shard(str(failed_run.path), 0) == 3
@@ -100,19 +92,6 @@ def test_tries_are_bounded(failed_run: RunFolder) -> None:
     ended = by_shard(failed_run, read_endings(failed_run))
     assert (ended.finished, ended.failed, ended.num_unfinished) == ([24], [3], 0)
     assert len(list(finished_samples(failed_run))) == 24
-
-
-def test_nobody_is_granted_two_tries_at_once(failed_run: RunFolder) -> None:
-    granted(failed_run, 5)
-    assert granted(failed_run, 5) == (0, 0)
-
-
-def test_a_torn_grant_grants_nothing(failed_run: RunFolder) -> None:
-    with failed_run.events_path.open("ab") as out:
-        out.write(b'{"format":3,"event":"retries","at":1.0,"sam')
-    assert by_shard(failed_run, read_endings(failed_run)).num_unfinished == 0
-    assert granted(failed_run, 1) == (3, 0)
-    assert by_shard(failed_run, read_endings(failed_run)).num_unfinished == 3
 
 
 def test_the_journal_of_a_try_that_was_killed_is_kept(failed_run: RunFolder, narrow: dict[str, bool]) -> None:
@@ -138,16 +117,3 @@ def _began(part: Path) -> str:
 
     row = trace_files.read_rows(part)[0]
     return orjson.dumps({**row, "steps": [], "calls": [], "stop_reason": None, "latency_seconds": 0.0}).decode()
-
-
-def test_a_worker_reads_only_what_may_concern_its_shards(tmp_path: Path) -> None:
-    run = plan(tmp_path, samples=4, shards=4)
-    for shard in range(4):
-        run_shard(str(run.path), shard)
-    files = run.trace_files()
-    assert [path.stem[-7:] for path in files_of_shards(run, [2], files)] == ["-shard2"]
-    run.assign_again(assign_to_shards([unit for shard in run.shards() for unit in shard], 2))
-    assert len(files_of_shards(run, [1], files)) == 4, "after another assignment any file may hold its samples"
-    assert run_shard(str(run.path), 1) == 0
-    assert attempt_name("x", run.assignment(), 1) == "x-deal1-shard1"
-    assert dataset_hash(run.problems()) == run.spec().dataset_hash

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from jobs.finished.grading import finish
-from jobs.run import derived, events, trace_files
+from jobs.run import derived, trace_files
 from jobs.run.endings import by_shard, compact, read_endings
-from jobs.run.files import FileDamaged, RunDamaged
+from jobs.run.files import RunDamaged
 from jobs.work.worker import run_shard
 from tests.jobs.runs import finished_ids, plan, planned_ids
 
@@ -24,9 +24,7 @@ def die(path: Path, content: bytes) -> None:
 
 
 @pytest.mark.usefixtures("journals_stay")
-def test_a_trace_file_that_was_only_announced_is_written_again_from_its_journal(
-    tmp_path: Path,
-) -> None:
+def test_a_trace_file_that_was_only_announced_is_written_again_from_its_journal(tmp_path: Path) -> None:
     run = plan(tmp_path, samples=1)
     run_shard(str(run.path), 0)
     with pytest.MonkeyPatch.context() as dies:
@@ -66,20 +64,10 @@ def test_a_file_whose_announcement_is_damaged_is_named_and_its_samples_are_run_a
     lines[number] = lines[number].replace(b"traces/", b"traceS/")
     run.events_path.write_bytes(b"".join(lines))
     assert by_shard(run, read_endings(run)).num_unfinished == 8
-    assert f"{path} is not a file of this run: events.jsonl does not announce it" in caplog.text
-    assert f"events.jsonl is damaged: 1 of its {len(lines)} lines cannot be used (line {number + 1} " in caplog.text
+    assert str(path) in caplog.text
+    assert f"(line {number + 1} " in caplog.text
     run_shard(str(run.path), 0)
     assert finish(run, workers=1) == 8
-
-
-def test_the_first_line_names_the_run(tmp_path: Path) -> None:
-    run = plan(tmp_path)
-    assert events.run_id(run.path) == run.spec().run_id
-    content = run.events_path.read_bytes()
-    for place in range(0, content.index(b"\n"), 7):
-        run.events_path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-        with pytest.raises(FileDamaged, match=r"events\.jsonl "):
-            run.num_shards()
 
 
 def test_events_of_another_run_are_not_taken_for_those_of_this(tmp_path: Path) -> None:

@@ -43,32 +43,20 @@ def write_one(path: Path, *, ended: bool) -> Trace:
     return trace
 
 
-def test_a_finished_sample_reads_back_equal(tmp_path: Path) -> None:
+def test_a_sample_reads_back_equal_and_with_it_an_infinite_log_probability(tmp_path: Path) -> None:
     trace = write_one(tmp_path / "j.jsonl", ended=True)
     journal = read_journal(tmp_path / "j.jsonl")
-    assert journal.finished == {"s1": trace}
-    assert journal.unfinished == {}
+    assert (journal.finished, journal.unfinished) == ({"s1": trace}, {})
     assert journal.attempt is not None
     assert journal.attempt["run_id"] == "run"
-
-
-def test_an_infinite_log_probability_is_null_in_the_file_and_read_back(tmp_path: Path) -> None:
-    trace = Trace("s1", "demo/0", 0, seed=1)
-    trace.steps.append(a_step("one"))
+    trace = Trace("s1", "demo/0", 0, seed=1, steps=[a_step("one")])
     verdict = trace.steps[0].verdict
     assert verdict is not None
     verdict.logprobs = (0.0, float("-inf"))
-    writer = JournalWriter(tmp_path / "j.jsonl", ATTEMPT)
+    writer = JournalWriter(tmp_path / "k.jsonl", ATTEMPT)
     writer.start(trace)
     writer.close()
-    read = read_journal(tmp_path / "j.jsonl").unfinished["s1"].steps[0].verdict
-    assert read is not None
-    assert read.logprobs == (0.0, float("-inf"))
-
-
-def test_an_interrupted_sample_keeps_its_accepted_steps(tmp_path: Path) -> None:
-    trace = write_one(tmp_path / "j.jsonl", ended=False)
-    assert read_journal(tmp_path / "j.jsonl").unfinished == {"s1": trace}
+    assert read_journal(tmp_path / "k.jsonl").unfinished == {"s1": trace}
 
 
 def test_cut_anywhere_nothing_before_the_cut_is_lost_and_nothing_is_invented(tmp_path: Path) -> None:

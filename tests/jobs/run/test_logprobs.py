@@ -4,25 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from harness.settings.launch_command import parsed_flags
-from harness.settings.layers import arguments, launch_from
 from jobs.run import trace_files
 from jobs.run.endings import compact
 from jobs.work.worker import run_shard
 from tests.jobs.runs import ENGINES, plan, texts
-
-FLAGS: dict[str, Any] = {"method": "speccot", "dataset": "demo"}
-
-
-@pytest.mark.parametrize(("words", "value"), [([], None), (["--logprobs"], True), (["--no-logprobs"], False)])
-def test_the_flag_has_three_values(words: list[str], value: bool | None) -> None:
-    flags = parsed_flags(words)
-    assert launch_from(FLAGS | flags).logprobs is value
-    assert arguments(flags) == words
 
 
 def test_the_column_is_null_unless_they_are_asked_for(tmp_path: Path) -> None:

@@ -10,13 +10,11 @@ import pytest
 
 from harness.chain.chain_scores import RewardModel
 from harness.engines.scripted import ScriptedEngine
-from jobs.finished.lossless import compare
 from jobs.finished.scoring import score
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.trace_files import counting_records
 from jobs.work.worker import run_shard
-from tests.jobs.finished.test_lossless import greedy
 from tests.jobs.runs import plan
 
 
@@ -60,13 +58,6 @@ def test_the_first_record_without_an_error_counts_else_the_first(run: RunFolder)
     assert {row["sample_id"] for row in counting_records(run, [], failed=False)} == rows.keys() - {hopeless}
 
 
-def test_no_sample_comes_twice(run: RunFolder) -> None:
-    [first, _] = files(run)
-    first.with_name("z.parquet").write_bytes(first.read_bytes())
-    ids = [row["sample_id"] for row in counting_records(run, [])]
-    assert len(ids) == len(set(ids)) == 8
-
-
 def test_a_damaged_file_costs_its_samples_and_nothing_else(run: RunFolder) -> None:
     first, second = files(run)
     readable_ids = {row["sample_id"] for row in trace_files.read_rows(second)}
@@ -76,10 +67,3 @@ def test_a_damaged_file_costs_its_samples_and_nothing_else(run: RunFolder) -> No
     asyncio.run(score(run, model, "toy@1/1"))
     [scored] = run.derived("scores")
     assert {row["sample_id"] for row in trace_files.read_rows(scored)} == readable_ids
-
-
-def test_a_damaged_file_leaves_nothing_to_compare_token_by_token(tmp_path: Path) -> None:
-    run, baseline = greedy(tmp_path / "a"), greedy(tmp_path / "b")
-    assert len(compare(run, baseline)) == 8
-    damage(files(baseline)[0])
-    assert compare(run, baseline) == []

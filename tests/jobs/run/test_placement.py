@@ -17,11 +17,6 @@ def launch(tmp_path: Path, **flags: Any) -> Launch:
     return Launch.from_flags({**common, **flags})
 
 
-def test_the_cards_of_an_engine_that_the_method_does_not_have_are_left_out(tmp_path: Path) -> None:
-    alone = plan(launch(tmp_path, method="vanilla", draft_gpus="0", target_gpus="1,2"), "slurm").spec.settings
-    assert (alone["draft"].gpus, alone["target"].gpus) == (None, (1, 2))
-
-
 def test_more_cards_than_a_worker_is_asked_to_have_are_refused_on_the_login_node(tmp_path: Path) -> None:
     flags = {"cluster": "slurm", "draft_gpus": "0", "target_gpus": "1-4"}
     with pytest.raises(ValueError, match=r"--target.gpus 1,2,3,4: a worker has 4 GPUs; valid: 0 to 3, or all"):
@@ -32,8 +27,3 @@ def test_more_cards_than_a_worker_is_asked_to_have_are_refused_on_the_login_node
 def test_a_machine_without_gpus_refuses_named_cards(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="this machine has 0 GPUs"):
         plan(launch(tmp_path, engine="transformers", draft_gpus="0", target_gpus="1"), "local")
-
-
-def test_an_engine_that_runs_on_one_gpu_gets_no_more(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="the engine transformers runs on one GPU"):
-        plan(launch(tmp_path, engine="transformers", target_gpus="1,2"), "slurm")

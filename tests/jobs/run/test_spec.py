@@ -41,12 +41,6 @@ def test_what_changes_the_speed_alone_is_part_of_the_run_and_of_no_sample(change
     assert RunSpec.from_json(other.to_json()) == other
 
 
-def test_what_was_found_at_the_launch_is_part_of_no_id() -> None:
-    assert SPEC.target is not None
-    other = replace(SPEC, prompt_date="2026-01-01", target=replace(SPEC.target, training="ab"))
-    assert other.run_id == SPEC.run_id
-
-
 def test_ids_stay_what_they_are() -> None:
     assert SPEC.run_id == "toy-speccot-02f5f788"
     assert SPEC.sample_ids(PROBLEMS[0]) == ["dd58fb806064b9d1", "b142cb1bac9fe254"]

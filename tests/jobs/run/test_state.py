@@ -7,35 +7,19 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from socket import gethostname
 from typing import Any
 
 import pytest
 
-from jobs.finished.grading import finish
 from jobs.run import trace_files
-from jobs.run.endings import by_shard, compact, compact_own, read_endings, read_state
+from jobs.run.endings import compact, compact_own, read_state
 from jobs.run.folder import RunFolder
-from jobs.run.journal import JournalWriter, read_journal
+from jobs.run.journal import JournalWriter
 from jobs.run.spec import Attempt
 from jobs.work.worker import run_shard
 from tests.jobs.runs import SLOW_WORKER, finished_ids, plan, planned_ids
-
-
-def test_a_damaged_trace_file_costs_its_samples_and_nothing_else(tmp_path: Path) -> None:
-    run = plan(tmp_path, shards=2)
-    for shard in (0, 1):
-        run_shard(str(run.path), shard)
-    damaged = run.trace_files()[0]
-    damaged.write_bytes(damaged.read_bytes()[:-100])
-    assert by_shard(run, read_endings(run)).num_unfinished == 12
-    assert len(finished_ids(run)) == 12
-    for shard in (0, 1):
-        run_shard(str(run.path), shard)
-    assert finish(run) == 24
-    assert finished_ids(run) == planned_ids(run)
 
 
 def test_compacting_beside_a_running_worker_takes_nothing_from_it(tmp_path: Path) -> None:
@@ -107,18 +91,3 @@ def test_an_attempt_that_finished_nothing_leaves_nothing_behind(tmp_path: Path) 
     JournalWriter(run.journal_dir / "a.jsonl", Attempt("a", run.path.name, 0, gethostname(), 1, 0.0, None)).close()
     assert compact(run) == 0
     assert list(run.journal_dir.iterdir()) == []
-
-
-@pytest.mark.usefixtures("journals_stay")
-def test_a_sample_that_two_attempts_finished_counts_once(tmp_path: Path) -> None:
-    run = plan(tmp_path)
-    run_shard(str(run.path), 0)
-    second = Attempt("29990101-second", run.path.name, 0, "host", 1, 0.0, None)
-    writer = JournalWriter(run.journal_dir / "29990101-second.jsonl", second)
-    for trace in read_journal(run.journals()[0]).finished.values():
-        writer.start(replace(trace, stop_reason=None))
-        writer.end(trace)
-    writer.close()
-    compact(run)
-    assert len(run.trace_files()) == 2
-    assert finished_ids(run) == planned_ids(run)

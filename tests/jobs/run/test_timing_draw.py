@@ -24,28 +24,12 @@ def test_as_many_are_timed_as_were_asked_for_and_every_sample_has_a_stratum() ->
         assert len({one.sample_id for one in drawn}) == total
 
 
-def test_more_than_there_are_is_all_of_them() -> None:
-    assert len(timed(draw(samples(5), 12, "seed"))) == 5
-    assert draw([], 12, "seed") == []
-
-
 def test_strata_are_alike_in_size_and_give_equally_many() -> None:
     drawn = draw(samples(83), 26, "seed")
     sizes, numbers = Counter(one.stratum for one in drawn), Counter(one.stratum for one in drawn if one.is_timed)
     assert max(sizes.values()) - min(sizes.values()) <= 1
     assert max(numbers.values()) - min(numbers.values()) <= 1
     assert min(numbers.values()) >= 4
-
-
-def test_strata_follow_level_and_length() -> None:
-    ended = samples(400, levels=2)
-    by_id = {one.sample_id: one for one in ended}
-    spread = [
-        max(lengths) - min(lengths)
-        for stratum in range(25)
-        if (lengths := [by_id[one.sample_id].length for one in draw(ended, 100, "seed") if one.stratum == stratum])
-    ]
-    assert sorted(spread)[len(spread) // 2] < 0.15 * 5000
 
 
 def test_the_draw_depends_on_the_seed_and_not_on_the_order() -> None:

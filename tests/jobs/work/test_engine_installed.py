@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from harness import launch, reproduce
+from harness import launch
 from harness.engines import registry, speculation
 from harness.settings.launch_settings import Launch
 from harness.weights import adapter
@@ -44,31 +44,6 @@ def test_a_worker_without_the_engine_names_its_python(tmp_path: Path, monkeypatc
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize(
-    ("cluster", "is_own_python", "kind"),
-    [("slurm", True, "vllm"), ("slurm", False, "transformers"), ("local", True, "transformers")],
-)
-def test_the_engine_is_decided_by_the_python_that_runs_it(
-    monkeypatch: pytest.MonkeyPatch, cluster: str, is_own_python: bool, kind: str
-) -> None:
-    _without(monkeypatch, "vllm", "arctic_inference", "peft")
-    launch = Launch.from_flags(
-        {"method": "vanilla", "dataset": "demo", "draft": "demo-draft", "target": "demo-target", "parameters": {}}
-    )
-    planned = planning.plan(launch, cluster, is_own_python=is_own_python)  # type: ignore[arg-type]
-    assert planned.spec.engine.kind == kind
-
-
-def test_packages_that_jobs_need_are_not_looked_for_on_the_login_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    _without(monkeypatch, "vllm", "arctic_inference")
-    launch = Launch.from_flags(
-        {"method": "specdecode", "dataset": "demo", "target": "demo-target", "spec_decode": "suffix", "parameters": {}}
-    )
-    assert planning.plan(launch, "slurm", is_own_python=True).spec.engine.spec_decode == "suffix"
-    with pytest.raises(ValueError, match="--engine vllm"):
-        planning.plan(launch, "slurm")
-
-
 def test_the_doctor_leaves_the_packages_of_jobs_to_the_node() -> None:
     question = replace(QUESTION, cluster="slurm", sbatch={"python": "apptainer exec /a.sif python3"})
     found = {check.subject: check for check in checks(question, {})}
@@ -85,8 +60,7 @@ def test_the_doctor_leaves_the_packages_of_jobs_to_the_node() -> None:
 VANILLA = ("--method", "vanilla", "--dataset", "demo", "--limit", "2", "--samples", "1", "--target", "demo-target")
 
 
-@pytest.mark.parametrize("cluster", ["local", "debug"])
-@pytest.mark.parametrize(("engine", "lacks"), [("vllm", "vllm"), ("auto", "torch")])
+@pytest.mark.parametrize(("cluster", "engine", "lacks"), [("local", "vllm", "vllm"), ("debug", "auto", "torch")])
 def test_a_launch_whose_workers_would_lack_the_engine_is_refused_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: str, engine: str, lacks: str
 ) -> None:
@@ -94,18 +68,8 @@ def test_a_launch_whose_workers_would_lack_the_engine_is_refused_before_anything
     output = ["--output", str(tmp_path / "runs")]
     result = CliRunner().invoke(launch.main, [*VANILLA, "--engine", engine, "--cluster", cluster, *output])
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
-    assert f"{sys.executable} has no {lacks}: install vLLM there" in result.stderr
+    assert {sys.executable, f"{lacks}:"} <= set(result.stderr.split())
     assert list(tmp_path.iterdir()) == []
-
-
-def test_so_are_suites_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _without(monkeypatch, "vllm", "torch")
-    suite = tmp_path / "mine.toml"
-    suite.write_text('target = "demo-target"\ndataset = "demo"\n[[run]]\nmethod = "vanilla"\n')
-    output = tmp_path / "runs"
-    result = CliRunner().invoke(reproduce.main, [str(suite), "--cluster", "local", "--output", str(output)])
-    assert (result.exit_code, "has no torch: install vLLM there" in result.stderr) == (2, True)
-    assert not output.exists()
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,11 @@ from harness.engines import scripted as scripted_engine
 from harness.engines.pool import EnginePool
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings
-from harness.settings.roles import ModelSettings
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.slurm import client
 from jobs.work import worker
-from jobs.work.run_part import RunPart
-from jobs.work.worker import InProcessWorker, run_parts, run_shard
+from jobs.work.worker import run_parts
 from tests.jobs.runs import finished_ids, plan, planned_ids
 
 ROLES = ("draft", "target")
@@ -86,31 +84,8 @@ def test_every_run_is_finished_and_a_start_is_counted_once(tmp_path: Path, start
     assert second["engines"]["startup_seconds"] == 0
 
 
-def test_a_run_behind_another_one_records_what_it_records_alone(tmp_path: Path) -> None:
-    """Text, cached tokens and restarts: nothing of the run before it can be seen."""
-
-    def recorded(run: RunFolder) -> dict[str, Any]:
-        rows = [row for part in run.trace_files() for row in trace_files.read_rows(part)]
-        counts = ("purpose", "prompt_tokens", "cached_tokens", "output_tokens", "in_flight")
-        return {
-            row["sample_id"]: (
-                [step["text"] for step in row["steps"]],
-                [[call[name] for name in counts] for call in row["calls"]],
-                row["num_attempts"],
-            )
-            for row in rows
-        }
-
-    # The same texts with another tag would be other samples: the runs differ only in what is judged.
-    before, behind = plan(tmp_path / "shared", drafts=2), plan(tmp_path / "shared", drafts=3)
-    alone = plan(tmp_path / "alone", drafts=3)
-    run_parts(parts(before, behind))
-    run_shard(str(alone.path), 0)
-    assert recorded(behind) == recorded(alone)
-
-
 def test_a_run_that_fails_does_not_take_the_others_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: list[ScriptedEngine], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: list[ScriptedEngine]
 ) -> None:
     first, broken, last = plan(tmp_path, drafts=2), plan(tmp_path, drafts=3), plan(tmp_path, method="specreason")
     lease = EnginePool.lease
@@ -128,41 +103,12 @@ def test_a_run_that_fails_does_not_take_the_others_with_it(
     monkeypatch.setattr(EnginePool, "lease", dying)
     with pytest.raises(worker.Unfinished, match=f"^1 of 3 runs failed: {broken.path.name}: out of memory$"):
         run_parts(parts(first, broken, last))
-    assert "the other runs go on" in capsys.readouterr().err
     assert finished_ids(first) == planned_ids(first)
     assert finished_ids(last) == planned_ids(last)
     assert len(started) == 4, "what a failed run leaves behind is not handed on"
     monkeypatch.undo()
     run_parts(parts(first, broken, last))
     assert finished_ids(broken) == planned_ids(broken)
-
-
-def test_a_run_that_cannot_start_here_does_not_take_the_others_with_it(tmp_path: Path) -> None:
-    impossible = plan(tmp_path, settings=dict.fromkeys(("draft", "target"), ModelSettings(memory=0.9)))
-    possible = plan(tmp_path, drafts=2)
-    with pytest.raises(worker.Unfinished, match=r"1 of 2 runs failed: .*: ValueError: .*add up to more than 1"):
-        run_parts(parts(impossible, possible))
-    assert finished_ids(possible) == planned_ids(possible)
-
-
-def test_every_run_has_its_own_replacement_of_an_engine_in_reserve(
-    tmp_path: Path, started: list[ScriptedEngine], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second = plan(tmp_path, drafts=2), plan(tmp_path, drafts=3)
-    scripted = scripted_engine.dry_run_engine
-
-    def restarting(role: Role, settings: EngineSettings) -> ScriptedEngine:
-        engine = scripted(role, settings)
-        assert isinstance(engine, ScriptedEngine)
-        if len(started) == 1:
-            breaking(engine, 3, lambda: setattr(engine, "restarts", 1))
-        return engine
-
-    monkeypatch.setattr(scripted_engine, "dry_run_engine", restarting)
-    run_parts(parts(first, second))
-    assert len(started) == 3, "an engine that has died once is not handed on; the other one is"
-    tried = [row["num_attempts"] for part in second.trace_files() for row in trace_files.read_rows(part)]
-    assert set(tried) == {1}, "no sample of the second run lived through the restart"
 
 
 def test_the_time_limit_ends_the_run_under_way_and_leaves_the_rest_to_the_next_start(
@@ -189,13 +135,3 @@ def test_the_time_limit_ends_the_run_under_way_and_leaves_the_rest_to_the_next_s
     monkeypatch.setattr(worker, "_ends_at", lambda: None)
     run_parts(parts(*runs))
     assert [finished_ids(run) == planned_ids(run) for run in runs] == [True] * 3
-
-
-def test_in_one_process_the_engines_stay_open_between_calls(tmp_path: Path, started: list[ScriptedEngine]) -> None:
-    runs = [plan(tmp_path, drafts=2, shards=2), plan(tmp_path, method="specreason")]
-    with InProcessWorker([RunPart(run.path, [shard]) for run in runs for shard in range(run.num_shards())]) as shared:
-        ended = [shared.run(part) for part in shared.in_order()]
-        assert not any(engine.closed for engine in started)
-    assert ended == [12, 12, 24]
-    assert len(started) == 2
-    assert all(engine.closed for engine in started)

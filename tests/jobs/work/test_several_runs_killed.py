@@ -17,7 +17,7 @@ from jobs.work.worker import run_parts
 from tests.jobs.runs import finished_ids, plan, planned_ids, texts
 from tests.slurm.ledger import Witness
 
-_NUM_KILLS = 5
+_NUM_KILLS = 3
 _SLOW_WORKER = """
 import os, sys
 os.environ["HARNESS_SCRIPTED_SECONDS"] = "0.01"
@@ -28,7 +28,7 @@ run_parts([(folder, [0, 1]) for folder in sys.argv[1:]])
 
 def three_runs(folder: Path) -> list[RunFolder]:
     methods = [{"drafts": 2}, {"drafts": 3}, {"method": "specreason"}]
-    return [plan(folder, samples=4, shards=2, **options) for options in methods]  # type: ignore[arg-type]
+    return [plan(folder, samples=2, shards=2, **options) for options in methods]  # type: ignore[arg-type]
 
 
 def is_complete(runs: list[RunFolder]) -> bool:

@@ -8,33 +8,18 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from harness.engine import Role, Sampling
-from harness.engines import scripted as scripted_engine
-from harness.engines.scripted import ScriptedEngine
-from harness.engines.settings import EngineSettings
 from harness.settings.roles import ModelSettings
 from jobs.finished.grading import finish
 from jobs.run import trace_files
 from jobs.run.endings import compact, read_state
 from jobs.run.spec import assign_to_shards
-from jobs.work import attempt as attempts
-from jobs.work.worker import ShardBusyError, run_parts, run_shard
+from jobs.work.worker import ShardBusyError, run_shard
 from tests.harness.cards import card, put_nvidia_smi
 from tests.jobs.runs import SLOW_WORKER, finished_ids, plan, planned_ids, texts, wait_for_steps
-
-
-def test_a_worker_leaves_a_trace_file_and_no_journal(tmp_path: Path) -> None:
-    run = plan(tmp_path)
-    run_shard(str(run.path), 0)
-    assert list(run.journal_dir.iterdir()) == []
-    assert len(run.trace_files()) == 1
-    assert finished_ids(run) == planned_ids(run)
 
 
 def test_a_finished_run_does_nothing_more(tmp_path: Path) -> None:
@@ -55,12 +40,6 @@ def test_the_number_of_shards_may_change_between_attempts(tmp_path: Path) -> Non
         run_shard(str(run.path), shard)
     compact(run)
     assert finished_ids(run) == planned_ids(run)
-
-
-def test_what_a_worker_with_several_shards_has_finished_is_found_by_one_with_the_last_of_them(tmp_path: Path) -> None:
-    run = plan(tmp_path, shards=2)  # by hand: no submission says that both were one worker's
-    assert run_parts([(str(run.path), [0, 1])]) == len(planned_ids(run))
-    assert run_parts([(str(run.path), [1])]) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
@@ -103,45 +82,6 @@ def test_two_workers_cannot_share_a_shard(tmp_path: Path) -> None:
         worker.wait()
 
 
-def test_a_sample_that_lived_through_an_engine_restart_is_marked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its latency holds an engine's start, so views of latency leave it out."""
-    run = plan(tmp_path)
-    made = scripted_engine.dry_run_engine
-
-    def restarting(role: Role, settings: EngineSettings) -> ScriptedEngine:
-        engine = made(role, settings)
-        assert isinstance(engine, ScriptedEngine)
-        write = engine.write
-
-        def restart_at_the_third_call(prompt: str, sampling: Sampling) -> Sequence[str]:
-            engine.restarts = int(len(engine.requests) >= 3)
-            return write(prompt, sampling)
-
-        engine.write = restart_at_the_third_call
-        return engine
-
-    monkeypatch.setattr(scripted_engine, "dry_run_engine", restarting)
-    run_shard(str(run.path), 0)
-    [part] = run.trace_files()
-    attempts = Counter(row["num_attempts"] for row in trace_files.read_rows(part))
-    assert 1 <= attempts[2] <= 8, "those in flight at the restart"
-    assert attempts[1] == 24 - attempts[2]
-
-
-def test_an_attempt_records_the_load_of_the_machine_when_it_starts_and_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loads = iter([0.5, 1.75])
-    monkeypatch.setattr("os.getloadavg", lambda: (next(loads), 0.0, 0.0))
-    run = plan(tmp_path, samples=1)
-    run_shard(str(run.path), 0)
-    attempt = json.loads(trace_files.read_metadata(run.trace_files()[0])["attempt"])
-    assert (attempt["load_at_start"], attempt["load_at_end"]) == (0.5, 1.75)
-    assert attempt["hardware"]["cores"] >= 1
-
-
 def test_an_attempt_counts_the_cards_that_its_engines_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_nvidia_smi(tmp_path / "bin", monkeypatch, [card(i, "NVIDIA H100") for i in range(8)])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,6")
@@ -150,16 +90,3 @@ def test_an_attempt_counts_the_cards_that_its_engines_hold(tmp_path: Path, monke
     attempt = json.loads(trace_files.read_metadata(run.trace_files()[0])["attempt"])
     assert (attempt["device"], attempt["num_devices"]) == ("NVIDIA H100", 2)
     assert [gpu["uuid"][:12] for gpu in attempt["hardware"]["gpus"]] == ["GPU-00000003", "GPU-00000005", "GPU-00000006"]
-
-
-def test_cards_that_no_tool_lists_are_counted_by_what_the_engines_were_given() -> None:
-    """Otherwise a job on four cards in a container without nvidia-smi would cost a quarter."""
-
-    def counted(draft: EngineSettings, target: EngineSettings) -> int:
-        return attempts._num_devices({"draft": draft, "target": target})
-
-    gpu = EngineSettings(device="gpu")
-    assert counted(gpu, replace(gpu, tensor_parallel=4)) == 4, "on the same cards"
-    apart = replace(gpu, tensor_parallel=4, visible_devices=("1", "2", "3", "4"))
-    assert counted(replace(gpu, visible_devices=("0",)), apart) == 5
-    assert counted(EngineSettings(), EngineSettings(tensor_parallel=2)) == 1, "a CPU"
