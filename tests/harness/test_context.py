@@ -10,41 +10,14 @@ from harness.engine import Role, Sampling
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.methods import METHODS, build
 from harness.methods.method import (
-    BYTES_PER_TOKEN,
-    PROMPT_RESERVE_TOKENS,
-    context_to_open,
     needs,
     required_context_tokens,
 )
-from harness.problems.problem import Problem
 from harness.prompts import opening
 from harness.trace import StopReason
 from tests.harness.scripts import PROBLEM, OtherTokenizer, solve
 
 PROMPT = len(opening(ByteTokenizer(), PROBLEM)[0])
-
-
-def problem(text: str, *choices: str) -> Problem:
-    return Problem("demo/0", "demo", text, "A", "choice" if choices else "math", choices=choices)
-
-
-def test_it_is_prompt_and_reserve_and_budget_and_verdict() -> None:
-    assert required_context_tokens([problem("x" * 1000)], 4096, 512) == 500 + PROMPT_RESERVE_TOKENS + 4096 + 512
-
-
-def test_the_longest_problem_counts_with_its_options_in_bytes() -> None:
-    short = problem("x" * 10)
-    with_choices = problem("x" * 10, "y" * 200)
-    greek = problem("α" * 10)
-    assert required_context_tokens([short, with_choices], 0, 0) == required_context_tokens([with_choices], 0, 0)
-    longer_by = required_context_tokens([with_choices], 0, 0) - required_context_tokens([short], 0, 0)
-    assert longer_by > 200 // BYTES_PER_TOKEN
-    assert required_context_tokens([greek], 0, 0) == required_context_tokens([problem("x" * 20)], 0, 0)
-
-
-def test_without_problems_there_is_no_context() -> None:
-    with pytest.raises(ValueError, match="empty"):
-        required_context_tokens([], 4096, 0)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -57,33 +30,9 @@ def test_every_method_reserves_what_its_verdicts_hold(name: str) -> None:
     assert required_context_tokens([PROBLEM], 8192, method.verdict_tokens(8192)) > 8192 + most.get(name, 0)
 
 
-@pytest.mark.parametrize(("asked", "opened"), [(None, 700 + 8192 + 5 * 5000), (4096, 4096)])
-def test_an_engine_is_opened_with_what_was_asked_for_or_with_what_the_longest_request_needs(
-    asked: int | None, opened: int
-) -> None:
-    assert context_to_open(build("scot", {}), 700, 8192, asked) == opened
-
-
 def longest(method: str, role: Role, budget: int, **params: int) -> int:
     """The context that holds PROBLEM's prompts and every text behind them."""
     return max(needs(t, ByteTokenizer(), [PROBLEM])[0] for t in build(method, params).texts(role, budget))
-
-
-@pytest.mark.parametrize(
-    ("method", "role", "params", "beyond"),
-    [
-        ("vanilla", "target", {}, 300),
-        ("specreason", "draft", {}, 300),
-        ("speccot", "target", {}, 300),
-        ("rsd", "reward", {}, 300),
-        ("scot", "draft", {"drafts": 3, "draft_tokens": 80}, 80),
-        ("scot", "draft", {"drafts": 3, "draft_tokens": 5000}, 300),
-    ],
-)
-def test_what_is_written_has_to_fit_behind_the_prompt(
-    method: str, role: Role, params: dict[str, int], beyond: int
-) -> None:
-    assert longest(method, role, 300, **params) == PROMPT + beyond
 
 
 def writers(

@@ -5,22 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from harness import prompts
 from harness.engines.scripted import ByteTokenizer
-from harness.launch import main
-from harness.methods.method import required_context_tokens
 from harness.problems.problem import Problem
 from harness.prompts import (
     BUILT_IN,
     Piece,
-    Published,
     load,
     parse,
     piece_hashes,
     prompt_hash,
-    published,
     render,
     unlike,
 )
@@ -35,26 +30,18 @@ CHOICE = Problem("demo/1", "demo", "Which is a prime?", "B", "choice", choices=(
     [
         ("sytem = 'x'", "unknown key 'sytem'; valid: system, step_separator, answer_bridge, instruction"),
         ("[score]\nquesion = 'x'", "unknown key 'score.quesion'; valid: question, thought, reply"),
-        ("score = 'x'", "score: Input should be a valid dictionary"),
-        ("[score]\nquestion = 3", "score.question: Input should be a valid string"),
         ("[score]\nquestion = ' '", "score.question: is empty"),
         ("[score]\nquestion = 'About {step}?'", "unknown placeholder {step}; valid here: none"),
         ("[score]\nreply = 'Score: '", "score.reply: ends with white space"),
         ("[step_choice]\nquestion = '{candidates}'", "step_choice.question: lacks {reject}"),
-        ("[step_choice]\nitem = '{label}'", "step_choice.item: lacks {text}"),
-        ("[chain_choice]\nrejection = 'None'", "chain_choice.rejection: lacks {reject}"),
         ("[chain_choice]\nafter = 'x'", "before and after go together"),
         (
             "[instruction.thinking]\nmath = '{problem} {options}'",
             "unknown placeholder {options}; valid here: {problem}",
         ),
         ("[instruction.plain]\nchoice = 'Solve {problem}'", "{problem} and {options} go together"),
-        ("step_separator = ''", "step_separator: String should have at least 1 character"),
-        ("answer_bridge = ''", "answer_bridge: is empty"),
         (f"{'x' * 5000} = 'x'", f"unknown key '{'x' * 100}'; valid: system"),
         (f"system = {'9' * 5000}", "not a readable TOML file: Exceeds the limit"),
-        (f"system = '{'x' * 8001}'", "system: String should have at most 8000 characters"),
-        ("system = ", "not a readable TOML file"),
         (f"system = {'[' * 5000}", "not a readable TOML file: nested too deeply"),
     ],
 )
@@ -65,26 +52,6 @@ def test_a_wrong_file_is_refused_in_one_line(text: str, message: str, tmp_path: 
         load(file)
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)
-
-
-def test_what_is_no_readable_file_is_refused_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "latin.toml").write_bytes(b"system = '\xe9'")
-    for name, message in (
-        ("no.toml", "no such file"),
-        ("latin.toml", "not a readable TOML file: 'utf-8' codec can't decode"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            load(tmp_path / name)
-    with pytest.raises(ValueError, match="Is a directory"):
-        load(tmp_path)
-
-
-def test_a_file_gives_only_the_keys_that_it_changes() -> None:
-    own = parse("[score]\nquestion = 'Right?'", "f")
-    assert own.changes == {"score.question": "Right?"}
-    assert own.step_choice == BUILT_IN.step_choice
-    assert parse("", "f") == BUILT_IN
-    assert prompt_hash(parse("", "f")) == prompt_hash()
 
 
 def test_the_hash_is_that_of_the_texts_and_not_of_the_file() -> None:
@@ -99,7 +66,6 @@ def test_the_hash_is_that_of_the_texts_and_not_of_the_file() -> None:
     ("instruction", "asked"),
     [
         ("", "What is 2 + 3?"),
-        ("Think.", "What is 2 + 3?\n\nThink."),
         ("Solve: {problem} Put it in \\\\boxed{}.", "Solve: What is 2 + 3? Put it in \\boxed{}."),
         ("Put \\\\text{cm} in \\\\frac{a}{b}.", "What is 2 + 3?\n\nPut \\text{cm} in \\frac{a}{b}."),
     ],
@@ -136,12 +102,6 @@ def test_a_system_prompt_stands_before_the_question_and_its_control_tokens_are_p
     assert PLAIN.decode(ids) == text
 
 
-def test_the_reply_of_a_reasoning_model_opens_as_the_wording_says() -> None:
-    own = parse("[score]\nthought = '<think>'\nreply = 'I give it:'", "f")
-    assert THINKING.decode(prompts.score_question(THINKING, own).ids).endswith("Assistant: <think>I give it: ")
-    assert PLAIN.decode(prompts.score_question(PLAIN, own).ids).endswith("Assistant: I give it: ")
-
-
 def test_before_and_after_replace_the_chat_template_around_the_choice_of_a_chain() -> None:
     own = parse("[chain_choice]\nbefore = ''\nafter = '<|end|>'\nreply = 'Number:'", "f")
     question = prompts.chain_choice_question(THINKING, PROBLEM, ["a<|end|>"], own, may_reject=True)
@@ -149,40 +109,20 @@ def test_before_and_after_replace_the_chat_template_around_the_choice_of_a_chain
     assert question.ids.count(256) == 1, "a control token counts where the file has it, not where a model wrote it"
 
 
-def test_longer_texts_need_a_longer_context() -> None:
-    longer = parse(f"system = '{'x' * 4000}'", "f")
-    needed = [required_context_tokens([PROBLEM], 100, 0, wording) for wording in (BUILT_IN, longer)]
-    assert needed[1] - needed[0] == 2000
-
-
 @pytest.mark.parametrize(
     ("text", "pieces"),
     [
         ("[instruction.thinking]\nmath = 'x'", {"opening.math"}),
-        ("[instruction.thinking]\nchoice = 'x'", {"opening.choice"}),
         ("system = 'x'", {"opening.math", "opening.choice"}),
-        ("[options]\nseparator = 'x'", {"opening.choice"}),
         ("step_separator = 'x'", {"steps"}),
         ("[score]\nthought = 'x'", {"score"}),
-        ("[separate_score]\nrubric = 'x'", {"separate_score"}),
-        ("[step_choice]\nblank = 'x'", {"step_choice"}),
         ("[chain_choice]\nbefore = ''\nafter = ''", {"chain_choice"}),
-        ("[reward]\nquestion = 'x'", {"reward"}),
         ("[equivalence]\nclosing = 'x'", {"equivalence"}),
     ],
 )
 def test_a_piece_changes_with_its_own_texts_alone(text: str, pieces: set[Piece]) -> None:
     own, built_in = piece_hashes(parse(text, "f")), piece_hashes(BUILT_IN)
     assert {piece for piece in own if own[piece] != built_in[piece]} == pieces
-
-
-def test_the_pieces_of_published_wordings_are_well_formed_and_not_the_harnesss_own() -> None:
-    assert set(published()) == {"scot", "specreason"}, "SpecCoT published neither prompts nor a program"
-    for paper, told in published().items():
-        assert isinstance(told, Published)
-        shared = {piece for piece in told.pieces if told.pieces[piece] == piece_hashes(BUILT_IN)[piece]}
-        assert shared <= {"steps"}, "SpecReason's steps end at a blank line too"
-        assert "commit" in told.source, paper
 
 
 def test_a_method_needs_the_pieces_that_it_uses() -> None:
@@ -192,10 +132,3 @@ def test_a_method_needs_the_pieces_that_it_uses() -> None:
     bare = parse("[instruction.thinking]\nmath = ''", "f")
     assert unlike(bare, "scot", "scot", "math") == ["chain_choice"], "SCoT's program asks the bare question"
     assert unlike(bare, "scot", "vanilla", "math") == []
-
-
-def test_the_listing_shows_which_pieces_are_the_papers() -> None:
-    listed = CliRunner().invoke(main, ["--list", "prompts"]).output.splitlines()
-    steps = piece_hashes(BUILT_IN)["steps"]
-    assert f"#   steps          {steps}  (specreason's)" in listed
-    assert any(line.endswith(f"(scot's is {published()['scot'].pieces['chain_choice']})") for line in listed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,7 +46,6 @@ def test_align_writes_a_draft_that_runs_name_with_its_data(
     command = ("align", "--run", chains.path, "--draft", tiny_models["draft"], "--output", output, *QUICK)
     result = train(*command)
     assert result.exit_code == 0, result.output
-    assert "align: 5 examples, left out: {'cut off': 1}" in result.output
     made = find_manifest(output)
     assert made is not None
     assert made.data["run_id"] == chains.path.name
@@ -59,24 +57,6 @@ def test_align_writes_a_draft_that_runs_name_with_its_data(
     assert model_spec(str(tiny_models["draft"])).training is None
     again = train(*command)
     assert again.exit_code == 0
-    assert "already finished" in again.output
-
-
-def test_select_writes_an_adapter_that_runs_name_with_its_data(
-    drafts: RunFolder, tiny_models: dict[str, Path], tmp_path: Path
-) -> None:
-    output = tmp_path / "selector"
-    result = train("select", "--run", drafts.path, "--output", output, *QUICK)
-    assert result.exit_code == 0, result.output
-    assert "select: 3 examples" in result.output
-    examples = [json.loads(line) for line in (output / "training" / "data.jsonl").read_text().splitlines()]
-    assert [len(example["wanted"]) for example in examples] == [1, 1, 2]
-    made = find_manifest(output)
-    assert made is not None
-    assert made.weights == adapter.fingerprint(output)
-    assert made.data["grader_version"]
-    assert made.base["fingerprint"] == models.folder_fingerprint(tiny_models["target"])
-    assert adapter.read(str(output)).rank == 8
 
 
 def test_the_run_that_uses_an_adapter_is_another_run_with_the_same_drafts(
@@ -84,6 +64,9 @@ def test_the_run_that_uses_an_adapter_is_another_run_with_the_same_drafts(
 ) -> None:
     output = tmp_path / "selector"
     assert train("select", "--run", drafts.path, "--output", output, *QUICK).exit_code == 0
+    made = find_manifest(output)
+    assert made is not None
+    assert made.data["grader_version"]
     pair = {role: str(tiny_models[role]) for role in ("draft", "target")}
     launch = Launch.from_flags({"method": "scot", "dataset": "demo", "engine": "transformers", **pair})
     selecting = replace(launch.target, adapter=str(output))
@@ -91,7 +74,7 @@ def test_the_run_that_uses_an_adapter_is_another_run_with_the_same_drafts(
     without, problems = untuned.spec, untuned.problems
     tuned = plan(launch.changed(target=selecting), "local").spec
     assert tuned.selection is not None
-    assert tuned.selection.fingerprint == adapter.fingerprint(output)
+    assert tuned.selection.fingerprint == adapter.fingerprint(output) == made.weights
     assert tuned.selection.training == data_hash(output, tuned.selection.fingerprint)
     assert tuned.run_id != without.run_id
     assert not set(tuned.sample_ids(problems[0])) & set(without.sample_ids(problems[0]))
@@ -106,14 +89,11 @@ def test_the_run_that_uses_an_adapter_is_another_run_with_the_same_drafts(
     ("arguments", "message"),
     [
         (("align", "--output", "o", "--run", "none", "--draft", "{draft}"), "none is not a run folder"),
-        (("align", "--output", "o", "--draft", "r1-1b"), "unknown model 'r1-1b'; valid: "),
-        (("align", "--output", "o", "--run", "{chains}", "--draft", "{draft}", "--rank", "0"), "--rank 0: Input"),
         (("align", "--output", "o", "--run", "{chains}", "--draft", "{draft}", "--epochs", "0"), "--epochs"),
         (("align", "--output", "o", "--preset", "gpu"), "'r1-32b', 'cpu'"),
         (("align", "--output", "o", "--run", "{drafts}", "--draft", "{draft}"), "align needs a run of vanilla"),
         (("select", "--output", "o", "--run", "{chains}"), "select needs a run of scot"),
         (("select", "--output", "{draft}", "--run", "{drafts}"), "exists and has no training in it"),
-        (("align", "--dry-run"), "--output"),
         (("align", "--output", "o", "--draft", "{draft}", "--", "--dataset", "gsm8k"), "gsm8k is a benchmark: nothing"),
         (("align", "--output", "o", "--draft", "{draft}", "--", "--concurency", "8"), "--concurency"),
     ],
@@ -137,13 +117,6 @@ def test_a_mistake_gets_one_line_before_any_model_loads(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_on_test_questions_is_refused(tiny_models: dict[str, Path], tmp_path: Path) -> None:
-    run = folders.vanilla(tmp_path, tiny_models["target"], dataset="gsm8k")
-    result = train("align", "--run", run.path, "--draft", tiny_models["draft"], "--output", tmp_path / "o")
-    assert result.exit_code == 2
-    assert "gsm8k is a benchmark: nothing is ever trained on test questions" in result.stderr
-
-
 def test_training_data_that_holds_a_test_question_is_refused(
     chains: RunFolder, tiny_models: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -151,11 +124,11 @@ def test_training_data_that_holds_a_test_question_is_refused(
     command = ("--draft", tiny_models["draft"], "--output", tmp_path / "o", "--data-dir", data)
     by_run = train("align", "--run", chains.path, *command)
     assert by_run.exit_code == 2
-    assert "1 training problems are test questions of gsm8k (gsm8k-train/3 is gsm8k/0)" in by_run.stderr
+    assert "gsm8k-train/3" in by_run.stderr
     folders.data_dir(tmp_path / "data", gsm8k="Both ask this.", gsm8k_train="Both ask this.")
     before_a_run = train("align", *command, "--problems", "2", "--", "--engine", "scripted", "--output", tmp_path)
     assert before_a_run.exit_code == 2
-    assert "gsm8k-train/0 is gsm8k/0" in before_a_run.stderr
+    assert "gsm8k-train/0" in before_a_run.stderr
     assert not (tmp_path / "o").exists()
 
 

@@ -9,18 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from harness.engine import Sampling
 from harness.engines.scripted import ScriptedEngine, SimulatedModel
 from harness.problems.problem import Problem
 from harness.weights import models
-from tools.bench import loop, memory, planning
+from tools.bench import loop
 from tools.bench.__main__ import sections
 from tools.bench.drive import Run, at_bare_engines, through_harness
-from tools.bench.grading import __main__ as grading
 from tools.bench.setting import Bench
-from tools.bench.warehouse import __main__ as warehouse
 
 PROBLEMS = [Problem(f"demo/{i}", "demo", f"What is {i} + 3?", str(i + 3)) for i in range(3)]
 
@@ -118,32 +115,3 @@ async def test_the_loop_is_measured_at_every_width() -> None:
     cells = await loop.measure_all(folder, ["speccot"], [400], [2, 3], steps=6)
     assert [(cell.in_flight, cell.steps) for cell in cells] == [(2, 6), (3, 6)]
     assert len(loop.table_of(cells).rows) == len(cells)
-
-
-def test_memory_and_the_plan_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    memory.main(8)
-    planning.main(20, 3)
-    held, plan = map(json.loads, capsys.readouterr().out.splitlines())
-    assert held["most_in_flight"] == 8
-    assert plan["units"] == 60
-
-
-def test_the_grader_is_measured_beside_the_bare_library(tmp_path: Path) -> None:
-    output = tmp_path / "bench.json"
-    arguments = ["--dataset", "demo", "--problems", "4", "--samples", "4", "--ratio-samples", "2", "--repeats", "1"]
-    result = CliRunner().invoke(grading.main, [*arguments, "--workers", "1", "--output", str(output)])
-    assert result.exit_code == 0, result.output
-    ratio, scaling = json.loads(output.read_text())["tables"]
-    assert next(row["of bare"] for row in ratio["rows"]) == 1
-    [row] = scaling["rows"]
-    assert sum(int(part.split()[-1]) for part in row["verdicts"].split(", ")) == 16
-
-
-def test_the_warehouse_is_measured_at_every_size_and_leaves_nothing(tmp_path: Path) -> None:
-    output, folder = tmp_path / "numbers.json", tmp_path / "x"
-    result = CliRunner().invoke(warehouse.main, ["--steps", "1000", "--output", str(output), "--folder", str(folder)])
-    assert result.exit_code == 0, result.output
-    size = json.loads(output.read_text())["sizes"]["1000"]
-    assert size["unchanged"]["num_unchanged"] == size["num_runs"] == 4
-    assert {"pass_at_1", "threshold_replay", "flips"} <= set(size["views"]["views"])
-    assert not list(folder.rglob("bare.duckdb"))

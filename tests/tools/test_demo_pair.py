@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 
@@ -10,10 +9,9 @@ import pytest
 from transformers import LlamaForCausalLM
 
 from tools.demo_pair import inference, method_evaluation
-from tools.demo_pair.config import Config, Former
+from tools.demo_pair.config import Config
 from tools.demo_pair.pipeline import Training
 
-_WEIGHTS = "model.safetensors"
 _SOLVE = {"tokens": 1200, "rate": 1e-3, "warmup_tokens": 100, "batch_tokens": 576, "shares": {"solve": 1.0}}
 _JUDGE = {**_SOLVE, "shares": {"solve": 0.5, "score": 0.5}}
 TINY = Config.model_validate(
@@ -75,18 +73,3 @@ def test_a_tiny_pair_is_trained_evaluated_and_resumed(tmp_path: Path) -> None:
     Training(TINY, tmp_path, "cpu", again.append).run()
     assert json.loads((tmp_path / "results.json").read_bytes()) == results
     assert not any("min left" in line for line in again), "finished stages are skipped"
-
-    alone = tmp_path / "alone"
-    Training(TINY, alone, "cpu", print, pair=tmp_path).run()
-    assert {path.stem for path in (alone / "state").glob("*.pt")} == {"reward"}
-    assert (alone / "target" / "config.json").is_file()
-
-    former = {
-        role: hashlib.sha256((tmp_path / role / _WEIGHTS).read_bytes()).hexdigest() for role in ("draft", "target")
-    }
-    draft = TINY.draft.model_copy(update={"alone": None})
-    going_on = TINY.model_copy(update={"draft": draft, "former": Former(commit="0" * 40, **former)})
-    Training(going_on, tmp_path / "on", "cpu", print, former=tmp_path).run()
-    assert (tmp_path / "on" / "draft" / _WEIGHTS).read_bytes() == (tmp_path / "draft" / _WEIGHTS).read_bytes()
-    assert (tmp_path / "on" / "target" / _WEIGHTS).read_bytes() != (tmp_path / "target" / _WEIGHTS).read_bytes()
-    assert "in addition to the former weights' | none |" in (tmp_path / "on" / "MODEL_CARD.md").read_text("utf-8")

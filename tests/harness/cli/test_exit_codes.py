@@ -5,11 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import click
-
 from harness.cli import exit_codes
 from jobs import nightly
-from jobs.slurm import client
 from tests.test_imports import FILES, ROOT
 from warehouse.nightly.judge import EXIT_CODES
 
@@ -34,12 +31,6 @@ def test_the_table_has_the_verdict_of_a_night_beside_its_code() -> None:
     verdicts = {cells[1]: code for code, cells in table().items() if cells[1] and cells[1] != "no verdict was possible"}
     assert verdicts == EXIT_CODES
     assert table()[nightly.NO_VERDICT][1] == "no verdict was possible"
-
-
-def test_what_click_and_workers_end_with_are_codes_of_the_table() -> None:
-    assert click.UsageError.exit_code == exit_codes.WRONG_INPUT
-    assert click.ClickException.exit_code == exit_codes.TROUBLE
-    assert client.ASKS_FOR_REQUEUE == exit_codes.ASKS_FOR_REQUEUE
 
 
 def test_no_command_ends_with_a_number_that_the_table_lacks() -> None:

@@ -9,12 +9,6 @@ import pytest
 from harness.cli.toml_file import read_toml
 
 
-def test_a_readable_file_is_a_dictionary(tmp_path: Path) -> None:
-    path = tmp_path / "a.toml"
-    path.write_text('drafts = 3\n[run]\nname = "ä"\n', encoding="utf-8")
-    assert read_toml(path) == {"drafts": 3, "run": {"name": "ä"}}
-
-
 @pytest.mark.parametrize("content", [b"drafts = ", b"name = '\xff'", b"a = 1\na = 2"])
 def test_an_unreadable_file_is_one_line_that_names_it(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.toml"

@@ -11,25 +11,18 @@ import pytest
 
 from harness.methods import defaults
 from harness.settings.launch_command import parsed_flags
-from harness.settings.launch_settings import Launch, PartialLaunch
+from harness.settings.launch_settings import Launch
 from harness.settings.layers import arguments, launch_from
 from harness.settings.roles import ModelSettings
 
 SPECCOT = {"method": "speccot", "dataset": "demo"}
 
 
-def test_the_parameters_of_a_launch_are_complete() -> None:
-    launch = launch_from({**SPECCOT, "drafts": 2})
-    assert launch.parameters == {**defaults("speccot"), "drafts": 2}
-
-
 @pytest.mark.parametrize(
     ("flags", "field", "value"),
     [
         ({"samples": "3"}, "samples", 3),
-        ({"top-p": 1}, "top_p", 1.0),
         ({"problems": 7}, "problems", "7"),
-        ({"slurm": "a=1"}, "slurm", ("a=1",)),
         ({"slurm": ["a=1", "b=2"]}, "slurm", ("a=1", "b=2")),
         ({"output": "elsewhere"}, "output", Path("elsewhere")),
         ({"gpus-per-node": 2}, "sbatch", {"gpus-per-node": "2"}),
@@ -52,25 +45,19 @@ def test_values_of_a_file_are_read_as_those_of_a_command_line(flags: dict[str, A
         ({"dataset": "demo"}, "--method is missing; choose from vanilla"),
         ({"method": "speccot"}, "--dataset is missing; choose from gsm8k"),
         ({**SPECCOT, "method": "specot"}, "--method specot: unknown; valid: vanilla"),
-        ({**SPECCOT, "dataset": "dmeo"}, "--dataset dmeo: unknown; valid: gsm8k"),
         ({**SPECCOT, "samples": 0}, "--samples 0: Input should be greater than or equal to 1"),
         ({**SPECCOT, "drafts": 26}, "--drafts must be from 1 to 25, not 26"),
         ({**SPECCOT, "samples": True}, "--samples: expected a value, not true or false"),
-        ({**SPECCOT, "drafts": True}, "--drafts True: expected a value, not true or false"),
         ({**SPECCOT, "score": "average"}, "--score is not a parameter of speccot, which takes --drafts"),
         ({**SPECCOT, "data_dir": "nowhere"}, "--data-dir nowhere: no such folder"),
-        ({**SPECCOT, "nonsense": 1}, "unknown key 'nonsense'"),
         ({"method": "speccot", "datset": "demo"}, "unknown key 'datset' (did you mean 'dataset'?)"),
         ({**SPECCOT, "preset": "mine"}, "--preset mine: unknown; valid: speccot-qwq"),
         (
             {**SPECCOT, "engine": "vlm"},
             "--engine vlm: Input should be 'auto', 'vllm', 'transformers' or 'scripted' (did",
         ),
-        ({**SPECCOT, "target_temperature": -1}, "--target.temperature -1: Input should be greater than or equal to 0"),
         ({**SPECCOT, "target": {"temprature": 1}}, "unknown key 'target.temprature' (did you mean 'target.temp"),
-        ({**SPECCOT, "reward": {"temperature": 1}}, "unknown key 'reward.temperature'"),
         ({**SPECCOT, "target": {"top_k": 1}, "target-top-k": 2}, "target-top-k: set twice"),
-        ({**SPECCOT, "draft": True}, "--draft: expected a value, not true or false"),
     ],
 )
 def test_a_wrong_value_is_named_in_one_line(flags: dict[str, Any], message: str) -> None:
@@ -94,13 +81,6 @@ def test_a_flag_wins_over_the_file_and_the_file_over_the_preset_that_it_names(tm
     assert (launch.preset, launch.method, launch.parameters["threshold"]) == ("specreason-qwq", "specreason", 7.0)
 
 
-def test_a_file_does_not_name_another_file(tmp_path: Path) -> None:
-    config = tmp_path / "my.toml"
-    config.write_text('config = "other.toml"\n')
-    with pytest.raises(ValueError, match="unknown key 'config'"):
-        launch_from({**SPECCOT, "config": config})
-
-
 def test_a_launch_is_frozen_and_a_changed_copy_is_validated() -> None:
     launch = Launch.from_flags({"method": "vanilla", "dataset": "demo"})
     with pytest.raises(FrozenInstanceError):
@@ -115,7 +95,6 @@ def test_a_launch_is_frozen_and_a_changed_copy_is_validated() -> None:
     [
         {"target": "qwq-32b", "target_temperature": 0.7, "target-gpus": "1-2", "target-adapter": "x"},
         {"target": {"model": "qwq-32b", "temperature": 0.7, "gpus": [1, 2], "adapter": "x"}},
-        {"target.model": "qwq-32b", "target.temperature": "0.7", "target.gpus": "1,2", "target.adapter": "x"},
         {"target": "qwq-32b", "target.temperature": 0.7, "target.tensor-parallel": 2, "target-gpus": "1,2",
          "target.adapter": "x"},
     ],
@@ -134,10 +113,3 @@ def test_a_role_of_a_file_is_a_name_or_a_table_and_layers_are_merged_key_by_key(
     assert launch.draft == ModelSettings(model="org/own")
     assert launch.target == ModelSettings(model="qwq-32b", top_k=5, temperature=0.5, template={"effort": "low"})
     assert launch.sampling_of("target") == {"temperature": 0.5, "top_k": 5}
-
-
-def test_only_a_partial_launch_may_lack_method_and_dataset() -> None:
-    partial = PartialLaunch.from_flags({"drafts": 3})
-    assert (partial.method, partial.parameters) == (None, {"drafts": 3})
-    with pytest.raises(ValueError, match="not a parameter of vanilla"):
-        PartialLaunch.from_flags({"method": "vanilla", "drafts": 3})

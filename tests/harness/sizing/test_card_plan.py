@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from harness.engines.placement import MOST_BYTES_ON_ONE_CORE
 from harness.sizing.card_plan import (
     BLOCK_TOKENS,
     Demand,
@@ -27,7 +24,7 @@ from harness.sizing.card_plan import (
     largest,
     small_models,
 )
-from harness.sizing.memory import GIB, Card, card, known_card, parse_cards
+from harness.sizing.memory import GIB, Card, card, parse_cards
 from harness.weights.models import pair_folder
 from tests.harness.sizing.shapes import LLAMA_3_8B, QWEN3_1_7B, QWEN3_8B, QWQ_32B, R1_1_5B, R1_7B, demand
 
@@ -89,30 +86,6 @@ def test_widths_divide_heads_and_caches_on_one_card_hold_equally_many_tokens(
     assert max(held) - min(held) <= 3 * BLOCK_TOKENS + last_digit
 
 
-@given(gib=SIZES, configs=ENGINES, tokens=TOKENS)
-def test_more_cards_never_hold_fewer_tokens(gib: int, configs: list[dict[str, Any]], tokens: int) -> None:
-    one = card("card", gib * GIB)
-    plans = [fits([one] * count, demands(configs, tokens)) for count in range(1, 9)]
-    held = [0 if plan is None else plan.kv_tokens for plan in plans]
-    assert all(more >= fewer - 2 * BLOCK_TOKENS for fewer, more in pairwise(held))
-
-
-@pytest.mark.parametrize(
-    ("cards", "widths", "samples"),
-    [("1xH100-80", (1, 1), 2), ("2xA100-80", (2, 2), 29), ("4xA100-80", (1, 4), 65), ("8xH100-80", (1, 4), 65)],
-)
-def test_the_first_command_of_the_readme_has_a_plan(cards: str, widths: tuple[int, int], samples: int) -> None:
-    plan = choose(parse_cards(cards), PAIR)
-    assert (plan.engines["draft"].width, plan.engines["target"].width) == widths
-    assert plan.num_samples == pytest.approx(samples, rel=0.1, abs=1)
-
-
-def test_an_engine_on_some_of_the_cards_leaves_the_target_the_share_of_the_fullest() -> None:
-    plan = choose(parse_cards("8xA100-80"), [replace(one, num_samples=1000) for one in PAIR])
-    assert plan.engines["draft"].cards == (0, 1, 2, 3)
-    assert taken_bytes(plan, 7) < taken_bytes(plan, 0)
-
-
 def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
     with pytest.raises(DoesNotFit) as refusal:
         choose(parse_cards("1xA100-40"), PAIR)
@@ -128,13 +101,6 @@ def test_a_cache_below_one_sample_is_refused_with_both_numbers() -> None:
         choose(parse_cards("1xH100-80"), long)
 
 
-def test_cards_that_others_use_count_less() -> None:
-    free = known_card("H100-80")
-    assert free is not None
-    with pytest.raises(DoesNotFit, match=r"20\.0 GiB of it in use"):
-        choose([replace(free, used_bytes=20 * GIB)], PAIR)
-
-
 def test_a_width_that_was_asked_for_wins_and_is_checked() -> None:
     asked = [replace(PAIR[0], width=1), PAIR[1]]
     plan = choose(parse_cards("4xH100-80"), asked)
@@ -145,35 +111,12 @@ def test_a_width_that_was_asked_for_wins_and_is_checked() -> None:
         choose(parse_cards("2xH100-80"), [PAIR[0], replace(PAIR[1], width=4)])
 
 
-def test_shares_that_were_asked_for_win_and_the_other_engine_gets_the_rest() -> None:
-    asked = [replace(PAIR[0], share=0.2), PAIR[1]]
-    plan = choose(parse_cards("4xH100-80"), asked)
-    assert plan.engines["draft"].share == 0.2
-    assert plan.engines["target"].share < 0.75
-    assert taken_bytes(plan, 0) <= plan.cards[0].usable_bytes
-
-
 def test_shares_above_the_whole_are_refused() -> None:
     asked = [replace(PAIR[0], share=0.5), replace(PAIR[1], share=0.6)]
     with pytest.raises(ValueError, match=r"--draft.memory 0\.5 and --target.memory 0\.6 add up to more than 1"):
         choose(parse_cards("4xH100-80"), asked)
     apart = [replace(asked[0], cards=(0,)), replace(asked[1], cards=(1, 2))]
     assert choose(parse_cards("3xH100-80"), apart).engines["target"].share == 0.6
-
-
-def test_a_share_below_the_weights_is_refused_and_one_above_is_for_vllm_to_measure() -> None:
-    with pytest.raises(DoesNotFit):
-        choose(parse_cards("1xH100-80"), [replace(PAIR[0], share=0.1), replace(PAIR[1], share=0.7)])
-    plan = choose(parse_cards("1xH100-80"), [replace(PAIR[0], share=0.05), replace(PAIR[1], share=0.8)])
-    assert plan.num_samples == 0
-
-
-def test_engines_on_cards_of_their_own_fill_them() -> None:
-    apart = [replace(PAIR[0], cards=(0,)), replace(PAIR[1], cards=(1, 2, 3, 4))]
-    plan = choose(parse_cards("5xA100-80"), apart)
-    assert plan.engines["target"].cards == (1, 2, 3, 4)
-    assert min(e.share for e in plan.engines.values()) > 0.9
-    assert plan.engines["target"].kv_tokens > choose(parse_cards("4xA100-80"), PAIR).engines["target"].kv_tokens
 
 
 def test_weights_and_caches_of_proposing_models_are_in_the_target() -> None:
@@ -185,30 +128,9 @@ def test_weights_and_caches_of_proposing_models_are_in_the_target() -> None:
     assert with_draft.memory.kv_per_token == (64 + 14) * 1024
 
 
-def test_an_adapter_takes_memory() -> None:
-    plain, served = (choose(parse_cards("1xH100-80"), [demand("target", QWQ_32B, adapter_rank=r)]) for r in (0, 16))
-    assert served.engines["target"].kv_tokens < plain.engines["target"].kv_tokens
-
-
-def test_small_models_stay_on_one_card() -> None:
-    tiny = {**LLAMA_3_8B, "num_hidden_layers": 3, "hidden_size": 128, "intermediate_size": 512, "vocab_size": 512}
-    assert choose(parse_cards("8xH100-80"), [demand("target", tiny, context_tokens=600)]).engines["target"].width == 1
-
-
 def test_nothing_is_guessed_about_an_unknown_cache() -> None:
     with pytest.raises(NotPlannable, match="KV cache of target is unknown"):
         choose(parse_cards("8xH100-80"), [demand("target", {**QWQ_32B, "kv_lora_rank": 512})])
-
-
-def test_no_card_is_said_so() -> None:
-    with pytest.raises(DoesNotFit, match="no GPU"):
-        choose([], PAIR)
-
-
-def test_cards_of_several_sizes_are_filled_after_the_smallest() -> None:
-    large, small = Card("large", 80 * GIB), Card("small", 40 * GIB)
-    mixed, equal = (choose(cards, PAIR[:1]).engines["draft"] for cards in ([large, small], [small, small]))
-    assert mixed == equal
 
 
 @pytest.mark.parametrize(
@@ -223,18 +145,6 @@ def test_the_smallest_widths_that_hold_the_samples_in_flight_are_planned(
     assert plan.num_samples >= num_samples or num_samples == 1000
 
 
-def test_a_small_model_has_one_card_where_it_holds_all_samples() -> None:
-    [engine] = choose(parse_cards("4xH100-80"), [demand("target", R1_1_5B)]).engines.values()
-    assert (engine.width, engine.num_samples >= 64) == (1, True)
-
-
-def test_shares_depend_on_neither_problems_nor_budget() -> None:
-    short = [replace(one, width=4) for one in PAIR]
-    longer = [replace(one, context_tokens=20_000, sample_tokens=18_000 + 500 * i) for i, one in enumerate(short)]
-    one, other = (choose(parse_cards("4xH100-80"), wanted).engines for wanted in (short, longer))
-    assert [(e.share, e.width) for e in one.values()] == [(e.share, e.width) for e in other.values()]
-
-
 def _sizing(**folders: Path | str) -> RunSizing:
     files = {role: ModelFiles(role, str(folder)) for role, folder in folders.items()}
     return RunSizing(models=files, context_tokens=64, sample_tokens=dict.fromkeys(files, 64), concurrency=1)  # type: ignore[arg-type]
@@ -244,20 +154,3 @@ def test_the_bundled_models_are_small_and_a_model_of_unknown_size_is_not() -> No
     sizing = _sizing(draft=pair_folder("demo-draft"), target=pair_folder("demo-target"))
     assert small_models(sizing) == {"draft", "target"}
     assert small_models(_sizing(draft=pair_folder("demo-draft"), target="nobody/has-it")) == {"draft"}
-
-
-def test_a_configuration_that_nobody_can_read_is_not_small_and_raises_nothing(tmp_path: Path) -> None:
-    (tmp_path / "model.safetensors").write_bytes(b"0")
-    for content in ('{"n_head": 2}', "{"):
-        (tmp_path / "config.json").write_text(content)
-        assert small_models(_sizing(target=tmp_path)) == set()
-
-
-def test_the_bytes_of_the_weights_decide(tmp_path: Path) -> None:
-    config = json.loads((Path(pair_folder("demo-target")) / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    weights = tmp_path / "model.safetensors"
-    for share, small in ((0.9, {"target"}), (1.1, set())):  # padding counts as well
-        with weights.open("wb") as file:
-            file.truncate(int(share * MOST_BYTES_ON_ONE_CORE))
-        assert small_models(_sizing(target=tmp_path)) == small

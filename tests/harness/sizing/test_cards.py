@@ -8,7 +8,6 @@ import pytest
 
 from harness.sizing.memory import (
     Options,
-    card,
     cards_of_job,
     cards_of_worker,
     known_card,
@@ -22,30 +21,10 @@ GIB = 1 << 30
 
 
 @pytest.mark.parametrize(
-    ("name", "smi_mebibytes", "cuda_gib"),
-    [
-        # Logs of vLLM and PyTorch: vllm-project/vllm#10511, #15815, #8731, #51590, pytorch/pytorch#175666.
-        ("H100", 81559, 79.22),
-        ("L40S", 46068, 44.42),
-        ("A100-40", 40960, 39.56),
-        ("RTX PRO 4500", 32623, 31.38),
-        ("L4", 23034, 22.05),
-    ],
-)
-def test_a_card_has_no_more_memory_than_cuda_reports_and_not_much_less(
-    name: str, smi_mebibytes: int, cuda_gib: float
-) -> None:
-    total = card(name, smi_mebibytes << 20).total_bytes / GIB
-    assert cuda_gib - 0.5 <= total <= cuda_gib + 0.05
-
-
-@pytest.mark.parametrize(
     ("type_name", "name"),
     [
-        ("h100", "H100"), ("H100-80", "H100-80"), ("NVIDIA H100 80GB HBM3", "H100-80"), ("nvidia_h100_nvl", "H100-NVL"),
-        ("a100_80gb", "A100-80"), ("NVIDIA A100-SXM4-80GB", "A100-80"), ("nvidia_a100_80gb_pcie", "A100-80"),
-        ("a100l40", "A100-40"), ("NVIDIA L40S", "L40S"), ("tesla_v100-sxm2-32gb", "V100-32"),
-        ("NVIDIA RTX 6000 Ada Generation", "RTX6000ADA"), ("NVIDIA GeForce RTX 4090", "RTX4090"),
+        ("h100", "H100"), ("NVIDIA H100 80GB HBM3", "H100-80"), ("nvidia_h100_nvl", "H100-NVL"),
+        ("NVIDIA A100-SXM4-80GB", "A100-80"), ("a100l40", "A100-40"), ("tesla_v100-sxm2-32gb", "V100-32"),
     ],
 )  # fmt: skip
 def test_a_type_is_known_by_the_names_that_sites_and_drivers_give_it(type_name: str, name: str) -> None:
@@ -54,37 +33,19 @@ def test_a_type_is_known_by_the_names_that_sites_and_drivers_give_it(type_name: 
     assert (found.name, found.is_assumed) == (name, False)
 
 
-def test_the_smaller_card_is_assumed_where_a_type_has_two_sizes() -> None:
-    found = known_card("a100")
-    assert found is not None
-    assert (found.name, found.is_assumed) == ("A100-40", True)
-
-
-@pytest.mark.parametrize("type_name", ["", "xyz", "gpu", "h" * 1000])
-def test_a_type_that_is_not_known_is_not_guessed(type_name: str) -> None:
-    assert known_card(type_name) is None
-
-
 @pytest.mark.parametrize(
     ("options", "count", "name", "expected"),
     [
         # What Slurm 22.05 gave a job on one node with 4 H100 and 4 A100, and the tasks that it started.
-        ("gpus-per-node=4", 4, None, 1), ("gpus-per-node=h100:4", 4, "H100", 1), ("gpus-per-node=h100", 1, "H100", 1),
+        ("gpus-per-node=h100:4", 4, "H100", 1), ("gpus-per-node=h100", 1, "H100", 1),
         ("gpus-per-node=a100:1,h100:1", 2, "A100-40", 1), ("gpus-per-node=h100:1,unheard:1", 2, None, 1),
-        ("gres=gpu", 1, None, 1), ("gres=gpu:2", 2, None, 1), ("gres=gpu:h100", 1, "H100", 1),
-        ("gres=gpu:a100_80gb:2", 2, "A100-80", 1), ("gres=gpu:h100:8(S:0-1)", 8, "H100", 1),
-        ("gres=gpu:h100:1,gpu:a100:2", 3, "A100-40", 1), ("gres=nvme:1,gpu:h200:2", 2, "H200", 1),
-        ("gres=gres/gpu:h100:2", 2, "H100", 1), ("gres=gres:gpu:2", 2, None, 1), ("gres=shard:4", 1, None, 1),
-        ("gpus=h100:2", 2, "H100", 1), ("gpus=4 nodes=2", 2, None, 2), ("gpus=200 nodes=50", 4, None, 50),
-        ("gpus-per-node=2 nodes=1-2", 2, None, 1), ("gpus-per-node=2 nodes=2-4", 2, None, 2),
-        ("gpus-per-node=8 ntasks-per-node=4", 2, None, 4), ("gpus-per-node=8 nodes=2 ntasks-per-node=4", 2, None, 8),
-        ("gpus-per-task=h100:1 ntasks=2", 1, "H100", 2), ("gpus-per-task=2 ntasks-per-node=2 nodes=2", 2, None, 4),
-        ("tres-per-task=cpu:4,gres/gpu:h100:2", 2, "H100", 1),
-        ("gpus-per-socket=1 sockets-per-node=2", 1, None, 2),
-        ("gpus-per-socket=h100:2 sockets-per-node=1", 2, "H100", 1),
-        ("ntasks-per-gpu=1", 1, None, 1), ("ntasks-per-gpu=1 ntasks=4", 1, None, 4),
-        ("ntasks-per-gpu=1 gpus-per-node=h100:2", 1, "H100", 2), ("gres=gpu:2 gpus-per-node=4", 2, None, 1),
-        ("gres=gpu:2 gpus-per-task=1 ntasks=2", 1, None, 2),
+        ("gres=gpu", 1, None, 1), ("gres=gpu:h100:8(S:0-1)", 8, "H100", 1), ("gres=nvme:1,gpu:h200:2", 2, "H200", 1),
+        ("gres=gres/gpu:h100:2", 2, "H100", 1), ("gres=shard:4", 1, None, 1),
+        ("gpus=4 nodes=2", 2, None, 2), ("gpus-per-node=2 nodes=2-4", 2, None, 2),
+        ("gpus-per-node=8 nodes=2 ntasks-per-node=4", 2, None, 8),
+        ("gpus-per-task=2 ntasks-per-node=2 nodes=2", 2, None, 4),
+        ("tres-per-task=cpu:4,gres/gpu:h100:2", 2, "H100", 1), ("gpus-per-socket=1 sockets-per-node=2", 1, None, 2),
+        ("ntasks-per-gpu=1 gpus-per-node=h100:2", 1, "H100", 2), ("gres=gpu:2 gpus-per-task=1 ntasks=2", 1, None, 2),
     ],
 )  # fmt: skip
 def test_a_worker_has_the_gpus_that_slurm_gives_its_task(
@@ -113,32 +74,18 @@ PROFILE = {"partition": "gpu", "gpus-per-node": "h100:2", "gpu-memory": "94GB", 
     [
         (PROFILE, {"gres": "gpu:l40s:4"}, {"partition", "cpus-per-gpu"}),
         (PROFILE, {"gpus": "h100:4"}, {"partition", "cpus-per-gpu", "gpu-memory"}),
-        (PROFILE, {"gpus_per_task": "4"}, {"partition", "cpus-per-gpu", "gpu-memory"}),
         (PROFILE, {"gpus-per-node": "a100:4"}, {"partition", "cpus-per-gpu"}),
         (PROFILE, {"gres": "nvme:1", "partition": "short"}, PROFILE.keys()),
-        (PROFILE, {"gres": None}, PROFILE.keys()),
-        ({"gres": "gpu:2"}, {"gpus-per-node": "0"}, set()),
         ({"gpus": 8, "ntasks-per-gpu": 1}, {"gpus-per-node": "4"}, {"ntasks-per-gpu"}),
         ({"gpus": 8, "ntasks-per-gpu": 1}, {"gpus-per-task": "4"}, set()),
         ({"gpus_per_node": 2, "gpu_memory": "80GB"}, {"gres": "gpu:4"}, {"gpu_memory"}),
         ({"mem": "200G", "gpus": 2}, {"mem-per-gpu": "80G"}, {"gpus"}),
-        ({"mem_per_cpu": "2G"}, {"mem": "0"}, set()),
     ],
 )
 def test_asking_for_gpus_or_memory_replaces_whatever_else_asks_for_some(
     profile: Options, typed: Options, left: Collection[str]
 ) -> None:
     assert without_replaced(profile, typed).keys() == set(left)
-
-
-def test_other_resources_stay_where_the_gpus_among_them_are_replaced() -> None:
-    assert without_replaced({"gres": "nvme:1,gpu:h100:2"}, {"gpus": 4}) == {"gres": "nvme:1"}
-
-
-def test_parts_of_a_gpu_and_whole_ones_replace_each_other() -> None:
-    assert without_replaced({"gpus-per-node": 2, "mem": "9G"}, {"gres": "shard:4"}) == {"mem": "9G"}
-    assert without_replaced({"gres": "nvme:1,shard:4"}, {"gpus": 4}) == {"gres": "nvme:1"}
-    assert without_replaced({"gpus-per-node": 2}, {"gres": "nvme:1"}) == {"gpus-per-node": 2}
 
 
 def test_the_memory_that_a_profile_names_decides() -> None:

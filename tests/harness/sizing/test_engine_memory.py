@@ -33,39 +33,6 @@ def test_a_token_takes_what_vllm_reports() -> None:
     assert 7.71 * GIB / shape(QWQ_32B).kv_bytes_per_token(2) == pytest.approx(3947 * 16, rel=0.001)
 
 
-def test_heads_of_keys_and_values_are_repeated_where_there_are_more_cards() -> None:
-    small = shape(R1_1_5B)
-    assert [small.kv_bytes_per_token(width) // 1024 for width in (1, 2, 4)] == [28, 14, 14]
-    # The heads that are repeated are in the weights too.
-    assert 4 * small.weight_bytes(4) > 2 * small.weight_bytes(2)
-
-
-@pytest.mark.parametrize(
-    ("config", "widths"),
-    [
-        (R1_1_5B, [1, 2, 4]), (R1_7B, [1, 2, 4]), (QWQ_32B, [1, 2, 4, 8]), (QWEN3_1_7B, [1, 2, 4, 8]),
-        (QWEN3_8B, [1, 2, 4, 8]),
-    ],
-)  # fmt: skip
-def test_widths_divide_heads_columns_and_vocabulary(config: dict[str, Any], widths: list[int]) -> None:
-    assert shape(config).widths(8) == widths
-
-
-def test_tied_embeddings_count_once() -> None:
-    assert shape(QWEN3_1_7B).weight_bytes(1) / GIB == pytest.approx(3.2, abs=0.05)
-    untied = shape({**QWEN3_1_7B, "tie_word_embeddings": False})
-    assert untied.weight_bytes(1) - shape(QWEN3_1_7B).weight_bytes(1) == 2 * 151936 * 2048
-
-
-def test_all_experts_count() -> None:
-    mixture = {
-        **QWEN3_8B, "model_type": "qwen3_moe", "num_hidden_layers": 48, "hidden_size": 2048, "num_key_value_heads": 4,
-        "num_experts": 128, "moe_intermediate_size": 768, "num_experts_per_tok": 8,
-    }  # fmt: skip
-    # Qwen3-30B-A3B on four cards: 14.25 GiB each (vllm-project/vllm#17327).
-    assert shape(mixture).weight_bytes(4) / GIB == pytest.approx(14.2474, rel=0.01)
-
-
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -77,18 +44,6 @@ def test_all_experts_count() -> None:
 )
 def test_a_cache_that_is_not_the_same_for_every_token_is_unknown(changes: dict[str, Any], reason: str) -> None:
     assert reason in (shape({**QWEN3_8B, **changes}).kv_unknown or "")
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"use_sliding_window": False, "sliding_window": 131072},
-        {"sliding_window": None},
-        {"layer_types": ["full_attention"]},
-    ],
-)
-def test_a_window_that_is_not_used_does_not_matter(changes: dict[str, Any]) -> None:
-    assert shape({**R1_1_5B, **changes}).kv_unknown is None
 
 
 @pytest.mark.parametrize("wrong", [None, 0, -1, True, "40", 1 << 40, 2.5])
@@ -121,22 +76,6 @@ def test_the_files_of_a_quantized_model_decide(tmp_path: Path) -> None:
     assert known.weight_bytes(2) == pytest.approx(9.5 * GIB, rel=0.01)
 
 
-def test_the_same_weights_in_a_consolidated_file_count_once(tmp_path: Path) -> None:
-    names = {"model": 4 * GIB, "consolidated": 4 * GIB}
-    known = shape_of("twice", a_folder(tmp_path, R1_1_5B, **names))
-    assert known is not None
-    assert known.file_bytes == 4 * GIB
-
-
-def test_figures_of_a_known_model_are_called_assumed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    known = shape_of("qwq-32b", "Qwen/QwQ-32B", "main")
-    assert known is not None
-    assert known.is_assumed
-    assert known.heads == 40
-    assert shape_of("unknown", "nobody/nothing") is None
-
-
 def test_the_configuration_in_the_cache_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     snapshot = tmp_path / "models--Qwen--QwQ-32B" / "snapshots" / "abc"
@@ -145,15 +84,6 @@ def test_the_configuration_in_the_cache_decides(monkeypatch: pytest.MonkeyPatch,
     known = shape_of("qwq-32b", "Qwen/QwQ-32B", "abc")
     assert known is not None
     assert (known.layers, known.is_assumed) == (3, False)
-
-
-def test_the_bundled_pair_is_known() -> None:
-    folder = Path(__file__).parents[3] / "harness" / "data" / "models"
-    for name in ("draft", "target"):
-        known = shape_of(name, str(folder / name))
-        assert known is not None
-        assert known.kv_unknown is None
-        assert known.file_bytes == pytest.approx(2 * known.parameters(1), rel=0.1)
 
 
 MIXTURE = {

@@ -8,7 +8,7 @@ import pytest
 
 from harness.problems import benchmarks
 from harness.problems.problem import Problem
-from harness.training.training_examples import _key, check_dataset, compare_with_benchmarks
+from harness.training.training_examples import check_dataset, compare_with_benchmarks
 from tests.harness.training.folders import data_dir, problems
 from tests.shared import DATA_DIR, shared_file
 
@@ -56,8 +56,3 @@ def test_benchmarks_that_are_not_here_are_named(tmp_path: Path, monkeypatch: pyt
     assert comparison.compared == ("demo",)
     assert "gsm8k" in comparison.missing_benchmarks
     assert "gsm8k-train" not in comparison.missing_benchmarks
-
-
-def test_blanks_and_capitals_do_not_hide_a_question() -> None:
-    keys = [_key(Problem("x/0", "x", text, "7")) for text in ("What  IS\n7?", "what is 7?", "what is 8?")]
-    assert keys[0] == keys[1] != keys[2]

@@ -47,12 +47,6 @@ def test_only_the_chain_is_predicted_and_nothing_of_the_question(plain: HFTokeni
     assert example.inputs == (*prompt, *chain.token_ids)
 
 
-def test_of_a_thinking_target_the_thought_alone_is_learned(thinking: HFTokenizer) -> None:
-    chain = _chain(thinking, "7 and 0.</think>\n\nThe answer is 7.")
-    [example] = training_examples.alignment_examples([chain], BY_ID, thinking, thinking, 512).kept
-    assert thinking.decode(example.label_ids) == "7 and 0.</think>"
-
-
 @pytest.mark.parametrize(
     ("draft", "target", "text", "learned"),
     [
@@ -84,14 +78,6 @@ def test_chains_that_were_cut_off_or_are_too_long_are_left_out_and_counted(
 
 def _offer(*verdicts: str) -> Drafts:
     return Drafts("s0", PROBLEM.id, tuple(Draft(f"Way {i}.", verdict) for i, verdict in enumerate(verdicts)))
-
-
-def test_the_prompt_of_a_selection_is_the_one_that_scot_asks(plain: HFTokenizer) -> None:
-    [example] = training_examples.selection_examples([_offer("wrong", "correct")], BY_ID, plain, 512).kept
-    question = chain_choice_question(plain, PROBLEM, ["Way 0.", "Way 1."], may_reject=True)
-    assert example.inputs == question.ids
-    assert example.label_ids == (question.option_ids[1],)
-    assert example.predictions == 1
 
 
 def test_examples_are_in_the_wording_of_the_run_that_wrote_them(plain: HFTokenizer) -> None:

@@ -44,8 +44,6 @@ _STRIPS = (
     "{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
 )
 QWEN3 = _STRIPS + _ADDED + "<|im_start|>assistant\n" + _OFF + "{% endif %}"
-QWEN3_INSTRUCT = _STRIPS + _ADDED + "<|im_start|>assistant\n{% endif %}"
-QWEN3_THINKING = _STRIPS + _ADDED + "<|im_start|>assistant\n<think>\n{% endif %}"
 GPT_OSS = (
     "<|start|>system<|message|>Current date: {{ strftime_now('%Y-%m-%d') }}<|end|>{% for m in messages %}<|start|>"
     "{{ m.role }}{% if m.role == 'assistant' %}<|channel|>final{% endif %}<|message|>{{ m.content }}<|end|>{% endfor %}"
@@ -80,12 +78,6 @@ LLAMA31 = "{% if date_string is not defined %}{% set date_string = '26 Jul 2024'
 LLAMA32 = "{% if date_string is not defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}" + _LLAMA
 _LLAMA_USER = "<|head|>user<|/head|>\n\nQ<|eot|><|head|>assistant<|/head|>\n\n"
 GRANITE = "{% if thinking %}Think first.{% endif %}" + PLAIN
-GLM = (
-    "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}{% endfor %}"
-    + _ADDED
-    + "<|assistant|>{% if enable_thinking is defined and not enable_thinking %}{{ '\n<think></think>' }}{% endif %}"
-    "{% endif %}"
-)
 COMMAND = (
     CHATML
     + _ADDED
@@ -105,7 +97,6 @@ SENT = (
         "<|close|><|User|>Q<|Assistant|><think>\n\n</think>\n\n",
         thinks=True,
     ),
-    Case("R1-0528, by its prompt", R1_0528, "<|begin|><|User|>Q<|Assistant|>", "<|close|><|User|>Q<|Assistant|>"),
     Case(
         "R1-0528, by its tags",
         R1_0528,
@@ -120,37 +111,13 @@ SENT = (
         "<|begin|><|User|>Q<|Assistant|></think>",
         "<|close|><|User|>Q<|Assistant|></think>",
     ),
-    Case(
-        "DeepSeek-V3.1 thinking",
-        V31,
-        "<|begin|><|User|>Q<|Assistant|><think>",
-        "<|close|><|User|>Q<|Assistant|></think>",
-        thinks=True,
-        variables={"thinking": True},
-    ),
     Case("Qwen3", QWEN3, _USER + _REPLY + "<think>\n", _AGAIN + "<think>\n\n</think>\n\n", thinks=True),
-    Case(
-        "Qwen3 on",
-        QWEN3,
-        _USER + _REPLY + "<think>\n",
-        _AGAIN + "<think>\n\n</think>\n\n",
-        thinks=True,
-        variables={"enable_thinking": True},
-    ),
     Case(
         "Qwen3 off",
         QWEN3,
         _USER + _REPLY + "<think>\n\n</think>\n\n",
         _AGAIN + "<think>\n\n</think>\n\n",
         variables={"enable_thinking": False},
-    ),
-    Case("Qwen3-Instruct-2507", QWEN3_INSTRUCT, _USER + _REPLY, _AGAIN),
-    Case(
-        "Qwen3-Thinking-2507, QwQ",
-        QWEN3_THINKING,
-        _USER + _REPLY + "<think>\n",
-        _AGAIN + "<think>\n\n</think>\n\n",
-        thinks=True,
     ),
     Case(
         "gpt-oss",
@@ -159,21 +126,7 @@ SENT = (
         "<|end|><|start|>user<|message|>Q<|end|><|start|>assistant" + _FINAL,
         thinks=True,
     ),
-    Case(
-        "gpt-oss without thoughts",
-        GPT_OSS,
-        _DAY + "<|start|>user<|message|>Q<|end|><|start|>assistant" + _FINAL,
-        "<|end|><|start|>user<|message|>Q<|end|><|start|>assistant" + _FINAL,
-        tags="none",
-    ),
     Case("SmolLM3", SMOLLM3, _SMOL_DAY + _USER + _REPLY + "<think>\n", _AGAIN + "<think>\n\n</think>\n", thinks=True),
-    Case(
-        "SmolLM3 off",
-        SMOLLM3,
-        _SMOL_DAY + _USER + _REPLY + "<think>\n\n</think>\n",
-        _AGAIN + "<think>\n\n</think>\n",
-        variables={"enable_thinking": False},
-    ),
     *(
         Case(
             f"a thought opened by [THINK]{end!r}",
@@ -182,7 +135,7 @@ SENT = (
             _AGAIN + f"[THINK]{end}\n[/THINK]\n\n",
             thinks=True,
         )
-        for end in ("", "\n", "\n\n")
+        for end in ("", "\n\n")
     ),
     Case("Mistral Small", MISTRAL, _SMALL_TODAY + "[INST]Q[/INST]", "</s>[INST]Q[/INST]"),
     Case(
@@ -200,18 +153,11 @@ SENT = (
         "<end_of_turn>\n<start_of_turn>user\nQ<end_of_turn>\n<start_of_turn>model\n",
     ),
     Case(
-        "Llama 3.1",
-        LLAMA31,
-        "<|bot|><|head|>system<|/head|>\n\nToday Date: 26 Jul 2024<|eot|>" + _LLAMA_USER,
-        "<|eot|>" + _LLAMA_USER,
-    ),
-    Case(
         "Llama 3.2",
         LLAMA32,
         "<|bot|><|head|>system<|/head|>\n\nToday Date: 01 Mar 2026<|eot|>" + _LLAMA_USER,
         "<|eot|>" + _LLAMA_USER,
     ),
-    Case("Granite", GRANITE, _USER + _REPLY, _AGAIN),
     Case(
         "Granite thinking",
         GRANITE,
@@ -221,25 +167,11 @@ SENT = (
         variables={"thinking": True},
     ),
     Case(
-        "GLM-4.5",
-        GLM,
-        "<|user|>\nQ<|assistant|>\n<think>\n",
-        "<|user|>\nQ<|assistant|>\n<think></think>",
-        thinks=True,
-    ),
-    Case(
         "Command A Reasoning",
         COMMAND,
         _USER + _REPLY + "<|START_THINKING|>",
         _AGAIN + "<|START_THINKING|><|END_THINKING|>",
         thinks=True,
-    ),
-    Case(
-        "Command A Reasoning off",
-        COMMAND,
-        _USER + _REPLY + "<|START_THINKING|><|END_THINKING|>",
-        _AGAIN + "<|START_THINKING|><|END_THINKING|>",
-        variables={"reasoning": False},
     ),
 )
 
@@ -248,12 +180,6 @@ _TWO_GENERATIONS = (
 )
 REFUSED = (
     Case("no assistant turn", CHATML, refusal="opens no reply: the prompt ends in '<|im_end|>\\n'"),
-    Case("texts alone", "{% for m in messages %}{{ m.content }}{% endfor %}", refusal="opens no reply"),
-    Case(
-        "words for the model",
-        PLAIN.replace("assistant\n", "assistant\nSure! "),
-        refusal="not the beginning of a reply: it ends in '<|im_start|>assistant\\nSure! '",
-    ),
     Case(
         "a thought begun",
         PLAIN.replace("assistant\n", "assistant\n<think>\nOkay, "),
@@ -264,14 +190,8 @@ REFUSED = (
         PLAIN.replace("|>assistant\n", "|>user\n"),
         refusal="not the beginning of a reply: it ends in '<|im_start|>user\\n'",
     ),
-    Case("the question twice", PLAIN.replace("{{ m.content }}", "{{ m.content }} {{ m.content }}"), refusal="2 times"),
     Case("no question", PLAIN.replace("{{ m.content }}", "{{ m.text }}"), refusal="0 times"),
     Case("an escaped question", PLAIN.replace("m.content", "m.content | e"), refusal="changes more than the question"),
-    Case(
-        "the length of the question",
-        PLAIN.replace("{{ m.content }}", "{{ m.content }} ({{ m.content | length }})"),
-        refusal="changes more than the question",
-    ),
     Case(
         "an ending that a generation prompt replaces",
         CHATML + _ADDED + "<|im_start|>assistant\n{% else %}<|end|>{% endif %}",

@@ -65,11 +65,6 @@ def test_what_cannot_be_served_is_refused_in_one_line(
     assert str(refusal.value).startswith(f"--target.adapter {folder}: ")
 
 
-def test_a_folder_without_weights_is_no_adapter(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"lacks adapter_config\.json or adapter_model\.safetensors"):
-        adapter.read(str(tmp_path))
-
-
 def test_a_fingerprint_is_that_of_the_content_wherever_it_lies(tiny_models: dict[Role, Path], tmp_path: Path) -> None:
     first = save_tiny_adapter(tmp_path / "first", tiny_models["target"])
     original = adapter.fingerprint(first)
@@ -80,20 +75,3 @@ def test_a_fingerprint_is_that_of_the_content_wherever_it_lies(tiny_models: dict
     assert adapter.fingerprint(save_tiny_adapter(tmp_path / "second", tiny_models["target"], seed=1)) != original
     (first / adapter.CONFIG).write_text(json.dumps(config | {"lora_alpha": 1}))
     assert adapter.fingerprint(first) != original
-
-
-@pytest.mark.parametrize(
-    ("kind", "method", "speculates", "message"),
-    [
-        ("vllm", "scot", False, None),
-        ("transformers", "scot", False, None),
-        ("scripted", "scot", False, "needs --engine vllm or transformers, not scripted"),
-        ("vllm", "speccot", False, "for scot's choice of a draft, not for speccot"),
-        ("vllm", "scot", True, "exclude each other"),
-    ],
-)
-def test_an_unsupported_adapter_gets_one_line_with_the_reason(
-    kind: str, method: str, speculates: bool, message: str | None
-) -> None:
-    reason = adapter.unsupported_reason(kind, method, speculates=speculates)
-    assert reason is None if message is None else message in str(reason)

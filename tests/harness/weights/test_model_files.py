@@ -59,31 +59,13 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda f: (f / SECOND).write_text(POINTER),
         f"{SECOND} is a Git LFS pointer (git lfs pull)",
     ),
-    "a shard is cut in its length": (lambda f: keep(f / SECOND, 5), f"{SECOND} is damaged ("),
     "a shard is cut in its header": (lambda f: keep(f / SECOND, 30), f"{SECOND} is damaged ("),
-    "a shard is cut after its header": (lambda f: keep(f / SECOND, 8 + 67), f"{SECOND} is damaged ("),
     "a shard is too long": (lambda f: (f / SECOND).open("ab").write(b"more"), f"{SECOND} is damaged ("),
-    "an index names files elsewhere": (
-        lambda f: (f / INDEX).write_text(json.dumps({"weight_map": {"w": "../other.safetensors"}})),
-        "not a valid index",
-    ),
     "GGUF alone": (as_gguf, "has GGUF weights alone"),
-    "a shard is something else": (
-        lambda f: (f / SECOND).write_text("<html>Not found</html>" * 9),
-        f"{SECOND} is damaged (",
-    ),
     "no weights": (lambda f: remove(f, *(p.name for p in f.glob("model*"))), "no weights"),
-    "the index is broken": (lambda f: cut(f / INDEX), "not a valid index of weights"),
     "no config.json": (lambda f: (f / "config.json").unlink(), "has no config.json"),
     "a broken config.json": (lambda f: cut(f / "config.json"), "not a valid configuration"),
-    "a config.json without a type": (lambda f: (f / "config.json").write_text("{}"), "config.json names no model_type"),
-    "config.json is a Git LFS pointer": (lambda f: (f / "config.json").write_text(POINTER), "git lfs pull"),
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "has no tokenizer.json"),
-    "the tokenizer is a Git LFS pointer": (lambda f: (f / "tokenizer.json").write_text(POINTER), "git lfs pull"),
-    "a vocabulary without merges": (
-        lambda f: (f / "tokenizer.json").rename(f / "vocab.json"),
-        "has no tokenizer.json",
-    ),
 }
 
 

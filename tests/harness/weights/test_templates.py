@@ -9,16 +9,16 @@ import pytest
 
 from harness import prompts
 from harness.chain.chain import ModelContext
-from harness.engines.served import discovery
 from harness.problems.problem import Problem
-from harness.prompts import BUILT_IN, THINK_END, Prompts, opening, score_question
+from harness.prompts import BUILT_IN, THINK_END, Prompts
 from harness.recording import Model
 from harness.weights import models, templates
 from harness.weights.templates import BadTemplate, Conventions, variables_of
 from harness.weights.tokenizer import HFTokenizer
-from tests.harness.conftest import CHAT_TEMPLATE, THINK_TEMPLATE, save_tokenizer
+from tests.harness.conftest import THINK_TEMPLATE, save_tokenizer
 from tests.harness.scripts import new_trace
 from tests.harness.weights.chat_templates import (
+    CHATML,
     DATE,
     GEMMA2,
     GRANITE,
@@ -34,7 +34,7 @@ from tests.harness.weights.chat_templates import (
     Case,
 )
 
-_PROBLEM = Problem("own/1", "own", "Q", "2")
+PROBLEM = Problem("own/1", "own", "Q", "2")
 
 
 def _tokenizer(folder: Path, case: Case, date: str = DATE) -> HFTokenizer:
@@ -52,7 +52,7 @@ def test_the_prompt_that_is_sent_is_the_one_that_the_template_means(case: Case, 
     assert tokenizer.native(tokenizer.ask_again("Q")) == case.following
     sent = tokenizer.encode_template(tokenizer.open_reply("Q"))
     assert tokenizer.native(tokenizer.decode(sent)) == case.opening
-    ids, recorded = prompts.opening(tokenizer, _PROBLEM)
+    ids, recorded = prompts.opening(tokenizer, PROBLEM)
     assert tokenizer.decode(ids) == recorded
 
 
@@ -69,13 +69,7 @@ def test_a_template_that_means_something_else_is_refused_in_one_line(case: Case,
     "changed",
     [
         "m.content[:200]",
-        "m.content | truncate(300)",
-        "m.content | replace('{', '(')",
         "m.content | replace('$', '')",
-        "m.content | replace('\n\n\n', '\n')",
-        "m.content | wordwrap(200)",
-        "m.content | replace('\u00a0', ' ')",
-        "m.content.encode('ascii', 'ignore').decode()",
         "('[long]' if m.content | length > 120 else '') ~ m.content",
     ],
 )
@@ -117,7 +111,6 @@ def test_a_question_behind_a_reply_is_asked_like_the_first_or_refused(case: Case
     ("template", "system", "message"),
     [
         (PLAIN, "Be brief.", None),
-        (MISTRAL, "Be brief.", None),
         (SMOLLM3, "Be brief.", None),
         (SMOLLM3, "Be brief. /no_think", "has no system role"),
         (PLAIN.replace("m.content", "m.content | upper"), "Be brief.", "changes more than the question"),
@@ -129,12 +122,12 @@ def test_a_system_prompt_is_sent_as_it_is_or_refused(
     tokenizer = _tokenizer(tmp_path, Case("", template))
     wording = Prompts.model_validate(BUILT_IN.model_dump() | {"system": system})
     if message is None:
-        ids, text = prompts.opening(tokenizer, _PROBLEM, wording)
+        ids, text = prompts.opening(tokenizer, PROBLEM, wording)
         assert text.count(system) >= 1
         assert tokenizer.decode(ids) == text
     else:
         with pytest.raises(ValueError, match=message):
-            prompts.opening(tokenizer, _PROBLEM, wording)
+            prompts.opening(tokenizer, PROBLEM, wording)
 
 
 @pytest.mark.parametrize(
@@ -145,8 +138,8 @@ def test_questions_apart_from_the_chain_close_a_thought_in_the_templates_own_for
     variables: dict[str, object], opening: str, plain: str, closing: str, tmp_path: Path
 ) -> None:
     tokenizer = _tokenizer(tmp_path, Case("", V31, variables=variables))
-    assert prompts.opening(tokenizer, _PROBLEM)[1].endswith(f"<|Assistant|>{opening}")
-    apart = prompts.chain_choice_question(tokenizer, _PROBLEM, ["1", "2"], may_reject=True)
+    assert prompts.opening(tokenizer, PROBLEM)[1].endswith(f"<|Assistant|>{opening}")
+    apart = prompts.chain_choice_question(tokenizer, PROBLEM, ["1", "2"], may_reject=True)
     for question in (apart, prompts.equivalence_question(tokenizer, "1", "2"), prompts.score_question(tokenizer)):
         assert f"<|Assistant|>{plain}" in tokenizer.decode(question.ids)
         assert "<think>" not in tokenizer.decode(question.ids)
@@ -162,30 +155,13 @@ def test_a_date_in_the_prompt_is_that_of_the_run(template: str, date: str | None
     assert (other.open_reply("Q") == _tokenizer(tmp_path, Case("", template)).open_reply("Q")) == (date is None)
 
 
-def test_a_served_model_is_the_same_whatever_its_template_is_asked_on_whatever_day(tmp_path: Path) -> None:
-    usual = discovery.fingerprint("m", _tokenizer(tmp_path, Case("", V31)))
-    assert (
-        discovery.fingerprint("m", _tokenizer(tmp_path, Case("", V31, variables={"thinking": True}), "2027-12-31"))
-        == usual
-    )
-    assert discovery.fingerprint("m", _tokenizer(tmp_path, Case("", PLAIN))) != usual
-
-
 MAGISTRAL = ("[THINK]", "[/THINK]")
-HARMONY = ("<|channel|>", "<|message|>", "<|end|>", "<|start|>")
-_TURNS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
 SWITCHED = (
     "{% if reasoning_effort %}{{ reasoning_effort }}{% endif %}"
-    + _TURNS
+    + CHATML
     + "{% if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking is defined and "
     "enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
 )
-MAGISTRAL_TEMPLATE = _TURNS + "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-HARMONY_TEMPLATE = (
-    "{% for m in messages %}<|start|>{{ m.role }}{% if m.role == 'assistant' %}<|channel|>final{% endif %}<|message|>"
-    "{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}"
-)
-PROBLEM = Problem("own/1", "own", "What is 1 + 1?", "2")
 
 
 def made(
@@ -203,12 +179,7 @@ def of(**variables: object) -> Conventions:
 @pytest.fixture(scope="module")
 def magistral(tmp_path_factory: pytest.TempPathFactory) -> HFTokenizer:
     asked = Conventions(thinking_tags=",".join(MAGISTRAL))
-    return made(tmp_path_factory.mktemp("magistral"), MAGISTRAL_TEMPLATE, MAGISTRAL, asked)
-
-
-@pytest.fixture(scope="module")
-def harmony(tmp_path_factory: pytest.TempPathFactory) -> HFTokenizer:
-    return made(tmp_path_factory.mktemp("harmony"), HARMONY_TEMPLATE, HARMONY)
+    return made(tmp_path_factory.mktemp("magistral"), PLAIN, MAGISTRAL, asked)
 
 
 @pytest.fixture(scope="module")
@@ -216,37 +187,12 @@ def canonical(tmp_path_factory: pytest.TempPathFactory) -> HFTokenizer:
     return made(tmp_path_factory.mktemp("canonical"), THINK_TEMPLATE, ("<think>", "</think>"))
 
 
-def test_a_family_is_known_by_its_generation_prompt_or_asked_for(magistral: HFTokenizer, harmony: HFTokenizer) -> None:
-    assert (magistral.thinks, magistral.tags) == (True, MAGISTRAL)
-    assert (harmony.thinks, harmony.tags[0]) == (True, "<|channel|>analysis<|message|>")
-    for tags in templates.KNOWN_TAGS:
-        assert templates.parsed_tags(f"{tags.open},{tags.close}") is tags
-
-
-def test_a_prompt_opens_a_thought_in_the_models_own_tags(magistral: HFTokenizer, harmony: HFTokenizer) -> None:
-    ids, text = opening(magistral, PROBLEM)
-    assert text.endswith("<|im_start|>assistant\n<think>")
-    assert magistral._backend.decode(ids, skip_special_tokens=False).endswith("<|im_start|>assistant\n[THINK]")
-    ids, text = opening(harmony, PROBLEM)
-    assert text.endswith("<|start|>assistant<think>")
-    raw = harmony._backend.decode(ids, skip_special_tokens=False)
-    assert raw.endswith("<|start|>assistant<|channel|>analysis<|message|>")
-
-
-def test_a_question_after_a_thought_is_answered_without_one(harmony: HFTokenizer) -> None:
-    raw = harmony._backend.decode(list(score_question(harmony).ids), skip_special_tokens=False)
-    assert raw.startswith("<|end|><|start|>user<|message|>")
-    assert "<|start|>assistant<|channel|>final<|message|>" in raw
-
-
-@pytest.mark.parametrize("family", ["magistral", "harmony"])
-def test_text_has_the_usual_tags_and_ids_the_models_own(family: str, request: pytest.FixtureRequest) -> None:
-    tokenizer: HFTokenizer = request.getfixturevalue(family)
+def test_text_has_the_usual_tags_and_ids_the_models_own(magistral: HFTokenizer) -> None:
     text = "So it is 2.\n</think>\n\n\\boxed{2}"
-    ids = tokenizer.encode(text)
-    raw = tokenizer._backend.decode(ids, skip_special_tokens=False)
-    assert raw == tokenizer.native(text) == text.replace(THINK_END, tokenizer.tags[1])
-    assert tokenizer.decode(ids) == text
+    ids = magistral.encode(text)
+    raw = magistral._backend.decode(ids, skip_special_tokens=False)
+    assert raw == magistral.native(text) == text.replace(THINK_END, magistral.tags[1])
+    assert magistral.decode(ids) == text
 
 
 def test_a_problem_cannot_close_the_thought_in_the_models_own_tags(magistral: HFTokenizer) -> None:
@@ -293,21 +239,10 @@ def test_a_template_that_closes_the_thought_makes_the_model_a_plain_one(tmp_path
     assert usual.open_reply("2?").endswith("<|im_start|>assistant\n<think>\n")
 
 
-def test_none_makes_a_plain_model(tmp_path: Path) -> None:
-    plain = made(tmp_path, THINK_TEMPLATE, ("<think>", "</think>"), Conventions(thinking_tags="none"))
-    assert not plain.thinks
-    assert not plain.open_reply("2?").rstrip().endswith("<think>")
-
-
 @pytest.mark.parametrize(
     ("template", "variables", "message"),
     [
-        (
-            SWITCHED,
-            {"enable_thinkin": False},
-            "does not read enable_thinkin; it reads enable_thinking, reasoning_effort",
-        ),
-        (CHAT_TEMPLATE, {"enable_thinking": False}, "does not read enable_thinking; it reads none"),
+        (SWITCHED, {"enable_thinkin": False}, "enable_thinkin; it reads enable_thinking, reasoning_effort"),
         (SWITCHED, {"messages": []}, "does not read messages"),
         (None, {"enable_thinking": False}, "it has no chat template"),
     ],
@@ -328,7 +263,7 @@ def test_marks_of_the_assistants_text_are_no_obstacle() -> None:
         variables_of("{% if %}")
 
 
-@pytest.mark.parametrize("text", ["<think>", "<think>,", ",", "a,a", "a,b,c", "a,\x00", "x" * 300 + ",y"])
+@pytest.mark.parametrize("text", ["<think>", ",", "a,a", "a,b,c", "a,\x00", "x" * 300 + ",y"])
 def test_tags_are_two_or_none(text: str) -> None:
     with pytest.raises(ValueError, match="expected"):
         templates.parsed_tags(text)

@@ -40,22 +40,12 @@ def test_control_tokens_in_text_stay_plain_text(thinking: HFTokenizer, text: str
     assert thinking.decode(ids) == text
 
 
-def test_control_tokens_in_template_text_are_control_tokens(thinking: HFTokenizer) -> None:
-    ids = thinking.encode_template("<|im_start|>a<|im_end|>")
-    assert (ids[0], ids[-1]) == (IM_START, IM_END)
-
-
 def test_think_tags_keep_their_meaning_in_text(thinking: HFTokenizer) -> None:
     ids = thinking.encode("<think>\nYes.</think> no")
     tags = thinking.encode_template("<think></think>")
     assert len(tags) == 2
     assert [i for i in ids if i in tags] == tags
     assert thinking.decode(ids) == "<think>\nYes.</think> no"
-
-
-def test_think_tags_are_plain_text_where_the_vocabulary_has_none(plain: HFTokenizer) -> None:
-    assert len(plain.encode("<think>")) > 1
-    assert plain.decode(plain.encode("<think>")) == "<think>"
 
 
 @pytest.mark.parametrize("text", ["", "a  b\n\n c .", "2 + 2 = 4 , isn't it ?", "naïve 数学 🙂", "\\boxed{7}"])
@@ -69,28 +59,11 @@ def test_the_beginning_of_sequence_appears_once(plain: HFTokenizer) -> None:
     assert BOS not in plain.encode("Hi")
 
 
-def test_a_reasoning_models_reply_opens_inside_one_think(thinking: HFTokenizer) -> None:
-    text = thinking.open_reply("Hi")
-    assert text.endswith("<|im_start|>assistant\n<think>\n")
-    assert text.count("<think>") == 1
-
-
-def test_asking_again_closes_the_reply_and_opens_a_plain_one(plain: HFTokenizer, thinking: HFTokenizer) -> None:
-    expected = "<|im_end|>\n<|im_start|>user\nHow good?<|im_end|>\n<|im_start|>assistant\n"
-    assert plain.ask_again("How good?") == expected
-    assert thinking.ask_again("How good?") == expected + "<think>\n\n</think>\n\n"
-
-
 def test_without_a_template_a_plain_dialogue_is_made(tmp_path: Path) -> None:
     tokenizer = _made(tmp_path, None)
     assert tokenizer.open_reply("Hi").endswith("User: Hi\n\nAssistant: ")
     assert tokenizer.ask_again("Hi") == "\n\nUser: Hi\n\nAssistant: "
     assert not tokenizer.thinks
-
-
-def test_the_template_outranks_the_vocabulary_in_who_thinks(tmp_path: Path, thinking: HFTokenizer) -> None:
-    assert thinking.thinks
-    assert not _made(tmp_path, CHAT_TEMPLATE, THINK).thinks
 
 
 def test_fingerprints_differ_where_an_id_means_something_else(

@@ -30,13 +30,6 @@ run.0.finalize|N/A|43|43|PENDING||Dependency"""
     assert len(slurm.calls()) == 1, "one call for all jobs"
 
 
-def test_without_jobs_slurm_is_not_queried(slurm: FakeSlurm) -> None:
-    assert client.queue([]) == client.accounts([], 0.0) == []
-    client.cancel([])
-    client.cancel_tasks([])
-    assert slurm.calls() == []
-
-
 def test_accounting_lists_every_start_with_its_gpu_hours(slurm: FakeSlurm) -> None:
     slurm.prints(
         sacct="""run.0|40_0|REQUEUED|n1|1800|billing=4,cpu=4,gres/gpu=2,node=1
@@ -57,13 +50,6 @@ run.0.finalize|41|FAILED|n1|60|billing=1,cpu=1,node=1|7:0"""
     assert "-S 2026-11-19" in slurm.calls()[0], "from the day of the submission on; clocks may differ by an hour"
 
 
-def test_jobs_of_many_submissions_fit_into_the_arguments_of_a_command(slurm: FakeSlurm) -> None:
-    slurm.prints(squeue="", sacct="")
-    names = [f"demo-speccot-075cee28.501e6d.{number}" + "x" * 60 for number in range(2500)]
-    assert client.queue(names) == client.accounts(names, 0.0) == []
-    assert sum(call.count("demo-speccot") for call in slurm.calls()) == 2 * len(names)
-
-
 @pytest.mark.parametrize(
     ("resources", "gpus"),
     [
@@ -77,16 +63,6 @@ def test_gpus_are_counted_once_however_a_site_accounts_for_them(slurm: FakeSlurm
     slurm.prints(sacct=f"run.0|40_0|COMPLETED|n1|3600|{resources}")
     [task] = client.accounts(["40"], 0.0)
     assert task.gpus == gpus
-
-
-@pytest.mark.parametrize("state", ["PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED"])
-def test_what_will_still_run_is_active(state: str) -> None:
-    assert Task("run.0", 0, "1_0", state).is_active
-
-
-@pytest.mark.parametrize("state", ["COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "PREEMPTED", "NODE_FAIL"])
-def test_what_has_ended_is_not_active(state: str) -> None:
-    assert not Task("run.0", 0, "1_0", state).is_active
 
 
 def test_an_error_is_the_last_line_of_what_the_command_prints(slurm: FakeSlurm) -> None:
@@ -108,13 +84,6 @@ def test_a_command_that_is_missing_or_hangs_is_an_error(slurm: FakeSlurm) -> Non
     with pytest.raises(SlurmError, match=r"^squeue: no answer in 0.2 s$"):
         client.ask("squeue", seconds=0.2)
     assert time.monotonic() - started < 30
-
-
-def test_jobs_are_cancelled_by_name_and_tasks_in_one_call(slurm: FakeSlurm) -> None:
-    slurm.prints(scancel="")
-    client.cancel(["run.0", "run.0.finalize"])
-    client.cancel_tasks([Task("run.0", 1, "40_1", "PENDING"), Task("run.0", 2, "40_2", "PENDING")])
-    assert slurm.calls() == ["scancel --name=run.0", "scancel --name=run.0.finalize", "scancel 40_1 40_2"]
 
 
 PING_DOWN = """cat <<'EOF'
@@ -141,16 +110,6 @@ def test_a_run_stays_on_this_machine_only_where_no_cluster_is_configured(slurm: 
     assert resolve("auto") == "local"
 
 
-def test_a_lost_packet_of_the_search_for_a_cluster_is_no_silent_controller(
-    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By itself the client waits 5 s for each answer of the DNS, and a ping gets 10 s."""
-    monkeypatch.delenv("RES_OPTIONS", raising=False)
-    monkeypatch.setattr(client, "_PING_SECONDS", 3.0)
-    slurm.answers(sbatch="", scontrol=f'[ -n "$RES_OPTIONS" ] || exec sleep 5\n{PING_WITHOUT_CLUSTER}')
-    assert resolve("auto") == "local"
-
-
 @pytest.mark.parametrize(
     ("ping", "why"),
     [
@@ -169,27 +128,8 @@ def test_a_controller_that_is_away_for_a_moment_sends_no_run_to_the_login_node(
     assert [resolve(cluster) for cluster in ("slurm", "local", "debug")] == ["slurm", "local", "debug"]
 
 
-def test_the_limit_on_arrays_is_the_clusters_or_slurms_default(slurm: FakeSlurm) -> None:
-    slurm.prints(scontrol="MaxArraySize            = 20001\nMaxJobCount = 10000")
-    assert client.max_array_size() == 20001
-    slurm.prints(scontrol="MaxJobCount = 10000")
-    assert client.max_array_size() == 1001
-
-
 def test_the_end_of_a_job_is_local_time_and_may_be_missing(slurm: FakeSlurm) -> None:
     slurm.prints(squeue="2026-11-23T04:05:06")
     assert client.end_time("40_1") == datetime(2026, 11, 23, 4, 5, 6).timestamp()  # noqa: DTZ001 Slurm's is local
     slurm.prints(squeue="N/A")
     assert client.end_time("40_1") is None
-
-
-@pytest.mark.parametrize(
-    ("environment", "job"),
-    [
-        ({}, None),
-        ({"SLURM_JOB_ID": "7"}, "7"),
-        ({"SLURM_JOB_ID": "9", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2"}, "7_2"),
-    ],
-)
-def test_a_process_knows_its_own_job(environment: dict[str, str], job: str | None) -> None:
-    assert client.this_job(environment) == job

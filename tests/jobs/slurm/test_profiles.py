@@ -37,24 +37,12 @@ def test_no_time_limit_is_passed_on_as_none(time: str) -> None:
     assert (parameters["time"], parameters["signal_delay_s"]) == (0, 120)
 
 
-@pytest.mark.parametrize("time", ["", "soon", "4h", "1:2:3:4", "-5"])
-def test_any_other_time_limit_is_rejected(time: str) -> None:
-    with pytest.raises(ValueError, match="--time"):
-        profiles.minutes(time)
-
-
 def test_flags_override_pairs_and_pairs_override_the_profile(profile: str) -> None:
     options = profiles.sbatch_options(profile, ["partition=short", "account=a", "mail_user=me"], {"account": "b"})
     assert options["partition"] == "short"
     assert options["account"] == "b"
     assert options["mail-user"] == "me", "underscores are as good as dashes"
     assert options["gpus-per-node"] == 2
-
-
-def test_gpus_that_are_typed_replace_those_of_the_profile(profile: str) -> None:
-    options = profiles.sbatch_options(profile, ["gpus-per-task=h100:2"], {"gres": None})
-    assert options["gpus-per-task"] == "h100:2"
-    assert "gpus-per-node" not in options
 
 
 @pytest.mark.parametrize(
@@ -67,27 +55,11 @@ def test_gpus_that_are_typed_replace_those_of_the_profile(profile: str) -> None:
         (["partitoin=gpu"], NO_FLAGS, r"--slurm partitoin: no option of sbatch \(did you mean 'partition'\?\)"),
         (["job_name=mine"], NO_FLAGS, "--slurm job-name=mine: the harness names its jobs"),
         (["output=/logs/%j"], NO_FLAGS, "--slurm output=/logs/%j: logs are in the run folder"),
-        (["error=/logs/%j"], NO_FLAGS, "--slurm error=/logs/%j: logs are in the run folder"),
-        (["open-mode=truncate"], NO_FLAGS, "--slurm open-mode=truncate: a requeued task appends"),
-        (["signal=USR1@60"], NO_FLAGS, "--slurm signal=USR1@60: workers are signalled 10 to 120 s before"),
     ],
 )
 def test_a_wrong_value_is_named(pairs: list[str], flags: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         profiles.sbatch_options(None, pairs, flags)
-
-
-def test_an_option_that_is_not_known_here_is_for_sbatch_to_judge() -> None:
-    assert profiles.sbatch_options(None, ["of-a-plugin=1"], {})["of-a-plugin"] == "1"
-
-
-def test_a_profile_that_does_not_exist_or_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"--profile nowhere: .*available profiles are: .*example"):
-        profiles.load("nowhere")
-    broken = tmp_path / "broken.toml"
-    broken.write_text("partition = ")
-    with pytest.raises(ValueError, match=r"broken\.toml: not a readable TOML file"):
-        profiles.load(str(broken))
 
 
 def test_a_profile_names_the_folder_of_run_folders_for_launches_and_suites_that_do_not(
@@ -189,27 +161,3 @@ def test_a_switch_that_is_off_is_what_sbatch_calls_its_opposite_or_nothing(value
     assert additional(requeue=value) == {"no-requeue": True}
     assert additional(no_requeue=value) == {"requeue": True}
     assert additional(exclusive=value, contiguous=value) == {"requeue": True}
-
-
-@pytest.mark.parametrize("value", [True, "true"])
-def test_a_switch_that_is_on_has_no_value(value: object) -> None:
-    assert additional(requeue=value, exclusive=value, nice=value) == {"requeue": True, "exclusive": True, "nice": True}
-    assert additional(no_requeue=value) == {"no-requeue": True}
-
-
-def test_a_value_that_is_no_switch_stays_as_it_is() -> None:
-    passed = additional(exclusive="user", nice="1", licenses=["a", "b:2"])
-    assert passed == {"requeue": True, "exclusive": "user", "nice": "1", "licenses": "a,b:2"}
-
-
-def test_setup_and_arguments_of_srun_may_be_one_string(tmp_path: Path) -> None:
-    path = tmp_path / "strings.toml"
-    path.write_text('setup = "module load x"\nsrun = "--mpi=none --export=\'A B\'"\n')
-    parameters = profiles.submitit_parameters(profiles.load(str(path)))
-    assert parameters["setup"][-1] == "module load x"
-    assert parameters["srun_args"] == ["--mpi=none", "--export=A B"]
-
-
-@pytest.mark.parametrize("cards", ["h200:2", "2", "h100", "a100:1,h100:1", "nvidia_a100_80gb_pcie:2"])
-def test_cards_may_have_a_type(cards: str) -> None:
-    assert profiles.submitit_parameters({"gpus-per-node": cards})["additional_parameters"]["gpus-per-node"] == cards

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -39,18 +38,6 @@ def run(tmp_path: Path) -> RunFolder:
     return RunFolder(folder)
 
 
-def test_the_archive_is_compressed_and_leaves_the_bundled_weights_where_they_are(run: RunFolder) -> None:
-    archive = run.path / code_archive.take(run)
-    with zipfile.ZipFile(archive) as packed:
-        members = packed.infolist()
-    names = {member.filename for member in members}
-    assert {"jobs/submission/code_archive.py", "harness/data/demo.jsonl", "warehouse/sql/views/speed.sql"} <= names
-    assert {"jobs/examples/clusters/example.toml", "pyproject.toml"} <= names
-    assert not [name for name in names if name.startswith("harness/data/models")]
-    assert archive.stat().st_size < sum(member.file_size for member in members) / 2
-    assert archive.stat().st_size < 2_000_000
-
-
 def test_hidden_files_and_links_to_elsewhere_are_not_archived(tmp_path: Path) -> None:
     root, elsewhere = tmp_path / "checkout", tmp_path / "secret"
     elsewhere.write_text("secret")
@@ -74,7 +61,7 @@ def test_a_task_that_would_run_other_code_stops_with_one_line(
         task.main(["work", str(tmp_path), "0"])
     assert stop.value.code == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert "instead of what was submitted" in line
+    assert folder in line
 
 
 def test_a_process_whose_archive_was_changed_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,32 +17,6 @@ def broken(folder: str, shard: int) -> int:
     raise EngineDied("the target engine did not start: OSError: libnuma.so.1 is missing")
 
 
-def test_it_runs_once_and_gives_what_the_function_returned(tmp_path: Path) -> None:
-    calls: list[int] = []
-
-    def called(number: int) -> int:
-        calls.append(number)
-        return number
-
-    job = InProcessJob(called, (7,), tmp_path / "log")
-    assert calls == []
-    assert job.done()
-    assert job.done()
-    assert (job.exception(), calls) == (None, [7])
-    assert not (tmp_path / "log").exists()
-
-
-def test_a_failure_is_kept_with_its_traceback(tmp_path: Path) -> None:
-    job = InProcessJob(broken, ("run", 0), tmp_path / "logs" / "in-process.log")
-    assert job.done()
-    assert isinstance(job.exception(), RuntimeError)
-    assert "libnuma" in str(job.exception())
-    log = tmp_path / "logs" / "in-process.log"
-    assert "in broken" in log.read_text()
-    assert InProcessJob(lambda: 0, (), log).done()
-    assert not log.exists(), "the log is that of the last start"
-
-
 def test_a_cancelled_job_does_not_run(tmp_path: Path) -> None:
     job = InProcessJob(broken, ("run", 0), tmp_path / "log")
     job.cancel()

@@ -12,10 +12,8 @@ from harness.settings.roles import ModelSettings
 from jobs.run import submissions, trust
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
-from jobs.slurm.client import Task
 from jobs.submission import canceling, code_archive, dispatch, submit, task
 from jobs.submission.dispatch import Request, dispatch_together
-from jobs.watch.exit_reasons import FAILED, log_path, task_reason
 from jobs.watch.status import status
 from jobs.work.worker import run_parts, run_shard
 from tests.jobs.runs import dispatch_alone, finished_ids, plan, planned_ids
@@ -65,14 +63,6 @@ def pair_of_runs(folder: Path, **options: Any) -> tuple[RunFolder, RunFolder]:
 
 def together(*runs: RunFolder, **options: Any) -> list[dispatch.Dispatched]:
     return dispatch_together([Request(run, options) for run in runs])
-
-
-def test_a_shared_task_gets_shards_of_each_run_for_all_workers_that_it_starts(tmp_path: Path, cluster: Cluster) -> None:
-    first, second = pair_of_runs(tmp_path, shards=4)
-    dispatch_together([Request(run, {}, workers_per_task=4) for run in (first, second)])
-    [(_, tasks)] = cluster.shared.items()
-    assert tasks == [[(first.path.name, [0, 1, 2, 3]), (second.path.name, [0, 1, 2, 3])]]
-    assert [submissions.read(run)[0].workers_per_task for run in (first, second)] == [4, 4]
 
 
 def test_runs_of_one_pair_share_tasks_and_each_run_records_them(tmp_path: Path, cluster: Cluster) -> None:
@@ -180,15 +170,3 @@ def test_a_worker_stops_a_run_that_leaves_and_goes_on_with_the_next(
     assert finished_ids(second) == planned_ids(second)
     run_parts([(str(first.path), [0, 1])])
     assert finished_ids(first) == planned_ids(first)
-
-
-def test_the_log_of_a_shared_task_is_found_from_every_run(tmp_path: Path, cluster: Cluster) -> None:
-    first, second = pair_of_runs(tmp_path)
-    together(first, second)
-    [name] = cluster.shared
-    task = Task(name, 0, "101_0", "FAILED")
-    assert log_path(first, task) == log_path(second, task) == first.logs_dir / "jobs" / "101_0_0_log.out"
-    log_path(first, task).parent.mkdir(parents=True)
-    line = f"{FAILED}1 of 2 runs failed: {second.path.name}: out of memory"
-    log_path(first, task).write_text(line + "\n")
-    assert f"{second.path.name}: out of memory" in task_reason(second, task)

@@ -84,8 +84,3 @@ def test_several_runs_are_one_query_each_from_the_day_of_the_first_submission(tm
     [sacct] = [call for call in slurm.calls() if call.startswith("sacct")]
     assert "-S 2027-01-1" in sacct
     assert sacct.endswith("--jobs=40,41")
-
-
-def test_nothing_is_asked_about_runs_that_were_not_submitted(tmp_path: Path, slurm: FakeSlurm) -> None:
-    Watch([plan(tmp_path)]).read()
-    assert slurm.calls() == []

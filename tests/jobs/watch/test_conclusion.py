@@ -29,11 +29,7 @@ from tests.jobs.runs import plan
 from tests.jobs.slurm.fake import SACCT_DOWN, SQUEUE_DOWN, FakeSlurm
 from warehouse.report.summary import summary
 
-
-def killed(run: RunFolder) -> str:
-    """Accounting of a run whose job that grades was killed."""
-    name = submissions.job_name(run, 0)
-    return f"{name}|5_0|COMPLETED|n1|60||0:0\n{name}.finalize|6|FAILED|n1|2||0:9"
+UNGRADED, UNLOADED, COMPLETE = "not graded", "not loaded", ""
 
 
 def jobs(*arguments: str | Path) -> str:
@@ -50,13 +46,16 @@ def finished(tmp_path: Path) -> RunFolder:
 
 
 @pytest.fixture
-def on_slurm(finished: RunFolder) -> RunFolder:
-    submissions.record(finished, Submission(0, submissions.job_name(finished, 0), [[0]], 0.0))
+def on_slurm(finished: RunFolder, slurm: FakeSlurm) -> RunFolder:
+    """A finished run whose job that grades was killed."""
+    name = submissions.job_name(finished, 0)
+    submissions.record(finished, Submission(0, name, [[0]], 0.0))
     for job_id in ("5", "6"):
         submissions.record_job(finished, job_id)
     log = finished.logs_dir / "jobs" / "6_0_log.out"
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text(f"{BEGINS} on n1 at 2026-11-23 12:52:14+00:00\n")
+    slurm.prints(squeue="", sacct=f"{name}|5_0|COMPLETED|n1|60||0:0\n{name}.finalize|6|FAILED|n1|2||0:9")
     return finished
 
 
@@ -69,23 +68,25 @@ def missing(run: RunFolder) -> str:
 
 
 def test_a_run_lacks_grades_and_then_results_until_it_is_concluded(finished: RunFolder) -> None:
-    assert missing(finished) == "not graded"
+    assert missing(finished) == UNGRADED
     finish(finished)
-    assert missing(finished) == "not loaded"
+    assert missing(finished) == UNLOADED
     after.conclude(str(finished.path))
-    assert missing(finished) == ""
-    [grades] = finished.derived("grades")
-    grades.unlink()
-    assert missing(finished) == "not graded"
-
-
-def test_a_run_whose_samples_were_timed_since_is_not_loaded(finished: RunFolder) -> None:
-    after.conclude(str(finished.path))
-    assert missing(finished) == ""
+    assert missing(finished) == COMPLETE
+    [traces] = finished.trace_files()
+    written = finished.results_path.stat().st_mtime
+    later = written + 1  # as of a later try, whose samples are in a further file
+    os.utime(traces, (later, later))
+    assert missing(finished) == UNLOADED
+    os.utime(traces, (written - 1, written - 1))
+    assert missing(finished) == COMPLETE
     timed = timings.TimingFolder(finished.path)
     timed.trace_files_dir.mkdir(parents=True)
     (timed.trace_files_dir / "shard-0-later.parquet").write_bytes(b"")
-    assert missing(finished) == "not loaded"
+    assert missing(finished) == UNLOADED
+    [grades] = finished.derived("grades")
+    grades.unlink()
+    assert missing(finished) == UNGRADED
 
 
 def test_a_run_that_is_graded_again_lacks_nothing_and_its_result_is_that_of_the_newer_grades(
@@ -94,67 +95,40 @@ def test_a_run_that_is_graded_again_lacks_nothing_and_its_result_is_that_of_the_
     after.conclude(str(finished.path))
     before = finished.results_path.read_bytes()
     assert grade_by(finished, "newer", all_wrong, 1) == 24
-    assert missing(finished) == ""
+    assert missing(finished) == COMPLETE
     result = CliRunner().invoke(regrade, [str(finished.path), "--database", str(after.database_of(finished))])
     assert result.exit_code == 0, result.output
-    assert missing(finished) == ""
+    assert missing(finished) == COMPLETE
     assert finished.results_path.read_bytes() != before
     assert [run.to_json() for run in summary(after.database_of(finished), [finished.path.name])] == [
         finished.results_path.read_bytes()
     ]
 
 
-def test_a_run_whose_database_is_gone_is_loaded_again(finished: RunFolder) -> None:
-    after.conclude(str(finished.path))
-    after.database_of(finished).unlink()
-    assert missing(finished) == "not loaded"
-    assert jobs("resume", finished.path).startswith("Every sample is finished; not loaded. It is done here now.\n")
-    assert (missing(finished), after.database_of(finished).exists()) == ("", True)
-
-
-def test_a_copy_without_the_times_of_its_files_is_loaded_at_most_and_not_graded_again(finished: RunFolder) -> None:
+def test_a_run_without_database_or_without_the_times_of_its_files_is_loaded_and_not_graded_again(
+    finished: RunFolder,
+) -> None:
     after.conclude(str(finished.path))
     [grades] = finished.derived("grades")
-    os.utime(finished.results_path, (0, 0))  # which was copied first
     before = grades.stat().st_mtime_ns
-    assert missing(finished) == "not loaded"
+    after.database_of(finished).unlink()
+    os.utime(finished.results_path, (0, 0))  # which was copied first
+    assert missing(finished) == UNLOADED
     jobs("resume", finished.path)
-    assert (missing(finished), grades.stat().st_mtime_ns) == ("", before)
+    assert (missing(finished), after.database_of(finished).exists()) == (COMPLETE, True)
+    assert grades.stat().st_mtime_ns == before
 
 
-def test_a_run_that_was_concluded_too_early_lacks_the_results_of_the_rest(tmp_path: Path) -> None:
-    run = plan(tmp_path, shards=2)
-    run_shard(str(run.path), 0)
-    assert missing(run) == "", "not finished"
-    after.conclude(str(run.path))
-    run_shard(str(run.path), 1)
-    assert missing(run) == "not loaded"
-    after.conclude(str(run.path))
-    assert missing(run) == ""
-
-
-def test_a_failed_sample_that_a_later_try_finished_lacks_its_result(finished: RunFolder) -> None:
-    after.conclude(str(finished.path))
-    [path] = finished.trace_files()
-    path.touch()  # as a later try does, whose samples are in a further file
-    assert missing(finished) == "not loaded"
-
-
-def test_the_status_says_how_the_job_ended_that_was_to_grade(on_slurm: RunFolder, slurm: FakeSlurm) -> None:
-    slurm.prints(squeue="", sacct=killed(on_slurm))
+def test_the_status_says_how_the_job_ended_that_was_to_grade_or_that_it_is_queued(
+    on_slurm: RunFolder, slurm: FakeSlurm
+) -> None:
     command = f"python -m jobs finalize {on_slurm.path}"
-    [line] = [line for line in jobs("status", on_slurm.path).splitlines() if "graded" in line]
-    assert line.startswith("not graded (job 6: Slurm: FAILED, signal 9; ended without an error message")
-    assert line.endswith(f"):  {command}")
+    [line] = [line for line in jobs("status", on_slurm.path).splitlines() if line.endswith(command)]
+    assert "job 6: Slurm: FAILED, signal 9" in line
     slurm.answers(sacct=SACCT_DOWN)
-    assert status(on_slurm).next_step == f"not graded:  {command}", "decided without accounting"
-    after.conclude(str(on_slurm.path))
-    assert status(on_slurm).next_step == ""
-
-
-def test_the_status_does_not_ask_for_grades_while_a_job_makes_them(on_slurm: RunFolder, slurm: FakeSlurm) -> None:
+    assert status(on_slurm).next_step == f"{UNGRADED}:  {command}", "decided without accounting"
     slurm.prints(squeue=f"{submissions.job_name(on_slurm, 0)}.finalize|N/A|6|6|PENDING||Priority", sacct="")
-    assert status(on_slurm).next_step == "not graded yet: job 6 does it (PENDING, Priority)"
+    assert "job 6" in status(on_slurm).next_step
     slurm.answers(squeue=SQUEUE_DOWN)
     assert status(on_slurm).next_step == ""
 
@@ -170,21 +144,17 @@ def test_resume_submits_the_job_that_grades_again_and_only_once(
 
     monkeypatch.setattr(submit, "submit_finalizer", submit_finalizer)
     monkeypatch.setattr(code_archive, "take", lambda run: "code-0.zip")
-    slurm.prints(squeue="", sacct=killed(on_slurm))
-    expected = "Every sample is finished; not graded: submitted job 7, which grades, loads and reports\n"
-    assert jobs("resume", on_slurm.path) == expected
+    assert "submitted job 7" in jobs("resume", on_slurm.path)
     name = submissions.job_name(on_slurm, 0)
-    assert calls == [(name, [])]
     slurm.prints(squeue=f"{name}.finalize|N/A|7|7|RUNNING|n1|None")
-    assert "not graded yet: job 7 does it (RUNNING)" in jobs("resume", on_slurm.path)
+    assert "job 7" in jobs("resume", on_slurm.path)
     after.conclude(str(on_slurm.path))
     slurm.prints(squeue="")
-    assert "Nothing to submit: every sample is finished." in jobs("resume", on_slurm.path)
-    assert len(calls) == 1
+    jobs("resume", on_slurm.path)
+    assert calls == [(name, [])]
 
 
 def test_resume_of_a_local_run_that_is_not_graded_grades_it_here(finished: RunFolder) -> None:
-    assert "not graded:  python -m jobs finalize" in jobs("status", finished.path)
-    assert jobs("resume", finished.path).startswith("Every sample is finished; not graded. It is done here now.\n")
-    assert missing(finished) == ""
-    assert jobs("resume", finished.path) == "Every sample is finished: nothing to resume.\n"
+    assert "python -m jobs finalize" in jobs("status", finished.path)
+    jobs("resume", finished.path)
+    assert missing(finished) == COMPLETE

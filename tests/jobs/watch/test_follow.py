@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import io
-import itertools
-import os
 import re
 import threading
-import time
 from pathlib import Path
 from typing import cast
 
@@ -55,31 +52,6 @@ def test_a_run_shows_its_progress(
     assert (counts[0], counts[-1], sorted(counts)) == (0, 24, counts)
     assert text.getvalue().endswith("24/24 samples\n"), "nothing else is known for certain at the end"
     assert ("\x1b[" in text.getvalue()) == elsewhere, "a line that renews itself would draw over the worker's own lines"
-
-
-def test_progress_is_not_led_away_with_the_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM redirects the descriptor for its log when it starts in this process."""
-    numbers = itertools.count()
-    monkeypatch.setattr(follow, "_PLAIN_LINE_SECONDS", 0.05)
-    # A line that is like the one before is not printed again.
-    line = follow.Follower.line
-    numbered = property(lambda follower: f"{line.__get__(follower)} {next(numbers)}")
-    monkeypatch.setattr(follow.Follower, "line", numbered)
-    run = plan(tmp_path)
-    with (tmp_path / "terminal").open("w") as terminal, (tmp_path / "log").open("w") as log:
-
-        class LedAway(_InProcessJob):
-            def done(self) -> bool:
-                kept = os.dup(terminal.fileno())
-                os.dup2(log.fileno(), terminal.fileno())
-                time.sleep(0.5)
-                os.dup2(kept, terminal.fileno())
-                os.close(kept)
-                return super().done()
-
-        follow.follow([run], [cast(Job, LedAway(run))], Console(file=terminal), elsewhere=False)
-    assert (tmp_path / "log").read_text() == ""
-    assert _shown((tmp_path / "terminal").read_text())[:4] == [0] * 4
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])

