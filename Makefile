@@ -66,8 +66,8 @@ pictures: $(STAMP) ## Run the demo and remake the pictures of the README
 	$(RUN) -m tools.pictures.recording "$(TERMTOSVG)"
 	$(RUN) -m tools.pictures.picture runs/demo_full.html
 
-# A worker per processor, the tests of a file in one of them and all that start vLLM in one (tests/conftest.py).
-BESIDE := -n logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+# A worker per processor; which tests go together: tests/conftest.py.
+BESIDE := -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 
 test: $(SMOLLM_STAMP) ## Run the tests
 	$(RUN) -m pytest $(BESIDE) $(TESTS)

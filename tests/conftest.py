@@ -7,12 +7,14 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.requirements import is_ci, require_tool
 
@@ -39,7 +41,7 @@ for name in ("COLUMNS", "LINES"):
 _FAULTS = ("test_chaos.py", "test_container.py", "test_deaths.py", "test_retries.py", "test_shared_jobs.py")
 
 _LONG = ("vllm", "snapshots", "report")
-"""Groups of tests: those that start vLLM, and folders whose files share what takes long to make."""
+"""Groups of tests: files that start vLLM, and folders whose files share what takes long to make."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,24 +49,37 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--half", choices=("faults", "jobs"), help="The half of tests/slurm: with faults, or without.")
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Have one worker run all tests that start vLLM, and one the tests of a file, whose fixtures they share.
+@cache
+def _group(file: Path) -> str:
+    if "mark.vllm" in file.read_text(encoding="utf-8"):
+        return "vllm"
+    return file.parent.name if file.parent.name in _LONG else str(file)
 
-    Two pairs of engines at a time need twice the memory. The longest groups come first; among the tests that start
-    vLLM those with engines of their own, because the session's pair stays open.
+
+class Groups(LoadScopeScheduling):
+    """One worker runs all files that start vLLM, and one the tests of any other file, whose fixtures they share.
+
+    Two pairs of engines at a time need twice the memory.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _group(self.config.rootpath / nodeid.partition("::")[0])
+
+
+@pytest.hookimpl(optionalhook=True)  # without pytest-xdist's options there are no workers
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups:
+    """Distribute tests by their groups."""
+    return Groups(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the longest groups first, and tests that share the pair of engines behind those with engines of their own.
+
+    The session's pair stays open from its first test on.
     """
     if asked := config.getoption("--half"):
         items[:] = [item for item in items if (item.path.name in _FAULTS) == (asked == "faults")]
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
-    items.sort(key=lambda item: (_group(item) not in _LONG, "vllm_pair" in getattr(item, "fixturenames", ())))
-
-
-def _group(item: pytest.Item) -> str:
-    if item.get_closest_marker("vllm"):
-        return "vllm"
-    return item.path.parent.name if item.path.parent.name in _LONG else item.path.stem
+    items.sort(key=lambda item: (_group(item.path) not in _LONG, "vllm_pair" in getattr(item, "fixturenames", ())))
 
 
 @pytest.fixture(scope="session", autouse=True)

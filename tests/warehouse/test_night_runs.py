@@ -141,7 +141,7 @@ def test_a_warehouse_of_nights_is_judged_screened_and_confirmed(eight_nights: Pa
     [failure] = next(iter(suite)).result
     assert (type(failure), failure.text) == (Failure, "\n".join(cell["reasons"]))
     assert (suite.failures, suite.errors, suite.skipped) == (1, 0, 0)
-    properties = {found.name: found.value for found in suite.properties()}
+    properties = {found.name: found.value for found in suite.properties()}  # type: ignore[no-untyped-call]
     assert properties == {"night": verdict["night"], "verdict": "FAIL", "exit_code": "1"}
 
 

@@ -68,11 +68,11 @@ def test_the_format_is_an_option_or_follows_from_the_file_ending() -> None:
         (None, "a", "table"),
         ("json", "a.csv", "json"),
     ):
-        assert choose_format(option, output and Path(output), endings, "table") == expected
+        assert choose_format(option, Path(output) if output else None, endings, "table") == expected
     assert choose_format("csv", Path("a.txt"), endings, "table", is_ending_required=True) == "csv"
-    for output, more in (("a.xlsx", {}), ("a", {"is_ending_required": True})):
+    for output, is_required in (("a.xlsx", False), ("a", True)):
         with pytest.raises(click.UsageError, match=rf"^{output} .*\.csv, \.json"):
-            choose_format(None, Path(output), endings, "table", **more)
+            choose_format(None, Path(output), endings, "table", is_ending_required=is_required)
     with pytest.raises(click.UsageError, match="-o FILE"):
         choose_format("json", None, endings, "table", file_only=["json"])
 

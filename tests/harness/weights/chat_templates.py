@@ -44,6 +44,7 @@ _STRIPS = (
     "{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
 )
 QWEN3 = _STRIPS + _ADDED + "<|im_start|>assistant\n" + _OFF + "{% endif %}"
+QWEN3_INSTRUCT = _STRIPS + _ADDED + "<|im_start|>assistant\n{% endif %}"
 GPT_OSS = (
     "<|start|>system<|message|>Current date: {{ strftime_now('%Y-%m-%d') }}<|end|>{% for m in messages %}<|start|>"
     "{{ m.role }}{% if m.role == 'assistant' %}<|channel|>final{% endif %}<|message|>{{ m.content }}<|end|>{% endfor %}"

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from grading import Gold, Grade, Submission
+from grading import Gold, Grade, GraderFailed, Submission
 from grading.grade import grade
 from harness.problems import benchmarks
 from jobs import after
 from jobs.__main__ import main
 from jobs.finished import grading
-from jobs.finished.grading import GraderFailed, grade_by
+from jobs.finished.grading import grade_by
 from jobs.run.derived import grade_files, read_grades
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder

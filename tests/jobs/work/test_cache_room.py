@@ -28,7 +28,7 @@ def trace_of(*calls: Call, steps: int) -> Trace:
     return trace
 
 
-def cached(method: Method, **tokens: int | None) -> dict[Role, Cache]:
+def cached(method: Method, **tokens: int | None) -> dict[str, Cache]:
     """The caches of engines with room for so many tokens."""
     made: dict[Role, ScriptedEngine] = {
         role: ScriptedEngine(lambda _, sampling: [""] * sampling.n, lambda _, o: [1.0] * len(o), kv_tokens=tokens[role])

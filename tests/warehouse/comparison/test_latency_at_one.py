@@ -85,8 +85,8 @@ def test_timing_samples_change_no_other_estimate_or_total(
     with reader(database) as with_timing, reader(tmp_path / "w.duckdb") as without:
         for query in queries:
             of_both = (rows(database, query, {"run": run.path.name}) for database in (with_timing, without))
-            found, expected = ([_rounded(row) for row in of_one] for of_one in of_both)
-            assert found == expected, query
+            of_first, of_second = ([_rounded(row) for row in of_one] for of_one in of_both)
+            assert of_first == of_second, query
 
 
 def _rounded(row: Record) -> Record:
