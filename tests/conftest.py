@@ -56,7 +56,7 @@ def _group(file: Path) -> str:
     return file.parent.name if file.parent.name in _LONG else str(file)
 
 
-class Groups(LoadScopeScheduling):
+class Groups(LoadScopeScheduling):  # type: ignore[misc]
     """One worker runs all files that start vLLM, and one the tests of any other file, whose fixtures they share.
 
     Two pairs of engines at a time need twice the memory.

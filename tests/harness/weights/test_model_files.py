@@ -52,6 +52,10 @@ def as_gguf(folder: Path) -> None:
 
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 12\n"
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "an index names files elsewhere": (
+        lambda f: (f / INDEX).write_text(json.dumps({"weight_map": {"w": "../other.safetensors"}})),
+        "not a valid index",
+    ),
     "a shard is missing": (lambda f: (f / SECOND).unlink(), "1 of 2 weight files are missing (model-00002"),
     "a shard is empty": (lambda f: (f / SECOND).write_bytes(b""), f"{SECOND} is empty"),
     "a shard is cut off": (lambda f: cut(f / SECOND), f"{SECOND} is damaged ("),
