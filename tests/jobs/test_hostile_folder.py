@@ -289,7 +289,7 @@ def test_what_was_shown_is_accepted_once_for_the_runs_of_a_folder(
     assert resumed(beside) == 2
 
 
-@pytest.mark.parametrize("name", ["a\n#SBATCH --wrap=x", "it's", "a\\b", "a\x1b[2J", "a\u202eb", "$(x)"])
+@pytest.mark.parametrize("name", ["a\n#SBATCH --wrap=x", "it's", 'a"b', "`x`", "a\\b", "a\x1b[2J", "a\u202eb", "$(x)"])
 def test_a_folder_whose_name_would_be_more_than_a_name_is_no_run(
     name: str, bases: Mapping[str, Path], tmp_path: Path, taking: Path
 ) -> None:
@@ -382,7 +382,8 @@ def test_the_code_of_a_method_is_shown_as_text_without_codes(
             after.writestr(name, content + (f"# {SEQUENCE}\n".encode() if name.endswith(".py") else b""))
     done = CliRunner().invoke(main_of("jobs"), ["worker", str(victim.run.path), "0"])
     assert done.exit_code == 2
-    assert r"\x1b]0;title" in done.output
+    assert "class Confident(Method):" in done.output
+    assert r"# \x1b]0;title" in done.output
     assert not any(code in done.output for code in SEQUENCE if not code.isprintable())
 
 
@@ -391,6 +392,8 @@ def test_the_code_of_a_method_is_shown_as_text_without_codes(
     {
         "another macro": "CREATE MACRO main.regexp_extract(a, b, c) AS (SELECT content FROM read_text('{secret}'))",
         "a macro of ours": "CREATE OR REPLACE MACRO exact_sum(x) AS (SELECT content FROM read_text('{secret}'))",
+        "a table macro": "CREATE MACRO duckdb_functions() AS TABLE (SELECT content FROM read_text('{secret}'))",
+        "another view": "CREATE VIEW main.read_parquet AS SELECT content FROM read_text('{secret}')",
         "a view of ours": "CREATE OR REPLACE VIEW sample_grade AS SELECT content AS run_id FROM read_text('{secret}')",
         "a table": "CREATE TABLE further (text VARCHAR DEFAULT current_user)",
     }.items(),
@@ -410,19 +413,26 @@ def test_a_prepared_database_is_not_loaded_into(
     assert database.read_bytes() == before
 
 
+@pytest.mark.parametrize("is_there", [True, False])
 def test_nothing_is_written_through_a_link_in_the_place_of_the_database(
-    bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm
+    is_there: bool, bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm
 ) -> None:
     victim = Victim(bases["finished"], tmp_path, slurm)
     own = tmp_path / "own" / "own.duckdb"
-    with writer(own):
-        pass
-    before = own.read_bytes()
+    if is_there:
+        with writer(own):
+            pass
+    before = own.read_bytes() if is_there else None
     link = victim.run.path.parent / "warehouse.duckdb"
     link.symlink_to(own)
     for module, *words in (("jobs", "finalize"), ("warehouse.load",), ("warehouse.load", "--rebuild")):
         done = CliRunner().invoke(main_of(module), [*words, str(victim.run.path)])
         assert done.exit_code != 0, done.output
         assert isinstance(done.exception, SystemExit)
-    assert own.read_bytes() == before
+    assert (own.read_bytes() if own.exists() else None) == before
     assert link.is_symlink()
+
+
+def test_no_options_are_shown_as_others_are() -> None:
+    [one], [other] = (trust.options(given) for given in ({"a = 1\nb": 2}, {"a": 1, "b": 2}))
+    assert one.content != other.content

@@ -200,3 +200,36 @@ def test_only_listed_segments_are_removed(short: Path) -> None:
     (short / processes.SEGMENTS_LIST).write_text("psm_0123abcd\n../elsewhere\nelsewhere\npsm_other\npsm_ffffffff\n")
     processes.remove_noted_segments(short, short)
     assert [name for name in names if (short / name).exists()] == names[1:]
+
+
+_SHARE = """
+import os
+from multiprocessing import resource_tracker
+from multiprocessing.shared_memory import SharedMemory
+from harness.engines import processes
+processes.node_variables()
+segment = SharedMemory(create=True, size=4096)
+resource_tracker.unregister(segment._name, "shared_memory")  # as if it had been killed
+processes.note_shared_memory([os.getpid()])
+print(segment.name, flush=True)
+input()
+"""
+
+
+def test_shared_memory_of_a_killed_worker_is_removed_by_the_next_one(short: Path) -> None:
+    worker = subprocess.Popen(
+        [sys.executable, "-c", _SHARE],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(short)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert worker.stdout is not None
+    segment = Path("/dev/shm") / worker.stdout.readline().strip()
+    worker.kill()
+    worker.communicate()
+    assert segment.is_file()
+    next_one, _ = started(short, "TMPDIR")
+    next_one.communicate("\n")
+    assert not segment.exists()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import orjson
 import pyarrow as pa
@@ -14,10 +16,10 @@ from click.testing import CliRunner
 
 from jobs.__main__ import main as jobs
 from jobs.finished.grading import finish
-from jobs.run import submissions
+from jobs.run import submissions, trace_files
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.events import write_announced
-from jobs.run.files import RunDamaged, with_checksum
+from jobs.run.files import FileDamaged, RunDamaged, with_checksum
 from jobs.run.folder import RunFolder, problems_content
 from jobs.run.submissions import Submission
 from jobs.work.worker import run_shard
@@ -216,4 +218,31 @@ def test_problems_that_lack_one_of_the_plan_are_refused(tmp_path: Path) -> None:
     first, *others = run.problems()
     write_announced(run.problems_path, problems_content([replace(first, id="other"), *others]))
     with pytest.raises(RunDamaged, match="lacks problems of the plan"):
+        run.problems()
+
+
+def test_every_flipped_bit_of_a_trace_file_is_named(run: RunFolder) -> None:
+    path, random = run.trace_files()[0], Random(20)
+    bits = random.sample(range(8 * path.stat().st_size), 40)
+    for bit in bits:
+        flipped(path, bit)
+        with pytest.raises(FileDamaged, match=path.name), trace_files.opened(path):
+            pass
+        flipped(path, bit)
+    with trace_files.opened(path):
+        pass
+
+
+def test_an_edited_specification_is_named(run: RunFolder) -> None:
+    record = json.loads(run.spec_path.read_text(encoding="utf-8"))
+    record["temperature"] = 0.7
+    run.spec_path.write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(RunDamaged, match=r"spec\.json was changed after the run was made: restore it, or launch a new"):
+        run.spec()
+
+
+def test_another_runs_problems_are_named(run: RunFolder, tmp_path: Path) -> None:
+    other = plan(tmp_path / "other", samples=1)
+    run.problems_path.write_bytes(problems_content(other.problems()[:4]))
+    with pytest.raises(RunDamaged, match=r"problems\.parquet is damaged: its content does not match its digest"):
         run.problems()

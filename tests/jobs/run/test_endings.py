@@ -117,3 +117,11 @@ def _began(part: Path) -> str:
 
     row = trace_files.read_rows(part)[0]
     return orjson.dumps({**row, "steps": [], "calls": [], "stop_reason": None, "latency_seconds": 0.0}).decode()
+
+
+def test_a_torn_grant_grants_nothing(failed_run: RunFolder) -> None:
+    with failed_run.events_path.open("ab") as out:
+        out.write(b'{"format":3,"event":"retries","at":1.0,"sam')
+    assert by_shard(failed_run, read_endings(failed_run)).num_unfinished == 0
+    assert granted(failed_run, 1) == (3, 0)
+    assert by_shard(failed_run, read_endings(failed_run)).num_unfinished == 3

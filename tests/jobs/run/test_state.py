@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from socket import gethostname
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 from jobs.run import trace_files
 from jobs.run.endings import compact, compact_own, read_state
 from jobs.run.folder import RunFolder
-from jobs.run.journal import JournalWriter
+from jobs.run.journal import JournalWriter, read_journal
 from jobs.run.spec import Attempt
 from jobs.work.worker import run_shard
 from tests.jobs.runs import SLOW_WORKER, finished_ids, plan, planned_ids
@@ -91,3 +92,18 @@ def test_an_attempt_that_finished_nothing_leaves_nothing_behind(tmp_path: Path) 
     JournalWriter(run.journal_dir / "a.jsonl", Attempt("a", run.path.name, 0, gethostname(), 1, 0.0, None)).close()
     assert compact(run) == 0
     assert list(run.journal_dir.iterdir()) == []
+
+
+@pytest.mark.usefixtures("journals_stay")
+def test_a_sample_that_two_attempts_finished_counts_once(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    run_shard(str(run.path), 0)
+    second = Attempt("29990101-second", run.path.name, 0, "host", 1, 0.0, None)
+    writer = JournalWriter(run.journal_dir / "29990101-second.jsonl", second)
+    for trace in read_journal(run.journals()[0]).finished.values():
+        writer.start(replace(trace, stop_reason=None))
+        writer.end(trace)
+    writer.close()
+    compact(run)
+    assert len(run.trace_files()) == 2
+    assert finished_ids(run) == planned_ids(run)

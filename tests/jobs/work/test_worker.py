@@ -8,16 +8,21 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from harness.engine import Role, Sampling
+from harness.engines import scripted as scripted_engine
+from harness.engines.scripted import ScriptedEngine
+from harness.engines.settings import EngineSettings
 from harness.settings.roles import ModelSettings
 from jobs.finished.grading import finish
 from jobs.run import trace_files
 from jobs.run.endings import compact, read_state
 from jobs.run.spec import assign_to_shards
-from jobs.work.worker import ShardBusyError, run_shard
+from jobs.work.worker import ShardBusyError, run_parts, run_shard
 from tests.harness.cards import card, put_nvidia_smi
 from tests.jobs.runs import SLOW_WORKER, finished_ids, plan, planned_ids, texts, wait_for_steps
 
@@ -90,3 +95,36 @@ def test_an_attempt_counts_the_cards_that_its_engines_hold(tmp_path: Path, monke
     attempt = json.loads(trace_files.read_metadata(run.trace_files()[0])["attempt"])
     assert (attempt["device"], attempt["num_devices"]) == ("NVIDIA H100", 2)
     assert [gpu["uuid"][:12] for gpu in attempt["hardware"]["gpus"]] == ["GPU-00000003", "GPU-00000005", "GPU-00000006"]
+
+
+def test_what_a_worker_with_several_shards_has_finished_is_found_by_one_with_the_last_of_them(tmp_path: Path) -> None:
+    run = plan(tmp_path, shards=2)  # by hand: no submission says that both were one worker's
+    assert run_parts([(str(run.path), [0, 1])]) == len(planned_ids(run))
+    assert run_parts([(str(run.path), [1])]) == 0
+
+
+def test_a_sample_that_lived_through_an_engine_restart_is_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its latency holds an engine's start, so views of latency leave it out."""
+    run = plan(tmp_path)
+    made = scripted_engine.dry_run_engine
+
+    def restarting(role: Role, settings: EngineSettings) -> ScriptedEngine:
+        engine = made(role, settings)
+        assert isinstance(engine, ScriptedEngine)
+        write = engine.write
+
+        def restart_at_the_third_call(prompt: str, sampling: Sampling) -> Sequence[str]:
+            engine.restarts = int(len(engine.requests) >= 3)
+            return write(prompt, sampling)
+
+        engine.write = restart_at_the_third_call
+        return engine
+
+    monkeypatch.setattr(scripted_engine, "dry_run_engine", restarting)
+    run_shard(str(run.path), 0)
+    [part] = run.trace_files()
+    attempts = Counter(row["num_attempts"] for row in trace_files.read_rows(part))
+    assert 1 <= attempts[2] <= 8, "those in flight at the restart"
+    assert attempts[1] == 24 - attempts[2]
