@@ -237,6 +237,7 @@ def _settings(prepared: PreparedLaunch) -> Iterator[str]:
     names |= {"selection adapter": spec.selection.name} if spec.selection else {}
     yield ", ".join(f"{role} {name}" for role, name in names.items())
     size = f"{counted(spec.num_problems, 'problem')} × {counted(spec.samples, 'sample')} = {spec.num_samples}"
+    size += " (own problems: --samples 1 by default)" if own and spec.samples == 1 else ""
     drawing = f"temperature {spec.temperature}, top-p {spec.top_p}"
     yield f"{size}, {drawing}, token budget {spec.token_budget}, seed {spec.seed}"
     for role, sampling in spec.sampling.items():

@@ -188,6 +188,8 @@ def check_is_file(database: Path) -> None:
 
 def missing(database: Path) -> str:
     """Return the message for a database that does not exist; launches create one beside their run folders."""
+    if not database.parent.is_dir():
+        return f"{database.parent}: no such folder of runs"
     other = database.parent / "runs" / "warehouse.duckdb"
     if other.is_file():
         return f"no warehouse at {database}; use --database {quote(str(other))}"

@@ -18,7 +18,7 @@ import click
 
 from harness.cli.messages import counted
 from harness.cli.screen import Column, Screen, Table, printable
-from warehouse.files import WarehouseError
+from warehouse.files import WarehouseError, one_line
 from warehouse.options import (
     QueryFormat,
     WarehouseCommand,
@@ -129,8 +129,13 @@ def answer(connection: Connection, sql: str) -> Table:
 
     Raises WarehouseError and DatabaseError.
     """
+    from duckdb import BinderException, CatalogException
+
     check_statement(connection, sql)
-    result = connection.execute(sql)
+    try:
+        result = connection.execute(sql)
+    except (CatalogException, BinderException) as error:
+        raise WarehouseError(f"{one_line(error)} Tables: --list; columns: --describe TABLE") from error
     if result.description is None:
         raise WarehouseError("the SQL returns no rows")
     first = result.fetchmany(_CHUNK_ROWS)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import difflib
+import itertools
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -209,10 +210,16 @@ def _load_own(own: Description, seed: int) -> Dataset:
     else:
         where, rows, source = str(place), read_rows(place), f"file {place.resolve()}"
 
+    rows = iter(rows)
+    first = list(itertools.islice(rows, 1))
+    if "problem" not in own.columns and any("question" in row and "problem" not in row for _, row in first):
+        own = own.model_copy(update={"columns": {**own.columns, "problem": "question"}})
+        notices.append("Problems are read from the column question (--columns problem=COLUMN names another).")
+
     def problem(row: Row, number: int) -> Problem:
         return own.problem({name: _value(own, row, name) for name in FIELDS}, "row", number, seed)
 
-    problems = benchmarks.problems_of(own, rows, problem, where, once=True)
+    problems = benchmarks.problems_of(own, itertools.chain(first, rows), problem, where, once=True)
     if not problems:
         raise BadDataset(f"{where}: no problems; a row is one, with the fields problem and answer")
     origin = DatasetOrigin(source, dataset_hash(problems), own.title, own.columns, own.answer_rule, own.shuffle)

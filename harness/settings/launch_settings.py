@@ -111,7 +111,7 @@ class PartialLaunch:
     preset: Annotated[
         str | None, Flag("Run", "Settings of a paper (--list presets).", metavar="NAME", is_common=True)
     ] = None
-    samples: Annotated[int, Ge(1), Flag("Run", "Samples per problem.", is_common=True)] = 16
+    samples: Annotated[int, Ge(1), Flag("Run", "Samples per problem; own problems: 1.", is_common=True)] = 16
     latency_sample: Annotated[
         int | None,
         Ge(1),
@@ -339,6 +339,8 @@ class PartialLaunch:
 
         if cls is Launch:
             _check_named(values)
+        if "samples" not in values and sources.is_own(str(values.get("dataset") or "")):
+            values = {**values, "samples": 1}
         if values.get("method") is not None:
             method = method_named(str(values["method"]))
             parameters = method_parameters(method, values.get("parameters") or {})

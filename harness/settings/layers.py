@@ -39,7 +39,7 @@ def profile(name: str) -> dict[str, Value]:
     profiles = {file.name.removesuffix(".toml"): file for file in files if file.name.endswith(".toml")}
     path: Traversable = profiles.get(name) or Path(name)
     if not path.is_file():
-        raise ValueError(f"--profile {name}: no such file; the available profiles are: {', '.join(sorted(profiles))}")
+        raise ValueError(f"--profile {name}: no such file; make one: python -m jobs example profile > mycluster.toml")
     return {key.replace("_", "-"): value for key, value in read_toml(path, f"--profile {path}").items()}
 
 

@@ -90,6 +90,8 @@ def resolve(name: str, revision: str | None = None) -> ModelRef:
     if hub:
         pinned = dict(_AT_THE_HUB.values()).get(hub["id"])
         return ModelRef(hub["id"], hub["id"], revision or hub["revision"] or pinned or _cached_commit(hub["id"]), None)
+    if name.startswith(("/", "./", "../", "~")):
+        raise ValueError(f"{name}: no such folder")
     names = [*MODELS, *BUNDLED]
     hint = did_you_mean(name, names)
     raise ValueError(f"unknown model {name!r}; valid: {', '.join(names)}, or a hub id org/name or a folder{hint}")
