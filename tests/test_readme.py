@@ -21,8 +21,7 @@ NOT_OURS = {".venv", "runs", "build"}
 """Folders whose pages are not documentation of this version; hidden folders are left out as well."""
 PAGES = sorted(
     path
-    for name in ("README.md", "QUESTIONS.md", "CONTRIBUTING.md", "CHANGELOG.md", "MODEL_CARD.md")
-    for path in ROOT.rglob(name)
+    for path in ROOT.rglob("*.md")
     if not any(part in NOT_OURS or part.startswith(".") for part in path.relative_to(ROOT).parts)
 )
 
