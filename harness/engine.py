@@ -87,7 +87,7 @@ class Completion:
     temperature 1 and before any truncation; None where it was not asked for."""
     entropies: tuple[float, ...] | None = None
     """Entropy (nats) of the same distribution at each generated token; None where it was not asked for. An engine that
-    sees only the most probable tokens counts all others as one, which gives a lower bound (engines/README.md)."""
+    sees only the most probable tokens counts all others as one, which gives a lower bound (docs/engines.md)."""
 
 
 @dataclass(frozen=True, slots=True)

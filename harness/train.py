@@ -5,7 +5,7 @@
     python -m harness.launch --method scot --draft aligned --target LARGE --target.adapter selector --dataset gsm8k
 
 Each launches the run that generates its data (everything after `--` is passed to harness.launch), or takes one by
-`--run`, then trains. The same command again resumes. See harness/training/README.md.
+`--run`, then trains. The same command again resumes. See docs/methods.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The exit codes of all commands; jobs/README.md has the same as a table, which a test compares with this."""
+"""The exit codes of all commands; docs/formats.md shows this as a table."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ requests in one batch grow at about the same speed. S is estimated from samples 
 so that it is defined from the beginning.
 
 `python -m tools.simulate.cache` compares this policy with the one before it, which reserved the 90th percentile of the
-lengths that had ended; harness/engines/README.md has the table.
+lengths that had ended; tools/simulate/README.md has the table.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """The engines of one worker over several runs: each is opened when a run needs it, and serves all runs that it can.
 
 An engine stays open beside runs that do not use it, until another one needs its share of the memory. Until then it
-takes nothing from them but less than 2 % of a core (engines/README.md). Engines start one after the other, each within
+takes nothing from them but less than 2 % of a core. Engines start one after the other, each within
 its own share, so that it does not matter which are open already.
 
 An engine serves two runs where nothing but these settings differs from what each would have alone:
 
 - the context: a run's own limit holds for its requests (`LeasedEngine`), and the engine is opened with the longest;
 - the number of sequences, on a CPU: the engine is opened with the largest, which leaves the latency of one sample in
-  flight as it is (engines/README.md). No run sends more requests at a time than its own number. On a GPU vLLM also
+  flight as it is. No run sends more requests at a time than its own number. On a GPU vLLM also
   sizes CUDA graphs and buffers by it, and what that does to the latency is not measured, so there it must be equal;
 - the memory: a run with one sample in flight takes the smallest, which always holds it. With several, a run takes a
   smaller cache than its own only where it holds all that may be in flight, so that no baseline is slowed;

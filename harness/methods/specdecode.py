@@ -2,7 +2,7 @@
 
 A baseline of SpecReason (section 5.1: the draft proposes five tokens at a time). Tokens are proposed inside the
 target's engine (`--spec-decode`, `--spec-tokens`), so the text has the target's own distribution. Who proposes them and
-how drafts are sampled: engines/README.md.
+how drafts are sampled: docs/engines.md.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class PartialLaunch:
         str,
         Flag(
             "Run",
-            "What grades the answers: a function, FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION (grading/README.md).",
+            "What grades the answers: a function, FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION (docs/methods.md).",
             metavar="NAME",
         ),
     ] = BUILT_IN_GRADER

@@ -29,7 +29,7 @@ LABELS = pa.schema(
     | {"probe_run_id": _text, "method": _text, "draft_model": _text, "draft_fingerprint": _text}
     | {"target_model": _text, "target_fingerprint": _text, "grader_version": _text}
 )
-"""The columns; jobs/README.md says what they mean."""
+"""The columns; docs/formats.md has their meaning."""
 SPLITS = {"train": 0.6, "validation": 0.8, "test": 1.0}
 """Where each part of the problems ends."""
 

@@ -1,8 +1,8 @@
 """The events of a run: `events.jsonl` in its folder, to which is appended what happens to the run as a whole.
 
-    {"format": 2, "event": "run", "at", "run_id", "crc32"}     the first line: the run that the folder was made for
-    {"format": 2, "event": "file", "at", "file", "sha256", "crc32"}
-    {"format": 2, "event": KIND, "at", …, "crc32"}              what the modules record that know the kind (README.md)
+    {"format": 3, "event": "run", "at", "run_id", "crc32"}     the first line: the run that the folder was made for
+    {"format": 3, "event": "file", "at", "file", "sha256", "crc32"}
+    {"format": 3, "event": KIND, "at", …, "crc32"}              what its kind has: docs/formats.md
 
 Any number of processes and machines append whole lines, each durable before its writer goes on. The first line comes
 with those of the plan's files, when all of these are written: a folder that has events is a run, whole or damaged.

@@ -6,7 +6,7 @@ Only the hash tells specifications apart; what stands before it is for people, w
 resumed by its hash. What a user types is a path, or a name in `runs` or here, a unique beginning of one, or of its
 hash.
 
-Its files are listed in README.md. Journals and events are appended to. All other files are written under a temporary
+docs/formats.md lists its files. Journals and events are appended to. All other files are written under a temporary
 name and then renamed, so that they are complete or absent. What is damaged, edited or put into the wrong place is
 named: each line of journals and events has a checksum, and the events have the digests of the other files (events.py).
 Only results.json has none: nothing here reads it, and `jobs finalize` writes it again.

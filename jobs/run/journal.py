@@ -1,6 +1,6 @@
 """The journal: what a worker has done so far, append-only, as JSON lines, one file per worker attempt.
 
-    {"event": "attempt", "format": 1, …}          the first line: the attempt that writes this file
+    {"event": "attempt", "format": 3, …}          the first line: the attempt that writes this file
     {"event": "start", "trace": {…}}              a sample begins; steps of an earlier attempt are carried over
     {"event": "step", "sample_id", "step", "num_steps", "calls"}
                                                 an accepted step with the calls since the step before

@@ -1,4 +1,4 @@
-"""The simulation's table in small; its whole one is in warehouse/statistics/README.md."""
+"""The simulation's table in small; its whole one is in docs/statistics.md."""
 
 from __future__ import annotations
 

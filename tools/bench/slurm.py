@@ -56,7 +56,7 @@ def main(samples: int, tasks: int, method: str, minutes: float, output: Path) ->
 
     if "SLURM_CONF" not in os.environ:
         raise click.UsageError(
-            "SLURM_CONF is not set: run a benchmark of this size on a local cluster (slurm/README.md)"
+            "SLURM_CONF is not set: run a benchmark of this size on a local cluster (docs/cluster.md)"
         )
     data = output / "data"
     data.mkdir(parents=True, exist_ok=True)

@@ -1,1 +1,1 @@
-"""Simulations behind the table of warehouse/statistics/README.md (`python -m tools.simulate`) and others' tables."""
+"""Simulations behind the table of docs/statistics.md (`python -m tools.simulate`) and others' tables."""

@@ -1,6 +1,6 @@
 """Simulation of samples in flight in one KV cache, under the harness's admission and under the one before it.
 
-    python -m tools.simulate.cache      prints the table in harness/engines/README.md
+    python -m tools.simulate.cache      prints the table in tools/simulate/README.md
 
 Time is counted in tokens: all samples that run grow by the same number of tokens per tick. Where the cache is too
 small, the youngest samples stop until there is room, as vLLM preempts them, and are computed again.

@@ -205,7 +205,7 @@ def table(designs: Sequence[str], skew: float, repetitions: int, numbers: Sequen
 @click.option("--skew", type=float, multiple=True, default=(0.7, 1.0), show_default=True, help="SD of log lengths.")
 @click.option("--design", type=click.Choice(list(DESIGNS)), multiple=True, default=tuple(DESIGNS))
 def main(repetitions: int, skew: tuple[float, ...], design: tuple[str, ...]) -> None:
-    """Print the tables of warehouse/statistics/README.md: mean / ratio, each as coverage (of the full measurement), the
+    """Print the tables of tools/simulate/README.md: mean / ratio, each as coverage (of the full measurement), the
     median width relative to the full measurement's, and the relative bias."""
     for spread in skew:
         click.echo(f"\nStandard deviation of a chain's log-length {spread}:\n")

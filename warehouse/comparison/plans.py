@@ -162,7 +162,7 @@ def _cost(connection: Connection, run: Run) -> SampleCost | None:
 FEWEST_PROBLEMS = 60
 """Problems that a pilot should have. From so many on, the careful number of problems has a power below 50 % after at
 most 2 % of pilots with skewed differences; with 30 it is up to 14 % of them (simulation in
-warehouse/statistics/README.md)."""
+docs/statistics.md)."""
 
 
 @dataclass(frozen=True)

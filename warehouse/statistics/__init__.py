@@ -1,1 +1,1 @@
-"""Estimators and tests: pure functions over arrays, independent of runs and database. README.md has the simulations."""
+"""Estimators and tests: pure functions over arrays. docs/statistics.md has their error rates."""

@@ -10,7 +10,7 @@ variable, Math. Methods Stat. 14, 2005; Learned-Miller and Thomas, A New Confide
 Random Variable, arXiv 1905.06208): problems get random weights that are uniform over all weights with sum 1, after a
 pseudo-problem with the worst possible value has been added for the lower end, and one with the best for the upper end.
 For values of 0 and 1 a whole pseudo-problem gives Clopper and Pearson's exact interval, which is conservative; half a
-pseudo-problem, which is used here, gives about what mid-p gives there. README.md has the simulation.
+pseudo-problem, which is used here, gives about what mid-p gives there. docs/statistics.md has the simulation.
 
 The weights' distribution is computed and not drawn: weights are gamma variables divided by their sum, so that the
 weighted mean is at most v if a weighted sum of independent gamma variables is at most 0 (Imhof, Computing the

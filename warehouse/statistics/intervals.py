@@ -4,7 +4,7 @@ Problems of one family (a template, a passage, parts of a question) share diffic
 problems; its standard error is the delete-one-family jackknife (Efron and Tibshirani, An Introduction to the Bootstrap,
 1993, chapter 11), and the degrees of freedom are Kish's effective number of families less 1, which is their number
 less 1 where they are equally large. Source of clustered errors for evaluations: Miller, Adding Error Bars to Evals
-(arXiv 2411.00640), section 3. README.md has the error rates.
+(arXiv 2411.00640), section 3. docs/statistics.md has the error rates.
 """
 
 from __future__ import annotations

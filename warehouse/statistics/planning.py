@@ -15,7 +15,7 @@ for n problems, margin δ and true difference μ, with g the gamma variable that
 problems are lost, differences are skewed to the left and the power is lower: a mean below μ then comes with a larger
 variance, V + (m − μ)κ/V with the third moment κ, and both distributions have Edgeworth's term for their skewness (Hall,
 The Bootstrap and Edgeworth Expansion, 1992, section 2.3). A skewness to the right, which would raise the power, is not
-relied on. README.md has simulations of the power that a plan then has, from true variances and from those of a pilot.
+relied on. tools/simulate/README.md has the power that a plan then has, from true variances and from a pilot's.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ together; published speed-ups are ratios of means.
 
 Sources of the run factor: one-way random effects, pooled over groups (Searle, Casella and McCulloch, Variance
 Components, 1992, section 3.6), and the square-and-add rule for the sum of two estimates with intervals (MOVER; Zou and
-Donner, Construction of confidence limits about effect measures, Stat. Med. 27, 2008). README.md has the simulation.
+Donner, Construction of confidence limits about effect measures, Stat. Med. 27, 2008). Error rates:
+docs/statistics.md.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ timed ones, weighted by stratum: the difference estimator (Cassel, Särndal and 
 difference estimation, Biometrika 63, 1976; Särndal, Swensson and Wretman, Model Assisted Survey Sampling, 1992,
 sections 6.3 and 9.7). Whatever the model, its error is the same in both terms and cancels on average. The model is
 fitted to timed samples too, so it is cross-fitted: a sample's difference is taken from the model that did not see its
-problem (Zrnic and Candès, Cross-prediction-powered inference, PNAS 121, 2024). README.md has derivation and simulation.
+problem (Zrnic and Candès, Cross-prediction-powered inference, PNAS 121, 2024).
+Simulation: tools/simulate/README.md.
 """
 
 from __future__ import annotations

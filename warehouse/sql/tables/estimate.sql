@@ -57,7 +57,7 @@ COMMENT ON COLUMN interval.low IS 'Lower end; NULL: there is none';
 COMMENT ON COLUMN interval.high IS 'Upper end; NULL: there is none';
 COMMENT ON COLUMN interval.standard_error IS 'Standard error; of a ratio that of its logarithm; NULL with a single problem';
 COMMENT ON COLUMN interval.p IS 'Unadjusted two-sided p-value of a difference; NULL: nothing is tested';
-COMMENT ON COLUMN interval.method IS 'Method of the interval (warehouse/statistics/README.md), or why there is none';
+COMMENT ON COLUMN interval.method IS 'Method of the interval (docs/statistics.md), or why there is none';
 
 CREATE TABLE timed_pair (
     run_id VARCHAR NOT NULL,
