@@ -6,7 +6,6 @@ A page of docs/ has a line `<!-- generated: NAME -->` where one goes; docs/conf.
 from __future__ import annotations
 
 import ast
-import inspect
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -62,8 +61,8 @@ def columns() -> str:
 
 def results() -> str:
     """Return the keys of results.json with their meaning."""
-    docstrings = _docstrings(inspect.getsource(RunSummary))
-    return _table(("key", "meaning"), [(f"`{name}`", docstrings[name]) for name in RunSummary.model_fields])
+    fields = RunSummary.model_fields
+    return _table(("key", "meaning"), [(f"`{name}`", field.description or "") for name, field in fields.items()])
 
 
 def codes() -> str:
@@ -87,14 +86,10 @@ def filled(page: str) -> str:
 
 
 def _docstrings(source: str) -> dict[str, str]:
-    """Return the docstring behind each assignment of a module or class, in one line."""
-    statements = ast.parse(source).body
-    if isinstance(statements[0], ast.ClassDef):
-        statements = statements[0].body
+    """Return the docstring behind each constant of a module, in one line."""
     found = {}
-    for statement, after in pairwise(statements):
-        target = statement.target if isinstance(statement, ast.AnnAssign) else None
-        target = statement.targets[0] if isinstance(statement, ast.Assign) else target
+    for statement, after in pairwise(ast.parse(source).body):
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else None
         text = after.value if isinstance(after, ast.Expr) else None
         if isinstance(target, ast.Name) and isinstance(text, ast.Constant):
             found[target.id] = " ".join(str(text.value).split())

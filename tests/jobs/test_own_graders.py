@@ -25,7 +25,7 @@ from jobs.run.plan import plan
 from warehouse.candidates import main as grade_drafts
 from warehouse.database import reader, rows
 
-GUIDE = (Path(__file__).parents[2] / "grading" / "README.md").read_text("utf-8")
+GUIDE = (Path(__file__).parents[2] / "docs" / "methods.md").read_text("utf-8")
 RAISES = "def grade(text, gold, problem):\n    return problem['id'] < '1' or {}['x']\n"
 GOLDS = ["7\nanswer", "answer is\nthe", "6"]
 """Of one part or several. The scripted engine ends with `The answer is \\boxed{7}.`, 8 and 5."""
@@ -33,7 +33,7 @@ GOLDS = ["7\nanswer", "answer is\nthe", "6"]
 
 def write_grader(folder: Path, text: str = "", name: str = "short.py") -> str:
     """The grader of the guide, word for word, or another one; returns its reference."""
-    [guide] = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+    [guide] = [code for code in re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL) if "def grade" in code]
     (folder / name).write_text(text or guide)
     return f"{folder / name}:grade"
 

@@ -13,11 +13,10 @@ from harness.trace import Trace
 from jobs.run.folder import RunFolder
 from tests.warehouse import runs
 from tests.warehouse.made_up_databases import MADE_UP, Made
-from warehouse import load
 from warehouse.database import Connection, reader, rows
 from warehouse.loading.runs import load_run, load_runs
 
-PAGE = (Path(load.__file__).parent / "QUESTIONS.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
 LATENCIES = [20.0, 30.0, 40.0, 24.0, 30.0, 36.0]
 
 
@@ -82,8 +81,7 @@ class Ask:
 
     def question(self, heading: str, run: RunFolder) -> list[dict[str, Any]]:
         """Return what the page of questions answers to one of them; its numbers are rounded."""
-        [section] = [text for text in PAGE.split("\n## ") if text.startswith(heading)]
-        sql = section.partition("```sql\n")[2].partition(";\n```")[0]
+        sql = PAGE.partition(f"\n{heading}")[2].partition("```sql\n")[2].partition(";\n```")[0]
         return self(f"({sql})", run)
 
 

@@ -179,7 +179,7 @@ def replayed(file: Path, text: str) -> tuple[int, str]:
 
 
 def test_the_documented_past_is_judged_as_documented(tmp_path: Path) -> None:
-    page = Path("warehouse/README.md").read_text(encoding="utf-8")
+    page = Path("docs/statistics.md").read_text(encoding="utf-8")
     documented = re.search(r"( {4}night,cell.*?\n)\n", page, re.DOTALL)
     assert documented is not None
     code, said = replayed(tmp_path / "past.csv", textwrap.dedent(documented[1]))

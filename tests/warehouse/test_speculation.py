@@ -117,7 +117,7 @@ def test_the_answer_is_what_follows_the_thought(tmp_path: Path) -> None:
             (r["sample_id"], r["author"]): (r["num_tokens"], r["is_estimated"])
             for r in Ask(connection)("sample_answer", folder)
         }
-        [length] = Ask(connection).question("How long is the final answer", folder)
+        [length] = Ask(connection).question("Length of the final answer", folder)
     estimate = 40 * 6 / 28
     assert throughput == {
         (units[0].sample_id, "draft"): (0, False),

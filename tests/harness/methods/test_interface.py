@@ -6,7 +6,6 @@ import inspect
 import re
 from pathlib import Path
 
-from harness import methods
 from harness.chain import Chain, Limits
 from harness.engines.scripted import ScriptedEngine
 from harness.methods import Method
@@ -44,7 +43,7 @@ def test_a_method_s_step_separator_counts_unless_the_prompt_file_has_one() -> No
 
 
 def test_the_page_has_every_call_with_its_parameters_and_every_property() -> None:
-    page = (Path(methods.__file__).parent / "README.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "methods.md").read_text(encoding="utf-8")
     told = {
         name: [one.strip("*") for one in re.sub("=[^,]*", "", text).split(", ") if one.strip("*")]
         for name, text in re.findall(r"^\| `(?:await )?chain\.(\w+)\((.*?)\)` \|", page, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The page of the package names the kinds of files and of events that a run folder has."""
+"""The documentation names the kinds of files and of events that a run folder has."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from jobs.run import derived
 from tests.jobs.run.corpus import corpus
 
-PAGE = (Path(__file__).parents[3] / "jobs" / "README.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "formats.md").read_text("utf-8")
 BESIDE = ("logs", "locks")
 """Folders of a run that are no kind of its files."""
 
