@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -23,7 +24,8 @@ exclude_patterns = ["build"]
 def _filled(app: Sphinx, docname: str, source: list[str]) -> None:
     from tools import reference
 
-    source[0] = reference.filled(source[0])
+    # Pages beside docs/ are pages of the site too.
+    source[0] = re.sub(r"\(\.\./([A-Z]+)\.md", lambda link: f"({link[1].lower()}.md", reference.filled(source[0]))
 
 
 def setup(app: Sphinx) -> None:
