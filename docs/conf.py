@@ -15,6 +15,7 @@ project = "Speculative reasoning harness"
 extensions = ["myst_parser"]
 myst_heading_anchors = 3
 myst_enable_extensions = ["dollarmath"]
+smartquotes = False
 html_theme = "furo"
 html_title = project
 html_show_copyright = False

@@ -25,7 +25,8 @@ from tests.jobs import runs
 from tests.test_commands import COMMANDS
 from tests.test_imports import PACKAGES, ROOT
 
-BESIDE = ("pyproject.toml", "MANIFEST.in", "README.md", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE")
+BESIDE = ("pyproject.toml", "MANIFEST.in", "README.md", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE",
+          "SECURITY.md")  # fmt: skip
 NOT_PACKED = ("__pycache__", ".*", "*.pyc", "runs", "*.egg-info")
 _TRIED = (
     "launch --method speccot --dataset demo --engine scripted --limit 2 --samples 1",
@@ -78,7 +79,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str], zipfile.Z
     """The files of the source distribution, without its own folder, and the wheel that is built from it."""
     where = tmp_path_factory.mktemp("built")
     checkout, unpacked = where / "checkout", where / "unpacked"
-    for name in (*PACKAGES, "slurm", "tests", "tools"):
+    for name in (*PACKAGES, "docs", "slurm", "tests", "tools"):
         shutil.copytree(ROOT / name, checkout / name, symlinks=True, ignore=shutil.ignore_patterns(*NOT_PACKED))
     for name in (*BESIDE, "Makefile"):
         shutil.copy(ROOT / name, checkout)
@@ -110,7 +111,7 @@ def test_the_wheel_has_every_file_of_the_packages(built: tuple[set[str], zipfile
 
 
 def test_the_source_distribution_has_tests_tools_and_documents(built: tuple[set[str], zipfile.ZipFile]) -> None:
-    assert packed("tests", "tools", "slurm", *PACKAGES) - built[0] == set()
+    assert packed("docs", "tests", "tools", "slurm", *PACKAGES) - built[0] == set()
     assert {*BESIDE, "Makefile"} <= built[0]
 
 
