@@ -85,7 +85,8 @@ def test_judging_runs_are_probed_once_by_the_same_command_wherever_it_was_killed
     def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    for place in ((continuation.Continuation, "write"), (drive, "InProcessWorker")):
+    places: list[tuple[object, str]] = [(continuation.Continuation, "write"), (drive, "InProcessWorker")]
+    for place in places:
         with monkeypatch.context() as patched:
             patched.setattr(*place, killed)
             assert ending(finished) == exit_codes.INTERRUPTED
