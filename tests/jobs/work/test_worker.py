@@ -22,7 +22,7 @@ from jobs.finished.grading import finish
 from jobs.run import trace_files
 from jobs.run.endings import compact, read_state
 from jobs.run.spec import assign_to_shards
-from jobs.work.worker import ShardBusyError, run_parts, run_shard
+from jobs.work.worker import ShardBusyError, run_shard
 from tests.harness.cards import card, put_nvidia_smi
 from tests.jobs.runs import SLOW_WORKER, finished_ids, plan, planned_ids, texts, wait_for_steps
 
@@ -100,12 +100,6 @@ def test_an_attempt_counts_the_cards_that_its_engines_hold(tmp_path: Path, monke
     attempt = json.loads(trace_files.read_metadata(run.trace_files()[0])["attempt"])
     assert (attempt["device"], attempt["num_devices"]) == ("NVIDIA H100", 2)
     assert [gpu["uuid"][:12] for gpu in attempt["hardware"]["gpus"]] == ["GPU-00000003", "GPU-00000005", "GPU-00000006"]
-
-
-def test_what_a_worker_with_several_shards_has_finished_is_found_by_one_with_the_last_of_them(tmp_path: Path) -> None:
-    run = plan(tmp_path, shards=2)  # by hand: no submission says that both were one worker's
-    assert run_parts([(str(run.path), [0, 1])]) == len(planned_ids(run))
-    assert run_parts([(str(run.path), [1])]) == 0
 
 
 def test_a_sample_that_lived_through_an_engine_restart_is_marked(
