@@ -24,14 +24,14 @@ KINDS = ["all workers, SIGKILL", "clock step", "journal truncated", "worker, SIG
 @pytest.mark.needs_tool("compiler")
 @pytest.mark.needs_tool("proc")
 def test_a_few_kills_change_nothing(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tools.chaos", str(tmp_path), "--here", "--kills", "3", "--seed", "3"]
-    command += ["--samples", "1", "--shards", "2", "--seconds-per-call", "0.3", "--launch=--limit=16"]
+    command = [sys.executable, "-m", "tools.chaos", str(tmp_path), "--here", "--kills", "2", "--seed", "3"]
+    command += ["--samples", "1", "--shards", "2", "--seconds-per-call", "0.3", "--launch=--limit=8"]
     command += [f"--kind={kind}" for kind in KINDS]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 lost, 0 doubled; 0 rounds differ" in done.stdout, done.stdout
     events = [json.loads(line) for line in (tmp_path / "chaos.jsonl").read_text().splitlines()]
-    assert sum(event.get("struck", False) for event in events) == 3
+    assert sum(event.get("struck", False) for event in events) == 2
     again = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert again.stdout == done.stdout, "the same command goes on, and there is nothing left"
 

@@ -83,11 +83,7 @@ def test_a_template_that_means_something_else_is_refused_everywhere_in_the_same_
 
 @pytest.mark.parametrize(
     ("template", "flags", "is_named"),
-    [
-        (QWEN3_INSTRUCT, {}, True),
-        (QWEN3_INSTRUCT, {"target_thinking_tags": "none"}, False),
-        (QWEN3, {}, False),
-    ],
+    [(QWEN3_INSTRUCT, {}, True), (QWEN3_INSTRUCT, {"target_thinking_tags": "none"}, False), (QWEN3, {}, False)],
 )
 def test_a_model_that_may_think_without_a_sign_in_its_prompt_is_named(
     template: str, flags: dict[str, Any], is_named: bool, tmp_path: Path

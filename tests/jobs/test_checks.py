@@ -63,8 +63,7 @@ def test_what_a_launch_refuses_is_a_failure_in_its_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cards", "workers", "message"),
-    [("l40s:1", 1, "1 × L40S"), ("h100:8", 8, "1 × H100"), ("h100:8", 2, "")],
+    ("cards", "workers", "message"), [("l40s:1", 1, "1 × L40S"), ("h100:8", 8, "1 × H100"), ("h100:8", 2, "")]
 )
 def test_memory_is_planned_with_the_cards_that_a_worker_has(cards: str, workers: int, message: str) -> None:
     models = {"draft": "r1-distill-qwen-1.5b", "target": "r1-distill-llama-70b"}

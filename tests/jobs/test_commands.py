@@ -119,17 +119,6 @@ def test_status_and_logs_show_what_ended_a_worker_on_this_machine(tmp_path: Path
     assert jobs("logs", run.path, "0", "--lines", "1").output.splitlines()[1:] == [text[-1], reason, where]
 
 
-@pytest.mark.parametrize("name", ["plan.parquet", "problems.parquet", "spec.json"])
-def test_a_damaged_plan_is_one_line(tmp_path: Path, name: str) -> None:
-    run = plan(tmp_path)
-    (run.path / name).write_text("{", encoding="utf-8")
-    command = "status" if name == "plan.parquet" else "finalize"
-    result = jobs(command, run.path)
-    assert result.exit_code in {1, 2}
-    assert str(run.path / name) in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
 def test_the_status_of_several_runs(tmp_path: Path) -> None:
     first, second = plan(tmp_path), plan(tmp_path, samples=2)
     result = jobs("status", first.path, second.path)

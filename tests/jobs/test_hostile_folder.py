@@ -89,7 +89,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
         flags = ["--method", "specreason", "--token-budget", "100"]
         for role in ("draft", "target"):
             flags += [f"--{role}", server.url, f"--{role}.tokenizer", str(place / "tokenizer")]
-        served, answered = killed(launched(place / "served", *flags)), launched(place / "answered", *flags)
+        answered = launched(place / "answered", *flags)
     grader = place / "short.py"
     grader.write_text(
         f"import os\nos.environ['MARK'] = {MARK!r}\n\n\ndef grade(text, gold, problem):\n    return True\n"
@@ -97,11 +97,11 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     found = {
         "grader": launched(place / "grader", *scripted, "--grader", f"{grader}:grade"),
         "finished": launched(place / "finished", *scripted),
-        "killed": killed(launched(place / "killed", *scripted)),
         "method": killed(launched(place / "method", "--method", f"{method}:Confident", "--engine", "scripted")),
-        "served": served,
         "answered": answered,
     }
+    for name, whole in (("killed", found["finished"]), ("served", answered)):
+        found[name] = killed(Path(shutil.copytree(whole, place / name / whole.name)))
     plugins.registered.clear()
     del os.environ["MARK"]
     return found

@@ -115,7 +115,7 @@ def test_an_edited_method_goes_on_only_where_that_is_accepted(tmp_path: Path, mo
     plugin = codes.method_of(run)
     assert plugin is not None
     assert plugin.source.files["confident.py"] == method.read_bytes(), "from now on the later code"
-    assert launched(tmp_path / "runs", method, "--tag", "edited").exit_code == 0
+    assert launched(tmp_path / "runs", method, "--tag", "edited", "--dry-run").exit_code == 0
 
 
 def test_somebody_elses_run_is_not_resumed_with_the_code_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

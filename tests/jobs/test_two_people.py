@@ -12,18 +12,8 @@ from tests.people import Answer, Commons, Person, commons
 
 GROUP = 54300
 LAUNCH = (
-    "--method",
-    "speccot",
-    "--dataset",
-    "demo",
-    "--engine",
-    "scripted",
-    "--limit",
-    "2",
-    "--cluster",
-    "debug",
-    "--samples",
-    "1",
+    *("--method", "speccot", "--dataset", "demo", "--engine", "scripted"),
+    *("--limit", "2", "--samples", "1", "--cluster", "debug"),
 )
 
 

@@ -6,7 +6,6 @@ What one module refuses is tested beside that module; here are whole commands.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from click.testing import CliRunner, Result
 from harness.engines.served import discovery
 from harness.launch import main
 from harness.problems import hub
-from harness.weights.models import pair_folder
 from harness.weights.tokenizer import HFTokenizer
 from tests.harness.conftest import save_tokenizer
 from tests.harness.engines.served.fake_server import FakeServer, serving
@@ -57,7 +55,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (path / name).write_bytes(content.encode() if isinstance(content, str) else content)
     pq.write_table(pa.table({"problem": [["a"]], "answer": [1]}), path / "nested.parquet")
     save_tokenizer(path / "tok")
-    shutil.copytree(pair_folder("demo-draft"), path / "own")
     return path
 
 
@@ -103,23 +100,15 @@ WRONG = [
     ("--method lookahead --prompts long.toml " + VLLM, "for the target demo-target, these labels are not one distinct"),
     (SPECCOT + "--draft.memory 0.9 --target.memory 0.9", "add up to more than 1, the whole memory of a GPU"),
     (SPECCOT + "--draft gpt5", "unknown model 'gpt5'; valid: r1-distill-qwen-1.5b, "),
-    (
-        "--method vanilla " + VLLM + "--draft nosuch",
-        "--draft nosuch: vanilla --model target writes with the target alone",
-    ),
     (OWN + "ok.py", "--method ok.py: names no class; write ok.py:CLASS"),
-    (OWN + "ok.py:Sure", "has no class Sure; it has Confident"),
     (OWN + "run.py:Confident", "has no `async def __call__`; a method is"),
     (OWN + "nul.py:X", "nul.py:X: cannot be imported: SyntaxError: source code"),
     (OWN + "ok.py:Confident --step-tokens x", "Invalid value for '--step-tokens': 'x' is not a valid integer"),
     (OWN + "rsd --delta 2", "--delta must be from 0 to 1, not 2"),
-    (OWN + "vanilla --reward demo-target", "--reward: vanilla does not rate steps with a reward model"),
-    (SERVED + "SERVER --target.tokenizer own --target.served-model x", "does not serve 'x'; it serves: org/story"),
     (
         SERVED + "SERVER --target.tokenizer my.jsonl",
         "--target.tokenizer my.jsonl: no known model, hub id or folder with a tokenizer",
     ),
-    (SERVED + "ftp://host/v1", "--target: not an address of a server; valid: http://HOST:PORT/v1"),
 ]
 
 

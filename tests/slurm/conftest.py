@@ -22,7 +22,7 @@ from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
 from jobs.watch.status import RunStatus, status
 from tests.requirements import skip_by_design
-from tests.slurm.ledger import HEADER, Death, Witness, death
+from tests.slurm.ledger import Witness
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = ROOT / "slurm" / "local-cluster"
@@ -57,9 +57,19 @@ def slurm_output(*command: str) -> str:
 
 
 def wait_for(holds: Callable[[], object], what: str, seconds: float = 90.0) -> None:
-    """Wait until `holds` is true; `what` names the condition in the failure's message."""
+    """Wait until `holds` is true; `what` names the condition in the failure's message.
+
+    Where a command of Slurm fails, as one does whose controller has stood still, it is not true yet.
+    """
+
+    def looked() -> bool:
+        try:
+            return bool(holds())
+        except subprocess.CalledProcessError:
+            return False
+
     end = time.monotonic() + seconds
-    while not holds():
+    while not looked():
         assert time.monotonic() < end, f"not within {seconds:g} s: {what}; Slurm has:\n{slurm_output('squeue', '-r')}"
         time.sleep(0.5)
 
@@ -211,27 +221,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     harness("harness.launch", *arguments, environment={**os.environ, "SLURM_CONF": "/nowhere"})
     [path] = folder.glob("demo-*")
     return {sample["sample_id"]: text for sample, text in finished_samples(RunFolder(path))}
-
-
-_DEATHS: list[Death] = []
-
-
-@pytest.fixture
-def ledger() -> Callable[[str, Witness], Death]:
-    """Return a function that records what a death cost, for the table at the end of the tests."""
-
-    def record(what: str, witness: Witness) -> Death:
-        _DEATHS.append(death(what, witness))
-        return _DEATHS[-1]
-
-    return record
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the table of deaths."""
-    if _DEATHS:
-        terminalreporter.section("deaths")
-        terminalreporter.write_line("\n".join([HEADER, *map(str, _DEATHS)]))
 
 
 def assert_whole(run: RunFolder, undisturbed: dict[str, str]) -> None:

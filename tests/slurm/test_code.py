@@ -17,8 +17,7 @@ from harness.engines.scripted import SCRIPTED_SECONDS
 from jobs.run import codes, trace_files
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
-from tests.own_methods import write_method
-from tests.slurm.conftest import ROOT, slurm_output, wait_for, warehouse
+from tests.slurm.conftest import ROOT, slurm_output, wait_for
 
 pytestmark = pytest.mark.slurm
 _EDIT = "raise SystemExit('the edited code runs')\n"
@@ -35,39 +34,24 @@ def committed_copy(folder: Path) -> str:
     return done.stdout.strip()
 
 
-@pytest.fixture
-def held() -> tuple[list[str], str]:
-    """Options with which jobs wait for one that is held, and the id of that one."""
-    job = slurm_output("sbatch", "--parsable", "-o", "/dev/null", "--hold", "--wrap=true").strip()
-    return ["--slurm", f"dependency=afterany:{job}"], job
-
-
-def launch_in(folder: Path, environment: dict[str, str], *arguments: str) -> None:
-    """Launch with a folder's code and files."""
-    command = [sys.executable, "-m", "harness.launch", "--engine", "scripted", "--cluster", "slurm", "--mem", "1G"]
-    environment = {**environment, SCRIPTED_SECONDS: "0"}
-    subprocess.run(
-        [*command, *arguments], cwd=folder, env=environment, check=True, timeout=120, stdout=subprocess.DEVNULL
-    )
-
-
-def test_jobs_whose_checkout_is_edited_while_they_wait_run_what_was_submitted(
-    tmp_path: Path, held: tuple[list[str], str]
-) -> None:
-    waiting, first = held
+def test_jobs_whose_checkout_is_edited_while_they_wait_run_what_was_submitted(tmp_path: Path) -> None:
+    held = slurm_output("sbatch", "--parsable", "-o", "/dev/null", "--hold", "--wrap=true").strip()
     checkout = tmp_path / "checkout"
     commit, as_submitted, disk = committed_copy(checkout), read(checkout), tmp_path / "disk"
     disk.mkdir()
     profile = tmp_path / "profile.toml"
     profile.write_text(f'setup = ["export TMPDIR={disk}"]')
-    arguments = ["--method", "speccot", "--dataset", "demo", "--samples", "1", "--limit", "4", *waiting]
-    arguments += ["--profile", str(profile)]
+    command = [sys.executable, "-m", "harness.launch", "--engine", "scripted", "--cluster", "slurm", "--mem", "1G"]
+    command += ["--method", "speccot", "--dataset", "demo", "--samples", "1", "--limit", "4"]
+    command += ["--profile", str(profile), "--slurm", f"dependency=afterany:{held}"]
+    environment = {**os.environ, SCRIPTED_SECONDS: "0"}
     further: dict[str, list[str]] = {"exported": [], "not": ["--slurm", "export=NONE"]}
     for name, options in further.items():
-        launch_in(checkout, {**os.environ}, *arguments, *options, "--output", str(tmp_path / name))
+        words = [*command, *options, "--output", str(tmp_path / name)]
+        subprocess.run(words, cwd=checkout, env=environment, check=True, timeout=120, stdout=subprocess.DEVNULL)
     for module in ("jobs/work/worker.py", "jobs/after.py", "grading/grade.py"):
         (checkout / module).write_text(_EDIT)
-    slurm_output("scontrol", "release", first)
+    slurm_output("scontrol", "release", held)
     wait_for(lambda: not slurm_output("squeue", "-h"), "the end", 180)
     assert read(checkout) != as_submitted, "the edit is one that counts"
     assert list(disk.iterdir()) == [], "the copy of the code is removed"
@@ -85,22 +69,3 @@ def test_jobs_whose_checkout_is_edited_while_they_wait_run_what_was_submitted(
         [archive] = path.glob("code-*.zip")
         assert attempt["code_archive"] == hashlib.sha256(archive.read_bytes()).hexdigest()
         assert [record.code_hash for record in codes.read(run)] == [as_submitted.hash]
-
-
-def test_a_method_and_problems_of_ones_own_that_are_edited_while_the_job_waits_are_those_submitted(
-    tmp_path: Path, held: tuple[list[str], str]
-) -> None:
-    waiting, first = held
-    method, problems = write_method(tmp_path), tmp_path / "doubles.jsonl"
-    problems.write_text("".join(f'{{"problem": "{n} + {n}?", "answer": "{2 * n}"}}\n' for n in range(4)))
-    arguments = ["--method", f"{method.name}:Confident", "--dataset", problems.name, "--samples", "2", *waiting]
-    launch_in(tmp_path, {**os.environ, "PYTHONPATH": str(ROOT)}, *arguments)
-    method.write_text(_EDIT)
-    problems.write_text('{"problem": "edited", "answer": "1"}\n')
-    slurm_output("scontrol", "release", first)
-    [path] = (tmp_path / "runs").glob("doubles-confident-*")
-    run = RunFolder(path)
-    wait_for(lambda: not slurm_output("squeue", "-h"), "the end", 180)
-    assert len(read_endings(run).finished) == 8
-    assert warehouse(run, "SELECT count(*), count(DISTINCT problem_id) FROM sample_grade") == [(8, 4)]
-    assert warehouse(run, "SELECT DISTINCT method FROM run") == [("confident",)]

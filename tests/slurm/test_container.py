@@ -88,21 +88,14 @@ def test_a_run_in_a_container_survives_a_kill_a_requeue_and_a_cancel(
 
 
 def test_the_doctor_checks_the_containers_python(cluster: Cluster, profile: Path, tmp_path: Path) -> None:
-    flags = (
-        "--on-node",
-        "--engine",
-        "scripted",
-        "--dataset",
-        "demo",
-        "--json",
-        "--profile",
-        str(profile),
-        "--mem",
-        "1G",
-    )
+    flags = ["--on-node", "--engine", "scripted", "--dataset", "demo", "--json", "--profile", str(profile)]
+    flags += ["--cpus-per-task", "1", "--mem", "1G"]
     tables = json.loads(doctor(*flags, cwd=tmp_path).stdout)
     here, node = ({check["subject"]: check for check in tables[side]["checks"]} for side in ("here", "node"))
     assert "packages" not in here
+    assert "job" not in node, node
+    assert node["dataset"] == here["dataset"]
+    assert not (tmp_path / "runs").exists()
     assert node["packages"]["status"] == "ok", node
     assert PYTHON in node["same environment"]["text"]
     assert node["locks across nodes"]["status"] == "ok"

@@ -14,16 +14,6 @@ pytestmark = pytest.mark.slurm
 ON_NODE = ("--on-node", "--engine", "scripted", "--dataset", "demo", "--json")
 
 
-def test_a_node_runs_the_same_checks(tmp_path: Path) -> None:
-    result = doctor(*ON_NODE, "--cpus-per-task", "1", "--mem", "1G", cwd=tmp_path)
-    tables = json.loads(result.stdout)
-    here, node = ({check["subject"]: check for check in tables[side]["checks"]} for side in ("here", "node"))
-    assert "job" not in node, node
-    assert node["locks across nodes"]["status"] == "ok"
-    assert node["dataset"] == here["dataset"]
-    assert not (tmp_path / "runs").exists()
-
-
 def test_options_that_sbatch_rejects_are_failures_in_its_own_words(tmp_path: Path) -> None:
     result = doctor(*ON_NODE, "--partition", "no-such", cwd=tmp_path)
     assert result.returncode == 1
@@ -31,8 +21,7 @@ def test_options_that_sbatch_rejects_are_failures_in_its_own_words(tmp_path: Pat
     [here] = [check for check in tables["here"]["checks"] if check["subject"] == "sbatch"]
     [node] = tables["node"]["checks"]
     assert (here["status"], node["status"]) == ("failure", "failure")
-    assert "invalid partition" in here["text"].lower()
-    assert "invalid partition" in node["text"].lower()
+    assert all("invalid partition" in check["text"].lower() for check in (here, node))
 
 
 def test_a_job_that_does_not_start_is_reported_and_cancelled(tmp_path: Path) -> None:

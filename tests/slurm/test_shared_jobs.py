@@ -56,13 +56,13 @@ class Suite:
         self.file = folder / "shared.toml"
         self.file.write_text(SUITE.format(output=folder / "runs"), encoding="utf-8")
         self.environment = {**os.environ, SCRIPTED_SECONDS: str(_CALL_SECONDS), "COLUMNS": "200"}
-        self.printed = self.launch()
+        self.launch()
         found = [RunFolder(path) for path in (folder / "runs").glob("demo-*")]
         self.pair = [run for run in found if run.spec().method != "vanilla"]
         [self.alone] = [run for run in found if run.spec().method == "vanilla"]
 
-    def launch(self) -> str:
-        return harness("jobs", "suite", str(self.file), environment=self.environment)
+    def launch(self) -> None:
+        harness("jobs", "suite", str(self.file), environment=self.environment)
 
     def has_ended(self) -> bool:
         return not slurm_output("squeue", "-h")
@@ -100,7 +100,6 @@ def test_a_suite_in_shared_tasks_survives_a_killed_worker_and_a_canceled_run(tmp
     suite = Suite(tmp_path)
     jobs = {tuple(s.name for s in submissions.read(run)) for run in suite.pair}
     assert len(jobs) == 1, "one array for the three runs of the pair"
-    assert "shared with" in suite.printed
 
     wait_for(lambda: any(map(worker_pids, suite.pair)), "a run of the pair to begin")
     time.sleep(1)
@@ -114,8 +113,7 @@ def test_a_suite_in_shared_tasks_survives_a_killed_worker_and_a_canceled_run(tmp
     suite.launch()
 
     left = [run for run in suite.pair if run.path != working.path and not is_complete(run)][-1]
-    printed = harness("jobs", "cancel", str(left.path), environment=suite.environment)
-    assert "the jobs that it shared go on with" in printed
+    harness("jobs", "cancel", str(left.path), environment=suite.environment)
     wait_for(suite.has_ended, "all jobs to end", 300)
     others = [run for run in (*suite.pair, suite.alone) if run.path != left.path]
     assert [is_complete(run) for run in others] == [True] * 3, "nobody else was canceled"

@@ -6,7 +6,6 @@ import os
 import pwd
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -67,9 +66,7 @@ def test_what_one_user_launched_another_watches_loads_resumes_and_finalizes(peop
     [path] = folder.glob("demo-*")
     run = RunFolder(path)
     wait_for(lambda: len(run.journals()) == 2, "two workers at work")
-    refusal = done(bob, "jobs", "cancel", path, exit_code=1)
-    assert "Slurm failed, and nothing more was done: scancel: Kill job error on job id" in refusal
-    assert "Access/permission denied" in refusal
+    assert "scancel: " in done(bob, "jobs", "cancel", path, exit_code=1), "they are Alice's"
     assert "2 running" in done(bob, "jobs", "status", path), "a colleague's tasks"
     done(bob, "warehouse.load", path)
     done(alice, "jobs", "cancel", path)
@@ -81,9 +78,4 @@ def test_what_one_user_launched_another_watches_loads_resumes_and_finalizes(peop
     wait_for(lambda: len(read_endings(run).finished) == 8, "every sample", 120)
     wait_for(lambda: not slurm_output("squeue", "-h"), "the end of Bob's jobs", 120)
     assert "sum 8" in done(alice, "jobs", "finalize", path), "the files are Bob's by now"
-    assert owners(path) == {person.uid for person in people}
-
-
-def owners(run: Path) -> set[int]:
-    """Return the users whose files are in a run folder."""
-    return {path.lstat().st_uid for path in run.rglob("*")}
+    assert {file.lstat().st_uid for file in path.rglob("*")} == {person.uid for person in people}

@@ -18,13 +18,7 @@ from warehouse.trace import main
 
 @pytest.mark.parametrize(
     ("method", "params"),
-    [
-        ("vanilla", {}),
-        ("speccot", {}),
-        ("specreason", {"first_steps": 1}),
-        ("scot", {}),
-        ("specguard", {}),
-    ],
+    [("vanilla", {}), ("speccot", {}), ("specreason", {"first_steps": 1}), ("scot", {}), ("specguard", {})],
 )
 def test_every_call_of_every_step_is_put_together_as_it_was_sent(
     tmp_path: Path, method: str, params: dict[str, Any]

@@ -25,11 +25,7 @@ from tests.conftest import VLLMPair
 from tests.jobs.finished.test_target_logprobs import rows_of
 from tests.jobs.runs import bundled, plan
 
-pytestmark = [
-    pytest.mark.vllm,
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.needs_tool("vllm"),
-]
+pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="session"), pytest.mark.needs_tool("vllm")]
 
 _PARAMS = {"drafts": 2, "guidance_tokens": 4, "step_tokens": 96}
 _CLOSE = 1e-3

@@ -38,7 +38,7 @@ if any("forkserver" in argument for argument in sys.orig_argv):
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunFolder:
-    planned = plan(tmp_path, samples=2)
+    planned = plan(tmp_path, samples=1)
     run_shard(str(planned.path), 0)
     return planned
 
@@ -70,11 +70,11 @@ def test_what_was_graded_is_kept_and_the_next_grading_grades_only_the_rest(run: 
     with pytest.raises(GraderFailed, match="SIGKILL") as failed:
         grade_by(run, "v", killed_at_one_gold, 2)
     assert f"jobs finalize {run.path}" in str(failed.value)
-    assert len(stored(run)) == 14
+    assert len(stored(run)) == 7
     assert "grader_timeout" not in stored(run)
     assert grading.missing(run, read_endings(run)) == "not loaded"
-    assert grade_by(run, "v", grade, 1) == 2
-    assert len(stored(run)) == 16
+    assert grade_by(run, "v", grade, 1) == 1
+    assert len(stored(run)) == 8
 
 
 def test_finalize_without_processes_ends_with_one_line_and_the_next_one_completes_the_run(
@@ -92,16 +92,16 @@ def test_finalize_without_processes_ends_with_one_line_and_the_next_one_complete
     assert not run.results_path.exists()
     again = CliRunner().invoke(main, ["finalize", str(run.path)])
     assert (again.exit_code, again.stderr) == (0, "")
-    assert len(stored(run)) == 16
+    assert len(stored(run)) == 8
     assert run.results_path.exists()
 
 
 def test_an_exception_of_the_grader_is_unparsable_and_the_summary_counts_it(run: RunFolder) -> None:
-    assert grade_by(run, "v", failing, 1) == 16
+    assert grade_by(run, "v", failing, 1) == 8
     assert set(stored(run)) == {"unparsable"}
     load_run(run, after.database_of(run))
     [result] = summary(after.database_of(run), [run.path.name])
-    assert result.grader_exceptions == {"RecursionError": 16}
+    assert result.grader_exceptions == {"RecursionError": 8}
     assert any("RecursionError" in line for line in result.warnings)
     after.conclude(str(run.path))
     [result] = summary(after.database_of(run), [run.path.name])

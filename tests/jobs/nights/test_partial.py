@@ -40,11 +40,35 @@ recoveries = 3
 NIGHT = date(2026, 1, 1)
 
 
+def written(folder: Path) -> Path:
+    path = folder / "small.toml"
+    path.write_text(SUITE.format(output=folder / "runs"), encoding="utf-8")
+    return path
+
+
 @pytest.fixture
 def suite(tmp_path: Path) -> Path:
-    path = tmp_path / "small.toml"
-    path.write_text(SUITE.format(output=tmp_path / "runs"), encoding="utf-8")
+    return written(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A suite whose runs of the night have ended, which tests launch again."""
+    path = written(tmp_path_factory.mktemp("night"))
+    nightly.launch(Night.read(path, NIGHT))
     return path
+
+
+@pytest.fixture
+def runs(launched: Path) -> list[RunFolder]:
+    """The runs of the night, which has no verdict yet; their results are gone."""
+    runs = Night.read(launched, NIGHT).runs()
+    names = {str(number): run.path.name for number, run in enumerate(runs)}
+    record(launched).append("launched", runs=names, requests={})
+    (launched.parent / "runs" / "warehouse.duckdb").unlink()
+    for run in runs:
+        run.results_path.unlink(missing_ok=True)
+    return runs
 
 
 def page(suite: Path) -> str:
@@ -91,11 +115,6 @@ def test_a_night_that_stays_partial_says_what_is_missing_and_why(suite: Path, dy
     assert concluded["found"]["verdict"] == "INCONCLUSIVE", "what `--json` prints"
 
 
-def runs_of(suite: Path) -> list[RunFolder]:
-    nightly.launch(Night.read(suite, NIGHT))
-    return Night.read(suite, NIGHT).runs()
-
-
 def ended(suite: Path) -> object:
     """Give the verdict as the verdict job does; returns the exit code."""
     with pytest.raises(SystemExit) as end:
@@ -103,15 +122,25 @@ def ended(suite: Path) -> object:
     return end.value.code
 
 
-def test_what_the_runs_own_jobs_did_not_grade_is_graded_for_the_verdict(suite: Path) -> None:
-    runs = runs_of(suite)
-    (suite.parent / "runs" / "warehouse.duckdb").unlink()
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [("jobs.recovery.recover", client.SlurmError("squeue: timed out")), ("jobs.after.judged", "busy")],
+)
+def test_a_verdict_job_that_finds_slurm_or_the_database_away_leaves_verdict_and_grading_to_the_next(
+    name: str, error: Exception | str, launched: Path, runs: list[RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_away(*_: object) -> None:
+        raise after.WarehouseBusy(error) if isinstance(error, str) else error
+
     for path in runs[0].derived("grades"):
         path.unlink()
-    assert ended(suite) == EXIT_CODES["INCONCLUSIVE"]
-    recovered = page(suite).partition("## Recovered")[2]
-    assert all(escaped(run) in recovered for run in runs)
-    assert "PARTIAL" not in page(suite)
+    with monkeypatch.context() as patched:
+        patched.setattr(name, is_away)
+        assert (ended(launched), record(launched).last("concluded")) == (nightly.NO_VERDICT, None)
+    assert ended(launched) == EXIT_CODES["INCONCLUSIVE"]
+    recovered = page(launched).partition("## Recovered")[2]
+    assert all(escaped(run) in recovered for run in runs), "what their own jobs did not grade was graded"
+    assert "PARTIAL" not in page(launched)
     assert all(map(grading.is_concluded, runs))
 
 
@@ -119,30 +148,29 @@ def test_what_the_runs_own_jobs_did_not_grade_is_graded_for_the_verdict(suite: P
     ("error", "attempts"), [(RuntimeError("no memory"), 1), (SystemExit("as a process that is killed"), 3)]
 )
 def test_a_run_that_cannot_be_graded_is_named_and_the_others_are_judged(
-    error: BaseException, attempts: int, suite: Path, monkeypatch: pytest.MonkeyPatch
+    error: BaseException, attempts: int, launched: Path, runs: list[RunFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(run: RunFolder, *others: Any) -> None:
         if run.path == runs[1].path:
             raise error
         report(run, *others)
 
-    report, runs = after.report, runs_of(suite)
-    (suite.parent / "runs" / "warehouse.duckdb").unlink()
-    for run in runs:
-        run.results_path.unlink()
+    report = after.report
     monkeypatch.setattr(after, "report", fails)
-    assert [ended(suite) for _ in range(attempts)][-1] == EXIT_CODES["INCONCLUSIVE"]
-    assert "PARTIAL NIGHT: 1 " in page(suite)
-    assert f"{escaped(runs[1])}: " in page(suite)
+    assert [ended(launched) for _ in range(attempts)][-1] == EXIT_CODES["INCONCLUSIVE"]
+    assert "PARTIAL NIGHT: 1 " in page(launched)
+    assert f"{escaped(runs[1])}: " in page(launched)
 
 
-def test_a_damaged_run_is_named_once_and_the_others_are_judged(suite: Path) -> None:
-    runs = runs_of(suite)
+def test_a_damaged_run_is_named_once_and_the_others_are_judged(
+    launched: Path, runs: list[RunFolder], tmp_path: Path
+) -> None:
+    plan = runs[0].plan_path.rename(tmp_path / "plan.parquet")
     runs[0].plan_path.write_bytes(b"not Parquet")
-    runs[0].results_path.unlink()
-    nightly.conclude(Night.read(suite, NIGHT))
-    assert "PARTIAL NIGHT: 1 " in page(suite)
-    assert page(suite).count("plan.parquet") == 1
+    nightly.conclude(Night.read(launched, NIGHT))
+    plan.replace(runs[0].plan_path)
+    assert "PARTIAL NIGHT: 1 " in page(launched)
+    assert page(launched).count("plan.parquet") == 1
 
 
 def test_without_any_result_the_page_says_that_there_is_no_verdict(
@@ -187,20 +215,3 @@ def test_errors_of_verdict_jobs_are_no_verdict_and_after_three_the_page_says_so(
         if is_writable:
             assert page(suite).startswith("**NO VERDICT: ")
             assert "RuntimeError: a" in page(suite)
-
-
-@pytest.mark.parametrize(
-    ("name", "error"),
-    [("jobs.recovery.recover", client.SlurmError("squeue: timed out")), ("jobs.after.judged", "busy")],
-)
-def test_a_verdict_job_that_finds_slurm_or_the_database_away_leaves_the_verdict_to_the_next(
-    name: str, error: Exception | str, suite: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def is_away(*_: object) -> None:
-        raise after.WarehouseBusy(error) if isinstance(error, str) else error
-
-    runs_of(suite)
-    with monkeypatch.context() as patched:
-        patched.setattr(name, is_away)
-        assert (ended(suite), record(suite).last("concluded")) == (nightly.NO_VERDICT, None)
-    assert ended(suite) == EXIT_CODES["INCONCLUSIVE"]

@@ -67,10 +67,7 @@ def test_accepted_code_goes_on_and_every_place_says_that_two_codes_made_the_run(
     assert before.hash in result.stderr.splitlines()[0]
     assert finished_ids(run) == planned_ids(run)
     assert hashes(run) == [before.hash, now.hash]
-    assert [(a["code_hash"], a["other_codes"]) for a in attempts(run)] == [
-        (before.hash, []),
-        (now.hash, [before.hash]),
-    ]
+    assert [(a["code_hash"], a["other_codes"]) for a in attempts(run)] == [(before.hash, []), (now.hash, [before.hash])]
     assert status(run).codes == [str(record) for record in codes.read(run)]
     database = tmp_path / "warehouse.duckdb"
     for loaded in (run, other):

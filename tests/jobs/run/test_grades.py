@@ -147,12 +147,3 @@ def test_a_run_that_cannot_be_read_is_named_and_the_others_are_graded(run: RunFo
     assert "WARNING: a-broken cannot be read and is LEFT OUT" in result.stderr
     with reader(tmp_path / "w.duckdb") as connection:
         assert connection.execute("SELECT run_id FROM run").fetchall() == [(run.path.name,)]
-
-
-def test_a_damaged_file_of_grades_is_one_line(run: RunFolder) -> None:
-    path = run.derived_path("grades", "1")
-    path.parent.mkdir()
-    path.write_bytes(b"PAR1")
-    result = regrade(run.path, "--versions")
-    assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
-    assert "grades-1.parquet is not a file of this run" in result.stderr

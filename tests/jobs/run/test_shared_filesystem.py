@@ -188,16 +188,3 @@ def test_locks_that_hold_on_one_node_only_are_a_warning(
     assert machine.is_shared(tmp_path) == (mount.split()[0] != "ext4")
     [check] = [c for c in machine.check_storage(asked(output=str(tmp_path))) if c.subject == "file locking"]
     assert (check.status, option in check.text) == ("warning" if option else "ok", True)
-
-
-def test_a_journal_stays_although_what_is_seen_of_it_is_whole_samples(killed: RunFolder, node: Node) -> None:
-    [journal] = killed.journals()
-    lines = journal.read_bytes().splitlines(keepends=True)
-    first = [line for line in lines[1:] if planned_ids(killed)[0].encode() in line]
-    others = [line for line in lines[1:] if line not in first]
-    journal.write_bytes(b"".join([lines[0], *first, *others]))
-    node("-c", FINISH, str(killed.path), shortens=journal.name, bytes=str(len(b"".join([lines[0], *first]))))
-    assert finished_ids(killed) == planned_ids(killed)[:1], "nothing in what was seen tells that more follows"
-    assert journal.exists()
-    compact(killed)
-    assert finished_ids(killed) == planned_ids(killed)

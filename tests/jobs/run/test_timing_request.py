@@ -36,7 +36,7 @@ def test_what_makes_no_sense_is_refused_in_one_line(arguments: tuple[str, ...], 
     assert not (tmp_path / "runs").exists()
 
 
-def test_it_is_no_part_of_the_run_and_times_one_that_is_finished(tmp_path: Path) -> None:
+def test_it_is_no_part_of_the_run_times_one_that_is_finished_and_draws_once(tmp_path: Path) -> None:
     before = launch(tmp_path)
     spec = before.spec_path.read_bytes()
     run = launch(tmp_path, "--latency-sample", "4")
@@ -45,10 +45,6 @@ def test_it_is_no_part_of_the_run_and_times_one_that_is_finished(tmp_path: Path)
     assert folder.progress(run) == folder.Progress(4, 4)
     launch(tmp_path, "--latency-sample", "4")
     assert folder.progress(run) == folder.Progress(4, 4)
-
-
-def test_another_number_after_the_draw_is_refused(tmp_path: Path) -> None:
-    launch(tmp_path, "--latency-sample", "4")
     done = CliRunner().invoke(main, [*SMALL, "--latency-sample", "5", "--output", str(tmp_path)])
     assert done.exit_code == 2, done.output
     assert "valid: 4" in done.output

@@ -37,29 +37,25 @@ def test_no_time_limit_is_passed_on_as_none(time: str) -> None:
     assert (parameters["time"], parameters["signal_delay_s"]) == (0, 120)
 
 
-def test_flags_override_pairs_and_pairs_override_the_profile(profile: str) -> None:
-    options = profiles.sbatch_options(profile, ["partition=short", "account=a", "mail_user=me"], {"account": "b"})
-    assert options["partition"] == "short"
-    assert options["account"] == "b"
-    assert options["mail-user"] == "me", "underscores are as good as dashes"
-    assert options["gpus-per-node"] == 2
-
-
 @pytest.mark.parametrize(
-    ("pairs", "flags", "message"),
+    ("text", "pairs", "flags", "message"),
     [
-        (["partition"], NO_FLAGS, "--slurm partition: expected KEY=VALUE"),
-        ([], {"time": "soon"}, "--time soon"),
-        (["array=0-3"], NO_FLAGS, "--slurm array=0-3: .* array-parallelism=N"),
-        (["array-parallelism=0"], NO_FLAGS, "--array-parallelism 0: expected a number"),
-        (["partitoin=gpu"], NO_FLAGS, r"--slurm partitoin: no option of sbatch \(did you mean 'partition'\?\)"),
-        (["job_name=mine"], NO_FLAGS, "--slurm job-name=mine: the harness names its jobs"),
-        (["output=/logs/%j"], NO_FLAGS, "--slurm output=/logs/%j: logs are in the run folder"),
+        ("", ["partition"], NO_FLAGS, "--slurm partition: expected KEY=VALUE"),
+        ("", [], {"time": "soon"}, "--time soon"),
+        ("", ["array=0-3"], NO_FLAGS, "--slurm array=0-3: .* array-parallelism=N"),
+        ("", ["array-parallelism=0"], NO_FLAGS, "--array-parallelism 0: expected a number"),
+        ("", ["partitoin=gpu"], NO_FLAGS, r"--slurm partitoin: no option of sbatch \(did you mean 'partition'\?\)"),
+        ("", ["job_name=mine"], NO_FLAGS, "--slurm job-name=mine: the harness names its jobs"),
+        ("", ["output=/logs/%j"], NO_FLAGS, "--slurm output=/logs/%j: logs are in the run folder"),
+        ('[finalize]\ntime = "soon"', [], NO_FLAGS, r"\[finalize\] --time soon"),
+        ('[finalize]\npartitoin = "cpu"', [], NO_FLAGS, r"did you mean 'partition'"),
+        ('[finalize]\njob_name = "mine"', [], NO_FLAGS, r"\[finalize\] .*job-name=mine: the harness names its jobs"),
     ],
 )
-def test_a_wrong_value_is_named(pairs: list[str], flags: dict[str, Any], message: str) -> None:
+def test_a_wrong_value_is_named(text: str, pairs: list[str], flags: dict[str, Any], message: str, profile: str) -> None:
+    Path(profile).write_text(text)
     with pytest.raises(ValueError, match=message):
-        profiles.sbatch_options(None, pairs, flags)
+        profiles.sbatch_options(profile, pairs, flags)
 
 
 def test_a_profile_names_the_folder_of_run_folders_for_launches_and_suites_that_do_not(
@@ -83,13 +79,13 @@ def test_the_profiles_of_the_repository_are_valid() -> None:
         assert profiles.sbatch_options(path.stem, [], {})["time"] == "4:00:00"
 
 
-def test_submitit_gets_its_own_parameters_and_sbatch_the_rest(profile: str) -> None:
-    parameters = profiles.submitit_parameters(profiles.sbatch_options(profile, ["mail-user=me"], {}))
-    assert parameters["time"] == 240
+def test_flags_override_pairs_pairs_the_profile_and_sbatch_gets_what_is_not_submitits(profile: str) -> None:
+    options = profiles.sbatch_options(profile, ["partition=short", "account=a", "mail_user=me"], {"account": "b"})
+    parameters = profiles.submitit_parameters(options)
+    assert (parameters["time"], parameters["srun_args"]) == (240, ["--label"])
     assert parameters["setup"][-1] == "module load cuda"
-    assert parameters["srun_args"] == ["--label"]
-    passed = {"partition": "gpu", "gpus-per-node": 2, "requeue": True, "mail-user": "me"}
-    assert parameters["additional_parameters"] == passed
+    passed = {"partition": "short", "account": "b", "gpus-per-node": 2, "requeue": True, "mail-user": "me"}
+    assert parameters["additional_parameters"] == passed, "underscores are as good as dashes"
 
 
 @pytest.mark.parametrize(("time", "seconds"), [("1", 10), ("10", 60), ("4:00:00", 120)])
@@ -136,18 +132,9 @@ def test_the_table_finalize_overrides_what_the_job_that_grades_has_and_changes_n
         assert "mem" not in profiles.finalizer_parameters({**TO_SUBMIT, "finalize": further})["additional_parameters"]
 
 
-def test_a_profile_brings_its_table_finalize_and_a_wrong_value_in_it_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "cluster.toml"
-    path.write_text('partition = "gpu"\n[finalize]\ncpus_per_task = 2\n')
-    assert profiles.sbatch_options(str(path), [], {})["finalize"] == {"cpus_per_task": 2}
-    for text, message in (
-        ('[finalize]\ntime = "soon"', r"\[finalize\] --time soon"),
-        ('[finalize]\npartitoin = "cpu"', r"did you mean 'partition'"),
-        ('[finalize]\njob_name = "mine"', r"\[finalize\] .*job-name=mine: the harness names its jobs"),
-    ):
-        path.write_text(text)
-        with pytest.raises(ValueError, match=message):
-            profiles.sbatch_options(str(path), [], {})
+def test_a_profile_brings_its_table_finalize(profile: str) -> None:
+    Path(profile).write_text("[finalize]\ncpus_per_task = 2\n")
+    assert profiles.sbatch_options(profile, [], {})["finalize"] == {"cpus_per_task": 2}
 
 
 def additional(**options: Any) -> dict[str, Any]:

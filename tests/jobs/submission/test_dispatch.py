@@ -122,6 +122,13 @@ def test_a_task_gets_shards_for_all_workers_that_it_starts(tmp_path: Path, sbatc
     assert [array.workers_per_task for array in sbatch] == [4, 1, 2]
 
 
+def test_all_tasks_may_run_at_a_time_by_default(tmp_path: Path, slurm: FakeSlurm) -> None:
+    slurm.prints(scontrol="MaxArraySize = 1001")
+    run = plan(tmp_path)
+    for options, limit in ({}, 300), ({"array-parallelism": "7"}, 7):
+        assert f"--array=0-299%{limit}\n" in dispatch.preview(dispatch.Request(run, options), run.spec(), 300)
+
+
 def test_a_rejected_finalizer_is_a_warning_and_the_arrays_stay(
     tmp_path: Path, sbatch: list[Submission], monkeypatch: pytest.MonkeyPatch
 ) -> None:

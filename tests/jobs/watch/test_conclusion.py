@@ -38,10 +38,22 @@ def jobs(*arguments: str | Path) -> str:
     return result.output
 
 
+def finished_run(folder: Path) -> RunFolder:
+    run = plan(folder, samples=1)
+    run_shard(str(run.path), 0)
+    return run
+
+
 @pytest.fixture
 def finished(tmp_path: Path) -> RunFolder:
-    run = plan(tmp_path)
-    run_shard(str(run.path), 0)
+    return finished_run(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def concluded(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run that every test leaves complete."""
+    run = finished_run(tmp_path_factory.mktemp("runs"))
+    after.conclude(str(run.path))
     return run
 
 
@@ -71,7 +83,8 @@ def test_a_run_lacks_grades_and_then_results_until_it_is_concluded(finished: Run
     assert missing(finished) == UNGRADED
     finish(finished)
     assert missing(finished) == UNLOADED
-    after.conclude(str(finished.path))
+    assert "python -m jobs finalize" in jobs("status", finished.path)
+    jobs("resume", finished.path)
     assert missing(finished) == COMPLETE
     [traces] = finished.trace_files()
     written = finished.results_path.stat().st_mtime
@@ -90,33 +103,29 @@ def test_a_run_lacks_grades_and_then_results_until_it_is_concluded(finished: Run
 
 
 def test_a_run_that_is_graded_again_lacks_nothing_and_its_result_is_that_of_the_newer_grades(
-    finished: RunFolder,
+    concluded: RunFolder,
 ) -> None:
-    after.conclude(str(finished.path))
-    before = finished.results_path.read_bytes()
-    assert grade_by(finished, "newer", all_wrong, 1) == 24
-    assert missing(finished) == COMPLETE
-    result = CliRunner().invoke(regrade, [str(finished.path), "--database", str(after.database_of(finished))])
+    before, database = concluded.results_path.read_bytes(), after.database_of(concluded)
+    assert grade_by(concluded, "newer", all_wrong, 1) == 8
+    assert missing(concluded) == COMPLETE
+    result = CliRunner().invoke(regrade, [str(concluded.path), "--database", str(database)])
     assert result.exit_code == 0, result.output
-    assert missing(finished) == COMPLETE
-    assert finished.results_path.read_bytes() != before
-    assert [run.to_json() for run in summary(after.database_of(finished), [finished.path.name])] == [
-        finished.results_path.read_bytes()
-    ]
+    assert missing(concluded) == COMPLETE
+    written = concluded.results_path.read_bytes()
+    assert written != before
+    assert [run.to_json() for run in summary(database, [concluded.path.name])] == [written]
 
 
 def test_a_run_without_database_or_without_the_times_of_its_files_is_loaded_and_not_graded_again(
-    finished: RunFolder,
+    concluded: RunFolder,
 ) -> None:
-    after.conclude(str(finished.path))
-    [grades] = finished.derived("grades")
-    before = grades.stat().st_mtime_ns
-    after.database_of(finished).unlink()
-    os.utime(finished.results_path, (0, 0))  # which was copied first
-    assert missing(finished) == UNLOADED
-    jobs("resume", finished.path)
-    assert (missing(finished), after.database_of(finished).exists()) == (COMPLETE, True)
-    assert grades.stat().st_mtime_ns == before
+    before = [grades.stat().st_mtime_ns for grades in concluded.derived("grades")]
+    after.database_of(concluded).unlink()
+    os.utime(concluded.results_path, (0, 0))  # which was copied first
+    assert missing(concluded) == UNLOADED
+    jobs("resume", concluded.path)
+    assert (missing(concluded), after.database_of(concluded).exists()) == (COMPLETE, True)
+    assert [grades.stat().st_mtime_ns for grades in concluded.derived("grades")] == before
 
 
 def test_the_status_says_how_the_job_ended_that_was_to_grade_or_that_it_is_queued(
@@ -152,9 +161,3 @@ def test_resume_submits_the_job_that_grades_again_and_only_once(
     slurm.prints(squeue="")
     jobs("resume", on_slurm.path)
     assert calls == [(name, [])]
-
-
-def test_resume_of_a_local_run_that_is_not_graded_grades_it_here(finished: RunFolder) -> None:
-    assert "python -m jobs finalize" in jobs("status", finished.path)
-    jobs("resume", finished.path)
-    assert missing(finished) == COMPLETE

@@ -22,7 +22,7 @@ from jobs.finished.grading import finish
 from jobs.run import trace_files
 from jobs.run.endings import compact, read_state
 from jobs.run.spec import assign_to_shards
-from jobs.work.worker import ShardBusyError, run_parts, run_shard
+from jobs.work.worker import ShardBusyError, run_shard
 from tests.harness.cards import card, put_nvidia_smi
 from tests.jobs.runs import SLOW_WORKER, finished_ids, plan, planned_ids, texts, wait_for_steps
 
@@ -47,15 +47,19 @@ def test_the_number_of_shards_may_change_between_attempts(tmp_path: Path) -> Non
     assert finished_ids(run) == planned_ids(run)
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The texts of a run, by sample."""
+    run = plan(tmp_path_factory.mktemp("undisturbed"))
+    run_shard(str(run.path), 0)
+    return texts(run)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_killed_in_the_middle_and_started_again_nothing_is_lost_or_done_twice(
-    tmp_path: Path, number: signal.Signals
+    tmp_path: Path, undisturbed: dict[str, str], number: signal.Signals
 ) -> None:
-    undisturbed = plan(tmp_path / "undisturbed")
-    run_shard(str(undisturbed.path), 0)
-    compact(undisturbed)
-
-    run = plan(tmp_path / "killed")
+    run = plan(tmp_path)
     worker = subprocess.Popen([sys.executable, "-c", SLOW_WORKER, str(run.path)], stderr=subprocess.DEVNULL)
     wait_for_steps(run, 15)
     os.kill(worker.pid, number)
@@ -72,11 +76,12 @@ def test_killed_in_the_middle_and_started_again_nothing_is_lost_or_done_twice(
         assert len(finished[sample_id]["steps"]) >= steps
     assert Counter(finished_ids(run)) == Counter(planned_ids(run))
     assert list(run.journal_dir.iterdir()) == [], "the first attempt's journal is of no more use"
-    assert texts(run) == texts(undisturbed), "a resumed sample draws the same steps as an undisturbed one"
+    assert texts(run) == undisturbed, "a resumed sample draws the same steps as an undisturbed one"
 
 
-def test_two_workers_cannot_share_a_shard(tmp_path: Path) -> None:
-    run = plan(tmp_path, samples=60)  # work for longer than a launch waits
+def test_two_workers_cannot_share_a_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs.work.run_part._LOCK_SECONDS", 0.1)
+    run = plan(tmp_path, samples=20)
     worker = subprocess.Popen([sys.executable, "-c", SLOW_WORKER, str(run.path)], stderr=subprocess.DEVNULL)
     try:
         wait_for_steps(run, 1)
@@ -95,12 +100,6 @@ def test_an_attempt_counts_the_cards_that_its_engines_hold(tmp_path: Path, monke
     attempt = json.loads(trace_files.read_metadata(run.trace_files()[0])["attempt"])
     assert (attempt["device"], attempt["num_devices"]) == ("NVIDIA H100", 2)
     assert [gpu["uuid"][:12] for gpu in attempt["hardware"]["gpus"]] == ["GPU-00000003", "GPU-00000005", "GPU-00000006"]
-
-
-def test_what_a_worker_with_several_shards_has_finished_is_found_by_one_with_the_last_of_them(tmp_path: Path) -> None:
-    run = plan(tmp_path, shards=2)  # by hand: no submission says that both were one worker's
-    assert run_parts([(str(run.path), [0, 1])]) == len(planned_ids(run))
-    assert run_parts([(str(run.path), [1])]) == 0
 
 
 def test_a_sample_that_lived_through_an_engine_restart_is_marked(
