@@ -11,22 +11,39 @@ import pytest
 from click.testing import CliRunner
 
 from jobs import suite as suites
+from jobs.run.folder import RunFolder
 from tests.warehouse import runs
 from tests.warehouse.suites.made_suites import HOSTILE, HOSTILE_IN_LATEX, Made, write_suite
 from warehouse import compare
-from warehouse.loading.runs import load_run
-from warehouse.suites.own_runs import own_runs
+from warehouse.loading.runs import load_run, load_runs
+from warehouse.suites.own_runs import OwnRun, own_runs
 from warehouse.suites.table import METRICS
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """The suite, run in one command."""
+    """The suite, and its runs as made by hand."""
     folder = tmp_path_factory.mktemp("own")
     found = Made(write_suite(folder), folder / "runs")
-    result = found.reproduce()
-    assert result.exit_code == 0, result.output
+    folders = [ended(found, run) for run in own_runs(suites.read(found.file, overrides={"output": str(found.output)}))]
+    list(load_runs(folders, found.output / "warehouse.duckdb"))
     return found
+
+
+def ended(made: Made, run: OwnRun) -> RunFolder:
+    """A finished run whose samples are right except for one."""
+    planned = run.prepared.plan
+    folder = runs.create(made.output, planned.spec, problems=planned.problems)
+    units, is_alone = runs.planned(folder), planned.spec.draft is None
+    traces = [
+        runs.vanilla(unit) if is_alone else runs.speculative(unit, refused=place % 3 == 0, latency=5.0 + place)
+        for place, unit in enumerate(units)
+    ]
+    runs.write_part(folder, traces)
+    runs.write_grades(
+        folder, {unit.sample_id: "wrong" if place == run.number else "correct" for place, unit in enumerate(units)}
+    )
+    return folder
 
 
 def rows_of(made: Made, *words: str) -> list[dict[str, str]]:
