@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from harness.cli.number_format import span
 from tests.warehouse.made_up_databases import HALF, MADE_UP, Made
-from warehouse import compare, query
+from warehouse import compare
 from warehouse.database import Connection, reader, rows
 from warehouse.nightly.history import read_nights, read_values
 from warehouse.report.facts import report_facts
@@ -25,12 +25,10 @@ Printed = Iterator[tuple[str, str, float | None]]
 """The number's name, where it is printed, and its value."""
 
 
-def in_views(database: Path, run: str, baseline: str, *options: str) -> Printed:
+def in_views(database: Path, run: str, baseline: str, grader: str | None = None) -> Printed:
     def view(sql: str) -> list[dict[str, Any]]:
-        result = CliRunner().invoke(
-            query.main, ["--database", str(database), "--format", "json", *options, f"{sql}"], catch_exceptions=False
-        )
-        return list(json.loads(result.stdout))
+        with reader(database, grader=grader) as connection:
+            return rows(connection, sql)
 
     [row] = view(f"SELECT * FROM pass_at_1 WHERE run_id = '{run}'")
     for name, column in (("pass@1", "pass_at_1"), ("low", "low_95"), ("high", "high_95"), ("SE", "standard_error")):
@@ -156,8 +154,9 @@ def test_the_report_prints_the_intervals_of_the_views(made: Callable[[str], Made
 
 def test_the_verdicts_of_another_grader_have_the_same_intervals_everywhere(made: Callable[[str], Made]) -> None:
     of = made("two_graders")
-    where = (of.database, of.run, of.baseline, "--grader", "1")
-    views, compared = ({number: value for number, _, value in read(*where)} for read in (in_views, in_comparison))
+    where = (of.database, of.run, of.baseline)
+    printed = in_views(*where, grader="1"), in_comparison(*where, "--grader", "1")
+    views, compared = ({number: value for number, _, value in found} for found in printed)
     both = [number for number in set(views) & set(compared) if number != "speed-up factor"]
     assert {number.split()[0] for number in both} >= {"result@1", "pass@3", "speed-up"}
     assert [number for number in both if not are_equal([views[number], compared[number]])] == []

@@ -17,7 +17,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec, RunSpec, Unit
 from tests.warehouse import runs
 from warehouse.database import Connection, reader
-from warehouse.loading.runs import load_run
+from warehouse.loading.runs import load_runs
 from warehouse.suites import published as papers
 from warehouse.suites.measured import measure
 
@@ -93,6 +93,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     specs |= {"vanilla": planned_spec("vanilla", draft=None)}
     specs |= {"greedy": planned_spec("vanilla", draft=None, temperature=0.0)}
     specs |= {"elsewhere": planned_spec("vanilla", draft=None, seed=9)}
+    folders = []
     for name, spec in specs.items():
         run = runs.create(where, spec, name)
         written = traces(run, spec.method)
@@ -100,7 +101,8 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
         runs.write_grades(run, {trace.sample_id: "correct" for trace in written})
         if spec.method in ("speccot", "specreason"):
             write_rewards(run, written)
-        load_run(run, where / "w.duckdb")
+        folders.append(run)
+    list(load_runs(folders, where / "w.duckdb"))
     return where / "w.duckdb"
 
 
