@@ -20,15 +20,20 @@ from warehouse.sql.baselines import _OF_TIMES, SETTINGS, Setting, unlike
 @pytest.mark.parametrize("setting", _OF_TIMES, ids=lambda setting: setting.column)
 def test_the_condition_of_the_views_is_that_of_the_reasons(setting: Setting) -> None:
     names = sorted({setting.column, "num_cards", "target_fingerprint"})
-    values = ("NULL", "'1'", "'2'")
+    sides = [dict(zip(names, values, strict=True)) for values in product((None, "1", "2"), repeat=len(names))]
     with duckdb.connect(":memory:") as connection:
-        for own, base in product(product(values, repeat=len(names)), repeat=2):
-            sides = [", ".join(map("{} AS {}".format, side, names)) for side in (own, base)]
-            sql = f"SELECT {setting.condition} FROM (SELECT {sides[0]}) AS run, (SELECT {sides[1]}) AS baseline"
-            [(found,)] = connection.execute(sql).fetchall()
-            run, baseline = ({n: None if v == "NULL" else v for n, v in zip(names, side, strict=True)}
-                for side in (own, base))  # fmt: skip
-            assert bool(found) == setting.is_alike(run, baseline), (run, baseline)
+        connection.execute(f"CREATE TABLE side (number INTEGER, {', '.join(f'{name} VARCHAR' for name in names)})")
+        connection.executemany(
+            f"INSERT INTO side VALUES (?, {', '.join('?' for _ in names)})",
+            [[number, *side.values()] for number, side in enumerate(sides)],
+        )
+        sql = f"SELECT run.number, baseline.number, {setting.condition} FROM side AS run CROSS JOIN side AS baseline"
+        found = {(own, base): bool(is_alike) for own, base, is_alike in connection.execute(sql).fetchall()}
+    assert found == {
+        (own, base): setting.is_alike(run, baseline)
+        for own, run in enumerate(sides)
+        for base, baseline in enumerate(sides)
+    }
 
 
 def test_every_setting_that_times_depend_on_is_the_methods_own_or_compared_with_the_target_alone() -> None:
