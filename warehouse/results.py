@@ -101,11 +101,12 @@ def load_again(run: RunFolder, database: Path) -> str:
     Raises WarehouseError.
     """
     from warehouse.loading.runs import describe, load_run
+    from warehouse.report.summary import summary
 
     with _warehouse_errors():
         report = load_run(run, database)
-    if database.resolve() == database_of(run).resolve():
-        write_results(run, database)
+        if database.resolve() == database_of(run).resolve():
+            write_results(run, summary(database, [run.path.name])[0])
     return describe(report)
 
 
@@ -193,13 +194,13 @@ def report(
         except GraderFailed as error:
             ungraded = error
     with _warehouse_errors():
-        _load_and_print(run, database, console, wait_seconds, among)
+        result = _load_and_print(run, database, console, wait_seconds, among)
     if derived.are_logprobs_asked(run):
         from jobs.finished import scoring  # with engines
 
         if missing := scoring.notice(run):
             console.print(missing, style="bold yellow", markup=False, soft_wrap=True)
-    write_results(run, database)
+    write_results(run, result)
     if among is None:
         _print_next([run], database, console)
     if ungraded is not None:
@@ -208,8 +209,8 @@ def report(
 
 def _load_and_print(
     run: RunFolder, database: Path, console: Console, wait_seconds: float | None, among: str | None
-) -> None:
-    """Load a run and print its result in short; that of a probe is a table."""
+) -> RunSummary:
+    """Load a run and print its result in short; that of a probe is a table. Returns the result."""
     from warehouse.database import WAIT_SECONDS
     from warehouse.loading.runs import load_run
     from warehouse.report.summary import in_one_line, lines, summary
@@ -220,11 +221,12 @@ def _load_and_print(
         if kind == "budget_cuts" and (source := RunFolder(run.path.parent / derived.source_of(run, kind))).exists():
             load_run(source, database, wait)  # whose verdicts it shows
         show(run, console, database)
-        return
     [result] = summary(database, [run.path.name])
+    if kind:
+        return result
     if among is not None:
         console.print(f"{among}  {in_one_line(result)}", markup=False, soft_wrap=True)
-        return
+        return result
     problems = f"{counted(result.n, 'problem')} × {counted(result.k, 'sample')}"
     rows = [
         ("method", f"{result.method} on {result.dataset}: {problems}"),
@@ -234,6 +236,7 @@ def _load_and_print(
     columns = [Column("", style="bold"), Column("", is_right=False, is_folded=True)]
     warnings = (Line(line, "bold red") for line in result.warnings)
     Screen(console, is_fitted=True).show([*warnings, Table(columns, rows, title=result.run_id)])
+    return result
 
 
 def show(run: RunFolder, console: Console, database: Path | None = None) -> None:
@@ -260,15 +263,11 @@ def show(run: RunFolder, console: Console, database: Path | None = None) -> None
                 probed.print_found(probed.found(connection, run.path.name), console)
 
 
-def write_results(run: RunFolder, database: Path) -> None:
+def write_results(run: RunFolder, result: RunSummary) -> None:
     """Write the result of a run that was just loaded, if all its samples are finished and graded; otherwise remove it.
 
-    `results.json` has the same numbers as the summary, from the same tables, for programs. Raises WarehouseError.
+    `results.json` has the same numbers as the summary, from the same tables, for programs.
     """
-    from warehouse.report.summary import summary
-
-    with _warehouse_errors():
-        [result] = summary(database, [run.path.name])
     path, content = run.results_path, result.to_json()
     if result.state != "finished":  # samples that had failed are retried
         path.unlink(missing_ok=True)
