@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -106,10 +107,14 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return where / "w.duckdb"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def connection(database: Path) -> Iterator[Connection]:
     with reader(database) as opened:
         yield opened
+
+
+measured_once = cache(measure)
+"""Cells of many suites are of the same runs."""
 
 
 def recorded(plan: papers.Planned) -> str:
@@ -129,7 +134,7 @@ def test_every_published_value_has_a_measure_that_can_be_computed(name: str, con
             baseline = plans.get((table.baseline(plan.row, key) or "", plan.column))
             assert (baseline is not None) == metric.registered.is_of_pair, (plan.row.label, key)
             base = None if baseline is None else recorded(baseline)
-            measured = measure(connection, metric.measure, recorded(plan), base, metric.stopwatch, k=metric.k)
+            measured = measured_once(connection, metric.measure, recorded(plan), base, metric.stopwatch, k=metric.k)
             assert measured is not None, (plan.row.label, key)
             if baseline is plan:
                 assert measured.estimate == pytest.approx(1)
