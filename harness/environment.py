@@ -10,7 +10,7 @@ import importlib.metadata
 import os
 import platform
 import socket
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ _CODE = ("harness/", "grading/", "jobs/")
 """Folders in which a file that is not tracked may change results."""
 
 
+@cache
 def installed_version(package: str) -> str | None:
     """Return the installed version of a package, without importing it; None if it is not installed."""
     try:

@@ -106,7 +106,7 @@ def load_again(run: RunFolder, database: Path) -> str:
     with _warehouse_errors():
         report = load_run(run, database)
         if database.resolve() == database_of(run).resolve():
-            write_results(run, *summary(database, [run.path.name]))
+            write_results(run, summary(database, [run.path.name])[0])
     return describe(report)
 
 
@@ -210,7 +210,7 @@ def report(
 def _load_and_print(
     run: RunFolder, database: Path, console: Console, wait_seconds: float | None, among: str | None
 ) -> RunSummary:
-    """Load a run, print its result in short and return it; of a probe a table is printed."""
+    """Load a run and print its result in short; that of a probe is a table. Returns the result."""
     from warehouse.database import WAIT_SECONDS
     from warehouse.loading.runs import load_run
     from warehouse.report.summary import in_one_line, lines, summary
@@ -266,7 +266,7 @@ def show(run: RunFolder, console: Console, database: Path | None = None) -> None
 def write_results(run: RunFolder, result: RunSummary) -> None:
     """Write the result of a run that was just loaded, if all its samples are finished and graded; otherwise remove it.
 
-    `results.json` has the numbers of the summary, for programs.
+    `results.json` has the same numbers as the summary, from the same tables, for programs.
     """
     path, content = run.results_path, result.to_json()
     if result.state != "finished":  # samples that had failed are retried

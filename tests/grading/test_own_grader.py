@@ -74,36 +74,28 @@ def test_each_answer_has_an_empty_folder_and_no_key_of_the_harness(grader: OwnGr
     assert ended.stdout == "[('correct', None), ('correct', 'theirs')]\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("(1 / 0)", "ZeroDivisionError: division by zero (mine.py:22)"), ("exit", "SystemExit: 3 (mine.py:21)"),
-        ("(True, 1)", "grade returned (True, 1); valid:"), ("dict()", "grade returned {}; valid:"),
-    ],
-)  # fmt: skip
-def test_what_the_function_does_wrong_is_no_verdict_and_keeps_no_other_from_its_grade(
-    text: str, reason: str, grader: OwnGrader
-) -> None:
-    before, failed, after = graded(grader, "True", text, "False")
-    assert isinstance(failed, Ungraded)
-    assert failed.reason.startswith(reason)
+def test_what_the_function_does_wrong_is_no_verdict_and_keeps_no_other_from_its_grade(grader: OwnGrader) -> None:
+    reasons = {
+        "(1 / 0)": "ZeroDivisionError: division by zero (mine.py:22)", "exit": "SystemExit: 3 (mine.py:21)",
+        "(True, 1)": "grade returned (True, 1); valid:", "dict()": "grade returned {}; valid:",
+    }  # fmt: skip
+    before, *failed, after = graded(grader, "True", *reasons, "False")
+    for one, reason in zip(failed, reasons.values(), strict=True):
+        assert isinstance(one, Ungraded)
+        assert one.reason.startswith(reason)
     assert [one.verdict for one in (before, after) if isinstance(one, Grade)] == ["correct", "wrong"]
 
 
-@pytest.mark.parametrize(
-    ("text", "detail"),
-    [
-        ("loop", "more than 1 s of processor time, 2 times"), ("memory", "more memory than 268435456 bytes, 2 times"),
-        ("crash", "its process ended with SIGABRT, 2 times"), ("wait", "got no processor time for 2 s, 2 times"),
-    ],
-)  # fmt: skip
-def test_what_an_answer_does_to_the_function_twice_is_its_verdict(text: str, detail: str, grader: OwnGrader) -> None:
-    mark = f"mark-{time.time_ns()}"
-    before, found = graded(replace(grader, seconds=0.5 if text == "wait" else 1.0), "True", text, gold=mark)
+def test_what_an_answer_does_to_the_function_twice_is_its_verdict(grader: OwnGrader) -> None:
+    mark, details = f"mark-{time.time_ns()}", {
+        "loop": "more than 0.5 s of processor time, 2 times", "memory": "more memory than 268435456 bytes, 2 times",
+        "crash": "its process ended with SIGABRT, 2 times", "wait": "got no processor time for 2 s, 2 times",
+    }  # fmt: skip
+    before, *found = graded(replace(grader, seconds=0.5), "True", *details, gold=mark)
     assert isinstance(before, Grade)
-    assert isinstance(found, Grade)
-    assert found.verdict == "grader_timeout"
-    assert detail in found.detail
+    for one, detail in zip(found, details.values(), strict=True):
+        assert isinstance(one, Grade)
+        assert (one.verdict, detail in one.detail) == ("grader_timeout", True)
     commands = (Path(entry, "cmdline") for entry in Path("/proc").iterdir() if entry.name.isdigit())
     assert not [one for one in commands if mark.encode() in _content(one)], "what it started has ended with it"
 

@@ -14,7 +14,7 @@ from jobs.run.folder import RunFolder
 from tests.warehouse import runs
 from tests.warehouse.made_up_databases import MADE_UP, Made
 from warehouse.database import Connection, reader, rows
-from warehouse.loading.runs import load_run, load_runs
+from warehouse.loading.runs import load_runs
 
 PAGE = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
 LATENCIES = [20.0, 30.0, 40.0, 24.0, 30.0, 36.0]
@@ -45,8 +45,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
     runs.write_part(vanilla, baseline)
     runs.write_grades(vanilla, {trace.sample_id: "correct" for trace in baseline})
     limited = runs.create(where, replace(runs.SPEC, num_problems=2, dataset_size=9, concurrency=8))
-    for folder in (speculative, vanilla, limited):
-        load_run(folder, database)
+    list(load_runs([speculative, vanilla, limited], database))
     return Loaded(database, speculative, traces, vanilla, baseline, limited)
 
 
@@ -85,7 +84,7 @@ class Ask:
         return self(f"({sql})", run)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def ask(loaded: Loaded) -> Iterator[Ask]:
     with reader(loaded.database) as connection:
         yield Ask(connection)

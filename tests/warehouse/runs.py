@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -17,6 +15,7 @@ from harness.trace import Call, Candidate, Purpose, Step, StepRole, StopReason, 
 from jobs.run import derived, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.spec import Attempt, EngineSpec, ModelSpec, RunSpec, Unit, units
+from warehouse.files import write_lock
 
 PROBLEMS = [
     Problem("toy/0", "toy", "1 + 1?", "2", level="easy"),
@@ -201,16 +200,7 @@ def truncated(path: Path) -> None:
 
 
 @contextmanager
-def locked(database: Path, seconds: float = 60.0) -> Iterator[None]:
-    """Another process that holds the database open for writing."""
-    code = (
-        "import sys, time, pathlib; from warehouse.database import writer\n"
-        "with writer(pathlib.Path(sys.argv[1])): print('open', flush=True); time.sleep(float(sys.argv[2]))"
-    )
-    with subprocess.Popen([sys.executable, "-c", code, str(database), str(seconds)], stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        holder.stdout.readline()
-        try:
-            yield
-        finally:
-            holder.kill()
+def locked(database: Path) -> Iterator[None]:
+    """Hold the lock of whoever writes to a database, which keeps writers of this process out as well."""
+    with write_lock(database, 0):
+        yield

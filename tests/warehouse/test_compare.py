@@ -20,7 +20,7 @@ from syrupy.assertion import SnapshotAssertion
 from jobs.run.folder import RunFolder
 from tests.warehouse import cells
 from warehouse.compare import main
-from warehouse.loading.runs import load_run
+from warehouse.loading.runs import load_runs
 from warehouse.statistics.bounded import worst_case
 
 GOOD = (4, 4, 4, 3, 3, 4, 2, 4, 1, 4, 0, 3)
@@ -38,8 +38,7 @@ def records(result: Result) -> list[dict[str, Any]]:
 
 
 def load(where: Path, *folders: RunFolder) -> list[str]:
-    for folder in folders:
-        load_run(folder, where / "w.duckdb")
+    list(load_runs(folders, where / "w.duckdb"))
     return [folder.path.name for folder in folders]
 
 

@@ -28,9 +28,9 @@ def link(database: Path, tmp_path: Path) -> Path:
 
 def test_a_link_to_a_database_has_the_lock_of_the_database(folder: RunFolder, database: Path, link: Path) -> None:
     load_run(folder, database)
-    with runs.locked(database), pytest.raises(WarehouseBusy), writer(link, 0.1):
+    with writer(database), pytest.raises(WarehouseBusy), writer(link, 0.1):
         pass
-    with runs.locked(link), pytest.raises(WarehouseBusy), writer(database, 0.1):
+    with writer(link), pytest.raises(WarehouseBusy), writer(database, 0.1):
         pass
 
 

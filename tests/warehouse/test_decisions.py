@@ -1,9 +1,7 @@
-"""Methods that accept by other means than a verdict: their decisions count everywhere, from launch to report."""
+"""Methods that accept by other means than a verdict: their decisions count everywhere."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +15,14 @@ from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec, Unit
 from tests.warehouse import runs
 from tests.warehouse.conftest import Ask
-from tests.warehouse.own_methods import confidence_of
 from warehouse.database import Connection, reader
 from warehouse.database import rows as rows_of
 from warehouse.loading.runs import load_run
 from warehouse.nightly.history import read_values
 
-THRESHOLD = 0.65
+THRESHOLD = 0.35
+ENTROPIES = [[0.1, 0.5], [0.3, 0.2], [0.6, 0.35], [0.9, 0.7], [0.2], [0.0]]
+"""Of three problems twice: four of ten are above the threshold, two of them first steps."""
 MANY_PROBLEMS = [Problem(f"toy/{i}", "toy", f"{i} + 1?", str(i + 1)) for i in range(8)]
 OWN = replace(runs.SPEC, method="own", params={})
 
@@ -34,79 +33,54 @@ def rows(connection: Connection, sql: str, parameters: dict[str, object]) -> lis
 
 
 @pytest.fixture(scope="module")
-def launched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    """A folder in which own methods were launched, and the run ids by method."""
-    folder = tmp_path_factory.mktemp("own")
-    command = [sys.executable, "-m", "tests.warehouse.own_methods", str(folder), "confident,certain,silent"]
-    subprocess.run([*command, "--limit", "8", "--samples", "2"], check=True, capture_output=True, timeout=300)
-    with reader(folder / "warehouse.duckdb") as connection:
-        ids = dict(connection.execute("SELECT method, run_id FROM run").fetchall())
-    return folder, ids
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of two chains a problem, by tag: `stated` decisions, and `silent` ones, of which the outcome is recorded."""
+    where = tmp_path_factory.mktemp("own")
+    for tag in ("stated", "silent"):
+        chains = [[Decision.at_most("entropy", value, THRESHOLD) for value in chain] for chain in ENTROPIES]
+        loaded_run(where, chains, ["correct"] * 6, replace(OWN, tag=tag), is_stated=tag == "stated")
+    return where / "w.duckdb"
 
 
 @pytest.fixture
-def connection(launched: tuple[Path, dict[str, str]]) -> Iterator[Connection]:
-    with reader(launched[0] / "warehouse.duckdb") as connection:
+def connection(database: Path) -> Iterator[Connection]:
+    with reader(database) as connection:
         yield connection
 
 
-def proposals(connection: Connection, run_id: str) -> list[dict[str, Any]]:
-    """The drafts of a run as they were proposed, each with whether it was taken."""
-    sql = "SELECT sample_id, step_index, text, accepted FROM candidate WHERE run_id = $run_id ORDER BY ALL"
-    return rows(connection, sql, {"run_id": run_id})
+def test_a_decision_by_other_means_is_a_row_of_decision(connection: Connection) -> None:
+    sql = "SELECT decision.* FROM decision JOIN run USING (run_id) WHERE tag = 'stated' ORDER BY sample_id, step_index"
+    found = rows(connection, sql, {})
+    assert {(row["kind"], row["threshold"], row["accepts_below"]) for row in found} == {("entropy", THRESHOLD, True)}
+    assert [row["accepted"] for row in found] == [row["value"] <= THRESHOLD for row in found]
+    assert sorted(row["value"] for row in found) == sorted(value for chain in ENTROPIES for value in chain)
 
 
-@pytest.mark.parametrize("method", ["confident", "certain"])
-def test_a_decision_by_other_means_is_a_row_of_decision(
-    launched: tuple[Path, dict[str, str]], connection: Connection, method: str
-) -> None:
-    run_id = launched[1][method]
-    drafts = proposals(connection, run_id)
-    sql = "FROM decision WHERE run_id = $run_id ORDER BY sample_id, step_index"
-    decisions = rows(connection, sql, {"run_id": run_id})
-    values = [confidence_of(draft["text"]) for draft in drafts]
-    is_low = method == "certain"
-    assert [row["kind"] for row in decisions] == ["entropy" if is_low else "confidence"] * len(drafts)
-    assert [row["value"] for row in decisions] == [1 - value if is_low else value for value in values]
-    assert {row["threshold"] for row in decisions} == {1 - THRESHOLD if is_low else THRESHOLD}
-    assert [row["accepted"] for row in decisions] == [draft["accepted"] for draft in drafts]
-    assert {row["accepts_below"] for row in decisions} == {is_low}
-    assert {True, False} == {row["accepted"] for row in decisions}
-
-
-@pytest.mark.parametrize("method", ["confident", "certain", "silent"])
-def test_rates_and_positions_count_every_kind_of_decision(
-    launched: tuple[Path, dict[str, str]], connection: Connection, method: str
-) -> None:
-    run_id = launched[1][method]
-    drafts = proposals(connection, run_id)
-    refused = sum(not draft["accepted"] for draft in drafts)
-    parameters: dict[str, object] = {"run_id": run_id}
+@pytest.mark.parametrize("tag", ["stated", "silent"])
+def test_rates_and_positions_count_every_kind_of_decision(connection: Connection, tag: str) -> None:
+    [run] = rows(connection, "SELECT run_id FROM run WHERE tag = $tag", {"tag": tag})
+    run_id, parameters = run["run_id"], {"run_id": run["run_id"]}
     [rate] = rows(connection, "FROM fallback_rate WHERE run_id = $run_id", parameters)
-    assert (rate["num_decisions"], rate["num_refused"], rate["num_verdicts"]) == (len(drafts), refused, 0)
-    assert rate["fallback_rate"] == pytest.approx(refused / len(drafts))
-    positions = rows(connection, "FROM acceptance_by_position WHERE run_id = $run_id", parameters)
-    for row in positions:
-        there = [draft["accepted"] for draft in drafts if draft["step_index"] == row["step_index"]]
-        assert (row["num_decisions"], row["num_accepted"]) == (len(there), sum(there))
+    assert (rate["num_decisions"], rate["num_refused"], rate["num_verdicts"]) == (10, 4, 0)
+    assert rate["fallback_rate"] == pytest.approx(0.4)
+    positions = rows(connection, "FROM acceptance_by_position WHERE run_id = $run_id ORDER BY step_index", parameters)
+    assert [(row["num_decisions"], row["num_accepted"]) for row in positions] == [(6, 4), (4, 2)]
     places = rows(connection, "FROM refusals WHERE run_id = $run_id", parameters)
-    for counted in (positions, places):
-        assert sum(row["num_decisions"] for row in counted) == len(drafts)
-    assert sum(row["num_refused"] for row in places) == refused
+    assert [sum(row[name] for row in places) for name in ("num_decisions", "num_refused")] == [10, 4]
     judged = {name: value for name, _, value in read_values(connection)[run_id]}
-    assert judged["fallback_rate"] == pytest.approx(refused / len(drafts))
+    assert judged["fallback_rate"] == pytest.approx(0.4)
     [kind] = rows(connection, "FROM decision_kinds WHERE run_id = $run_id", parameters)
-    assert kind["num_refused"] == refused
-    if method == "silent":
+    assert kind["num_refused"] == 4
+    if tag == "silent":
         assert (kind["kind"], kind["num_values"], kind["lowest_threshold"]) == ("unstated", 0, None)
 
 
-def decided(decision: Decision) -> Step:
+def decided(decision: Decision, *, is_stated: bool) -> Step:
     """A step as a method with a decision of its own records it."""
     accepted = decision.accepted
     step = runs.step("draft" if accepted else "target", "draft" if accepted else "fallback", "A step.\n\n", 5)
     step.candidates = [Candidate("A draft.\n\n", 5, "stop", None, 0, accepted)]
-    step.decision = decision
+    step.decision = decision if is_stated else None
     return step
 
 
@@ -116,6 +90,8 @@ def loaded_run(
     verdicts: list[str],
     spec: RunSpec = OWN,
     problems: Sequence[Problem] = runs.PROBLEMS,
+    *,
+    is_stated: bool = True,
 ) -> RunFolder:
     """A run of an own method with these decisions, by sample in the order of problem and sample index."""
     run = runs.create(folder, spec, problems=problems)
@@ -123,7 +99,7 @@ def loaded_run(
     traces: list[Trace] = []
     for unit, chain in zip(units, chains, strict=True):
         trace = runs.vanilla(unit)
-        trace.steps = [decided(decision) for decision in chain]
+        trace.steps = [decided(decision, is_stated=is_stated) for decision in chain]
         traces.append(trace)
     runs.write_part(run, traces)
     runs.write_grades(run, {t.sample_id: verdict for t, verdict in zip(traces, verdicts, strict=True)})

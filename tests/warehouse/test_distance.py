@@ -14,8 +14,8 @@ from jobs.run import derived
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
 from tests.warehouse import runs
+from tests.warehouse.test_compare import load
 from warehouse.database import reader, rows
-from warehouse.loading.runs import load_run
 from warehouse.statistics.intervals import mean_t
 
 SCORER = derived.scorer_of(runs.TARGET, runs.SPEC)
@@ -51,7 +51,6 @@ def made(where: Path, spec: RunSpec, nats: Nats | None, without: Sequence[int] =
     if nats is not None:
         kept = [(number, trace) for number, trace in enumerate(traces) if number not in without]
         score(folder, [trace for _, trace in kept], lambda place: nats(kept[place][0]))
-    load_run(folder, where / "w.duckdb")
     return folder, traces
 
 
@@ -80,6 +79,7 @@ def by_problem(nats: Nats, numbers: Sequence[int] = range(6)) -> np.ndarray[tupl
 def test_the_distance_is_the_mean_difference_over_problems_with_its_t_interval(tmp_path: Path) -> None:
     own, _ = made(tmp_path, runs.SPEC, own_nats)
     base, _ = made(tmp_path, runs.VANILLA, base_nats)
+    load(tmp_path, own, base)
     expected = mean_t(by_problem(own_nats) - by_problem(base_nats))
     row = estimates(tmp_path, "distance_from_target")[own.path.name]
     assert row["baseline_run_id"] == base.path.name
@@ -95,7 +95,8 @@ def test_the_distance_is_the_mean_difference_over_problems_with_its_t_interval(t
 
 def test_a_sample_that_one_run_lacks_is_left_out_of_the_other(tmp_path: Path) -> None:
     own, _ = made(tmp_path, runs.SPEC, own_nats)
-    made(tmp_path, runs.VANILLA, base_nats, without=[4])
+    base, _ = made(tmp_path, runs.VANILLA, base_nats, without=[4])
+    load(tmp_path, own, base)
     row = estimates(tmp_path, "distance_from_target")[own.path.name]
     both = [0, 1, 2, 3, 5]
     assert row["estimate"] == pytest.approx((by_problem(own_nats, both) - by_problem(base_nats, both)).mean())
@@ -103,25 +104,23 @@ def test_a_sample_that_one_run_lacks_is_left_out_of_the_other(tmp_path: Path) ->
 
 def test_a_later_score_and_a_later_baseline_change_the_distance_at_the_next_load(tmp_path: Path) -> None:
     own, _ = made(tmp_path, runs.SPEC, own_nats)
-    assert estimates(tmp_path, "distance_from_target") == {}
     base, traces = made(tmp_path, runs.VANILLA, None)
+    load(tmp_path, own, base)
     assert estimates(tmp_path, "distance_from_target") == {}
     score(base, traces, base_nats)
-    load_run(base, tmp_path / "w.duckdb")
+    load(tmp_path, base)
     assert estimates(tmp_path, "distance_from_target").keys() == {own.path.name}
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"token_budget": 128},
-        {"target": replace(runs.TARGET, fingerprint="another")},
-    ],
-    ids=lambda other: next(iter(other)),
-)
-def test_only_chains_that_were_drawn_and_read_alike_are_compared(tmp_path: Path, other: dict[str, object]) -> None:
-    made(tmp_path, runs.SPEC, own_nats)
-    made(tmp_path, replace(runs.VANILLA, **other), base_nats)  # type: ignore[arg-type]
+def test_only_chains_that_were_drawn_and_read_alike_are_compared(tmp_path: Path) -> None:
+    others = (
+        replace(runs.VANILLA, token_budget=128),
+        replace(runs.VANILLA, target=replace(runs.TARGET, fingerprint="another")),
+    )
+    folders = [
+        made(tmp_path, spec, nats)[0] for spec, nats in ((runs.SPEC, own_nats), *((one, base_nats) for one in others))
+    ]
+    load(tmp_path, *folders)
     assert estimates(tmp_path, "distance_from_target") == {}
 
 
@@ -132,7 +131,7 @@ def test_rows_of_another_chain_and_numbers_that_are_none_count_for_nothing(tmp_p
     score(folder, traces[2:3], own_nats, logprob=1.0)
     score(folder, [replace(traces[3], steps=traces[3].steps[:-1])], own_nats)
     score(folder, traces[4:5], own_nats)
-    load_run(folder, tmp_path / "w.duckdb")
+    load(tmp_path, folder)
     counted = [row["sample_id"] for row in select(tmp_path, "FROM sample_target_logprob")]
     assert counted == [traces[4].sample_id]
 
@@ -140,7 +139,7 @@ def test_rows_of_another_chain_and_numbers_that_are_none_count_for_nothing(tmp_p
 def test_of_two_files_with_a_sample_the_first_counts(tmp_path: Path) -> None:
     folder, traces = made(tmp_path, runs.SPEC, own_nats)
     score(folder, traces, base_nats)
-    load_run(folder, tmp_path / "w.duckdb")
+    load(tmp_path, folder)
     [row] = estimates(tmp_path, "target_nats_per_token").values()
     assert row["estimate"] == pytest.approx(by_problem(own_nats).mean())
     assert len(select(tmp_path, "FROM step_target_logprob")) == sum(len(trace.steps) for trace in traces)

@@ -10,7 +10,7 @@ import pytest
 from tests.shared import with_settings
 from tests.warehouse import cells
 from tests.warehouse.test_compare import compare, load, records
-from tests.warehouse.test_night_runs import add, nights_of
+from tests.warehouse.test_night_runs import made, nights_of
 from warehouse.database import reader, rows
 from warehouse.report.summary import summary
 from warehouse.suites.measured import measure
@@ -48,19 +48,21 @@ def test_a_comparison_has_pass_at_k_of_sampled_runs_alone(tmp_path: Path) -> Non
 
 def test_a_change_of_a_greedy_run_counts_once(tmp_path: Path) -> None:
     """Three problems of twelve are lost: many of 48 repeats, but no more than 3 of 12 samples."""
-    p = []
-    for spec in (GREEDY, replace(cells.SPEC, samples=1)):
-        where = tmp_path / f"{spec.samples}"
-        before, after = ([spec.samples * right for right in rights] for rights in ([1] * 12, [0] * 3 + [1] * 9))
-        pair = [cells.finished(where, replace(spec, seed=i), right) for i, right in enumerate((before, after))]
-        names = load(where, *pair)
-        p.append(records(compare(where, *names, "--baseline", names[0], "--format", "json"))[1]["p"])
-    assert p[0] == pytest.approx(p[1])
+    names = load(
+        tmp_path,
+        *(
+            cells.finished(tmp_path, replace(spec, seed=seed), [spec.samples * right for right in rights])
+            for spec in (GREEDY, replace(cells.SPEC, samples=1))
+            for seed, rights in enumerate(([1] * 12, [0] * 3 + [1] * 9))
+        ),
+    )
+    pairs = [records(compare(tmp_path, *pair, "--format", "json")) for pair in (names[:2], names[2:])]
+    assert pairs[0][1]["p"] == pytest.approx(pairs[1][1]["p"])
 
 
 def test_a_night_of_a_greedy_run_is_one_sample_of_each_problem(tmp_path: Path) -> None:
-    add(tmp_path, 1, RIGHT, spec=GREEDY)
-    add(tmp_path, 1, RIGHT, spec=with_settings(replace(cells.SPEC, temperature=0.0), "draft", temperature=0.6))
+    other = with_settings(replace(cells.SPEC, temperature=0.0), "draft", temperature=0.6)
+    load(tmp_path, *(made(tmp_path, 1, RIGHT, spec=spec) for spec in (GREEDY, other)))
     [night] = nights_of(tmp_path)
     greedy, sampled = sorted((cell.first for cell in night), key=lambda run: run.num_samples)
     assert (greedy.num_problems, greedy.num_samples, greedy.verdicts) == (6, 6, {"correct": 4, "wrong": 2})

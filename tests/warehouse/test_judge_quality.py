@@ -41,17 +41,18 @@ def trace(unit: Unit, *digits: int) -> Trace:
     return judged_trace
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> RunFolder:
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """Problem 0: (9, 8) right, (9, 3) wrong. Problem 1: (7, 7) right, (5, 9) right. Problem 2: (9,) wrong, twice."""
-    folder = runs.create(tmp_path, SPEC)
+    where = tmp_path_factory.mktemp("judged")
+    folder = runs.create(where, SPEC)
     by_problem = sorted(runs.planned(folder), key=lambda unit: (unit.problem_id, unit.sample_index))
     chains = [(9, 8), (9, 3), (7, 7), (5, 9), (9,), (9,)]
     traces = [trace(unit, *digits) for unit, digits in zip(by_problem, chains, strict=True)]
     runs.write_part(folder, traces)
     verdicts = ["correct", "wrong", "correct", "correct", "wrong", "no_answer"]
     runs.write_grades(folder, dict(zip((t.sample_id for t in traces), verdicts, strict=True)))
-    load_run(folder, tmp_path / "w.duckdb")
+    load_run(folder, where / "w.duckdb")
     return folder
 
 

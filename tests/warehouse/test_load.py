@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -113,23 +113,27 @@ def of_other_columns(path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), path)
 
 
-@pytest.mark.parametrize("damage", [runs.truncated, overwritten, emptied, of_other_columns])
+@pytest.mark.parametrize("damages", [[runs.truncated, overwritten, emptied], [of_other_columns]])
 def test_a_damaged_part_is_named_and_the_rest_is_loaded_and_what_is_mended_too(
-    folder: RunFolder, database: Path, damage: Callable[[Path], None]
+    folder: RunFolder, database: Path, damages: Sequence[Callable[[Path], None]]
 ) -> None:
-    path = runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)[2:4]], "a1")
-    whole = path.read_bytes()
-    damage(path)
+    whole: dict[Path, bytes] = {}
+    for number, (unit, damage) in enumerate(zip(runs.planned(folder)[2:], damages, strict=False), 1):
+        path = runs.write_part(folder, [runs.speculative(unit)], f"a{number}")
+        whole[path] = path.read_bytes()
+        damage(path)
+    names = [f"traces/{path.name}" for path in whole]
     for is_again in (False, True):
         report = load_run(folder, database)
-        assert [file.name for file in report.skipped] == ["traces/a1.parquet"]
-        assert (report.skipped[0].reason.count("\n"), report.skipped[0].reason != "") == (0, True)
+        assert [file.name for file in report.skipped] == names
+        assert all(file.reason and "\n" not in file.reason for file in report.skipped)
         assert (report.unchanged, report.num_finished, report.num_samples) == (is_again, 2, 6)
     result = CliRunner().invoke(main, [str(folder.path), "--database", str(database)])
-    assert (result.exit_code, "traces/a1.parquet" in result.stderr) == (1, True)
-    path.write_bytes(whole)
+    assert (result.exit_code, all(name in result.stderr for name in names)) == (1, True)
+    for path, content in whole.items():
+        path.write_bytes(content)
     report = load_run(folder, database)
-    assert (report.num_finished, report.skipped) == (4, ())
+    assert (report.num_finished, report.skipped) == (2 + len(whole), ())
 
 
 def test_grades_with_an_unknown_verdict_are_left_out(folder: RunFolder, database: Path) -> None:

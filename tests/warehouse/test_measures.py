@@ -13,7 +13,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec
 from tests.warehouse import runs
 from warehouse.database import Connection, reader
-from warehouse.loading.runs import load_run
+from warehouse.loading.runs import load_runs
 from warehouse.suites.measured import measure, runs_like
 
 SPEC = replace(runs.SPEC, engine=EngineSpec("vllm"))
@@ -39,12 +39,11 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs.write_part(run, traces)
     runs.write_grades(run, {t.sample_id: "correct" if i % 3 else "wrong" for i, t in enumerate(traces)})
     runs.write_part(base, thinker(base))
-    for folder in (run, base, scripted):
-        load_run(folder, where / "warehouse.duckdb")
+    list(load_runs([run, base, scripted], where / "warehouse.duckdb"))
     return where / "warehouse.duckdb"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def connection(database: Path) -> Iterator[Connection]:
     with reader(database) as opened:
         yield opened

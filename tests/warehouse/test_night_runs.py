@@ -62,11 +62,10 @@ def judged(where: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
 
 def test_a_night_pairs_its_runs_with_its_own_target_alone_only(tmp_path: Path) -> None:
     """Vanilla takes 20 s and 40 s in two nights; the method always 10 s."""
-    methods = []
-    for day, seconds in ((1, 20.0), (2, 40.0)):
-        add(tmp_path, day, CALM, spec=cells.VANILLA, latency=seconds)
-        methods.append(add(tmp_path, day, CALM, latency=10.0))
-    methods.append(add(tmp_path, 2, CALM, ".confirm", latency=10.0))
+    alone = [made(tmp_path, day, CALM, spec=cells.VANILLA, latency=20.0 * day) for day in (1, 2)]
+    own = [made(tmp_path, day, CALM, suffix, latency=10.0) for day, suffix in ((1, ""), (2, ""), (2, ".confirm"))]
+    list(load_runs([*alone, *own], tmp_path / "w.duckdb"))
+    methods = [folder.path.name for folder in own]
     with reader(tmp_path / "w.duckdb") as connection:
         pairs = rows(connection, "SELECT run_id, round(speed_up, 6) AS speed_up FROM speed_up ORDER BY run_id")
     assert pairs == [{"run_id": run, "speed_up": ratio} for run, ratio in sorted(zip(methods, (2, 4, 4), strict=True))]
@@ -109,8 +108,8 @@ def test_verdicts_are_the_same_to_the_last_digit_when_the_folders_of_nights_are_
 @pytest.fixture(scope="module")
 def loaded_nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("nights")
-    for day in range(1, 9):
-        add(where, day, [*CALM[:-3], 3 + day % 2, 4, 3])
+    nights = [made(where, day, [*CALM[:-3], 3 + day % 2, 4, 3]) for day in range(1, 9)]
+    list(load_runs(nights, where / "w.duckdb"))
     return where
 
 
@@ -157,9 +156,11 @@ def test_an_older_night_can_be_judged_again_and_nights_can_be_forgotten(eight_ni
 def test_where_nights_are_tagged_no_other_run_is_a_night(eight_nights: Path) -> None:
     """Whoever launches a suite into the folder of the nights changes no verdict."""
     before = nights_of(eight_nights)
-    for tag in (None, "experiment"):
-        other = cells.finished(eight_nights, replace(cells.SPEC, seed=99, tag=tag), [0] * 12, started_at=runs.START)
-        load_run(other, eight_nights / "w.duckdb")
+    others = [
+        cells.finished(eight_nights, replace(cells.SPEC, seed=99, tag=tag), [0] * 12, started_at=runs.START)
+        for tag in (None, "experiment")
+    ]
+    list(load_runs(others, eight_nights / "w.duckdb"))
     assert nights_of(eight_nights) == before
 
 
@@ -204,21 +205,25 @@ def test_nights_have_the_environment_of_their_runs_without_the_processor(tmp_pat
     changes: list[dict[str, Any]] = [
         {}, {"processor": "another"}, {"versions": {"vllm": "0.33"}}, {"device": "NVIDIA A100"}
     ]  # fmt: skip
-    for day, change in enumerate(changes, 1):
-        add(tmp_path, day, CALM, **change)
+    nights = [made(tmp_path, day, CALM, **change) for day, change in enumerate(changes, 1)]
+    list(load_runs(nights, tmp_path / "w.duckdb"))
     usual, *others = (night[0].environment for night in nights_of(tmp_path))
     changed = [{name for name in usual if environment[name] != usual[name]} for environment in others]
     assert changed == [set(), {"vllm"}, {"devices"}]
 
 
 def test_only_a_re_run_like_the_first_run_counts_and_the_others_are_named(tmp_path: Path) -> None:
-    first = add(tmp_path, 1, CALM, late=7200.0)  # whatever the clocks say
-    again = add(tmp_path, 1, CALM, ".confirm1")
-    others = {
-        add(tmp_path, 1, CALM, ".confirm", device="NVIDIA A100"): "devices: NVIDIA H100 → NVIDIA A100",
-        add(tmp_path, 1, CALM, ".confirm2", missing=3): "(3 of 48 samples ",
-        add(tmp_path, 1, CALM, ".confirm3", spec=replace(cells.SPEC, concurrency=99)): ": 1 → 48 (",
-    }
+    folders = [
+        made(tmp_path, 1, CALM, late=7200.0),  # whatever the clocks say
+        made(tmp_path, 1, CALM, ".confirm1"),
+        made(tmp_path, 1, CALM, ".confirm", device="NVIDIA A100"),
+        made(tmp_path, 1, CALM, ".confirm2", missing=3),
+        made(tmp_path, 1, CALM, ".confirm3", spec=replace(cells.SPEC, concurrency=99)),
+    ]
+    list(load_runs(folders, tmp_path / "w.duckdb"))
+    first, again, *unlike = (folder.path.name for folder in folders)
+    reasons = ("devices: NVIDIA H100 → NVIDIA A100", "(3 of 48 samples ", ": 1 → 48 (")
+    others = dict(zip(unlike, reasons, strict=True))
     [[cell]] = nights_of(tmp_path)
     assert (cell.first.run_id, [run.run_id for run in cell.reruns]) == (first, [again])
     said = {phrase.split()[1]: phrase for phrase in cell.uncounted}

@@ -14,7 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from jobs.run.folder import RunFolder
 from tests.warehouse import cells
-from warehouse.loading.runs import load_run
+from warehouse.loading.runs import load_runs
 from warehouse.plan import main
 from warehouse.statistics import planning
 from warehouse.statistics.planning import Pilot
@@ -22,6 +22,7 @@ from warehouse.statistics.planning import Pilot
 RIGHT = (4, 3, 4, 1, 2, 4, 0, 2, 1, 4, 2, 3)
 OTHER = (4, 4, 3, 0, 4, 4, 0, 3, 4, 0, 1, 3)
 FOURS = np.full(12, 4)
+EMPTY = replace(cells.SPEC, seed=7)
 
 
 def plan(where: Path, *words: str) -> Result:
@@ -36,19 +37,19 @@ def plans(where: Path, *words: str) -> list[dict[str, Any]]:
 
 
 def load(where: Path, *folders: RunFolder) -> list[str]:
-    for folder in folders:
-        load_run(folder, where / "warehouse.duckdb")
+    list(load_runs(folders, where / "warehouse.duckdb"))
     return [folder.path.name for folder in folders]
 
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
-    """A folder with a database, the target alone and a method in it."""
+    """A folder with a database, the target alone and a method in it; and a run without a sample."""
     where = tmp_path_factory.mktemp("history")
-    base, run = load(
+    base, run, _ = load(
         where,
         cells.finished(where, cells.VANILLA, RIGHT),
         cells.finished(where, cells.SPEC, OTHER, latency=5.0),
+        cells.finished(where, EMPTY, RIGHT, missing=48),
     )
     return where, base, run
 
@@ -121,11 +122,11 @@ def test_an_unfinished_run_is_planned_from_with_a_warning(tmp_path: Path, snapsh
 def test_one_sample_of_each_problem_is_enough_of_runs_whose_samples_repeat_each_other(tmp_path: Path) -> None:
     greedy = [replace(spec, temperature=0.0, samples=1) for spec in (cells.VANILLA, cells.SPEC)]
     rights = [min(1, right) for right in RIGHT], [min(1, right) for right in OTHER]
-    names = load(tmp_path, *(cells.finished(tmp_path, *one) for one in zip(greedy, rights, strict=True)))
+    alike = [cells.finished(tmp_path, *one) for one in zip(greedy, rights, strict=True)]
+    *names, sampled = load(tmp_path, *alike, cells.finished(tmp_path, cells.SPEC, OTHER))
     [found] = plans(tmp_path, *names)
     assert (found["pilot_problems"], found["variance_within"]) == (12, 0)
     assert found["variance_between"] == pytest.approx(np.var(np.subtract(*rights), ddof=1))
-    [sampled] = load(tmp_path, cells.finished(tmp_path, cells.SPEC, OTHER))
     [mixed] = plans(tmp_path, names[0], sampled, "--baseline", names[0])
     assert (mixed["run"], mixed["pilot_problems"]) == (sampled, 12)
     assert mixed["variance_within"] == pytest.approx(np.mean([p * (4 - p) / 12 for p in OTHER]))
@@ -139,13 +140,12 @@ def test_one_sample_of_each_problem_is_enough_of_runs_whose_samples_repeat_each_
         (["--samples", "4,x"], "--samples"),
         (["--difference", "-2"], "--difference"),
         (["no-such-run"], "no-such-run"),
-        (["EMPTY"], "jobs resume"),
+        ([EMPTY.run_id], "jobs resume"),
         (["-o", "plan.csv"], "plan.csv"),
     ],
 )
-def test_wrong_input_is_one_line(tmp_path: Path, words: list[str], reason: str) -> None:
-    [empty] = load(tmp_path, cells.finished(tmp_path, cells.SPEC, RIGHT, missing=48))
-    found = plan(tmp_path, *(empty if word == "EMPTY" else word for word in words))
+def test_wrong_input_is_one_line(history: tuple[Path, str, str], words: list[str], reason: str) -> None:
+    found = plan(history[0], *words)
     assert (found.exit_code, found.stdout) == (2, "")
     [line] = [line for line in found.stderr.splitlines() if line.startswith("error: ")]
     assert reason in line

@@ -12,7 +12,6 @@ from harness.problems.problem import dataset_hash
 from tests.warehouse import cells, runs
 from tests.warehouse.test_compare import compare, load, records
 from warehouse.database import reader, rows
-from warehouse.loading.runs import load_run
 from warehouse.nightly.history import read_values
 from warehouse.report.summary import summary
 from warehouse.suites.measured import measure
@@ -81,7 +80,7 @@ def test_a_problem_of_other_content_under_the_same_id_is_another_problem(tmp_pat
     runs.write_part(base, [runs.vanilla(unit) for unit in runs.planned(base)])
     for folder, verdict in ((own, "wrong"), (base, "correct")):
         runs.write_grades(folder, {unit.sample_id: verdict for unit in runs.planned(folder)})
-        load_run(folder, tmp_path / "w.duckdb")
+    load(tmp_path, own, base)
     with reader(tmp_path / "w.duckdb") as connection:
         assert {row["problem_id"] for row in rows(connection, "FROM flips")} == {"toy/1", "toy/2"}
         [ratio] = rows(connection, "FROM speed_up")

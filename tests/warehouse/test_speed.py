@@ -15,7 +15,7 @@ from jobs.run.folder import RunFolder
 from tests.warehouse import runs
 from tests.warehouse.conftest import LATENCIES, Ask, Loaded
 from warehouse.database import reader
-from warehouse.loading.runs import load_run
+from warehouse.loading.runs import load_run, load_runs
 from warehouse.statistics.ratios import ratio
 
 OWN = [10.0, 12.0, 16.0]
@@ -94,10 +94,10 @@ def test_throughput_is_without_start_and_tail_and_a_straggler_is_no_lower_load(t
         for place, trace in enumerate(traces):
             trace.started_at += 10 * (place // 2)
         runs.write_part(folder, traces)
-        load_run(folder, tmp_path / "w.duckdb")
         return folder
 
     enough, few = run_of(4, "enough"), run_of(2, "few")
+    list(load_runs([enough, few], tmp_path / "w.duckdb"))
     with reader(tmp_path / "w.duckdb") as connection:
         [row] = Ask(connection)("run_throughput", enough)
         assert Ask(connection)("run_throughput", few)[0]["samples_per_second"] is None, "three per slot"

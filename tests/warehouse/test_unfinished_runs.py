@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
 from tests.warehouse import cells
 from tests.warehouse.test_compare import load
@@ -48,10 +49,12 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str,
     """A folder with a warehouse, and the runs in it by name."""
     where = tmp_path_factory.mktemp("runs under way")
     run_ids: dict[str, str] = {}
+    folders: list[RunFolder] = []
 
     def add(name: str, spec: RunSpec, has_run: Has = every_one, has_grade: Has = every_one) -> None:
         spec = replace(spec, seed=len(run_ids))
-        [run_ids[name]] = load(where, cells.finished(where, spec, RIGHT, has_run=has_run, has_grade=has_grade))
+        folders.append(cells.finished(where, spec, RIGHT, has_run=has_run, has_grade=has_grade))
+        run_ids[name] = folders[-1].path.name
 
     add("complete", VANILLA)
     add("first problems", SPECCOT, has_run=first_problems)
@@ -59,6 +62,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str,
     add("last samples ungraded", SPECCOT, has_grade=first_two)
     add("nothing", SPECCOT, has_run=none)
     add("no grade", SPECCOT, has_grade=none)
+    load(where, *folders)
     return where, run_ids
 
 

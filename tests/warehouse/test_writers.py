@@ -46,7 +46,7 @@ loading.load_run(RunFolder(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2])
 def test_readers_do_not_wait_for_a_writer_and_keep_what_they_opened(folder: RunFolder, database: Path) -> None:
     load_run(folder, database)
     num_steps = "SELECT count(*) FROM step"
-    with runs.locked(database), reader(database, 0) as connection:
+    with writer(database), reader(database, 0) as connection:
         assert connection.execute(num_steps).fetchall() == [(6,)]
     code = "import sys, pathlib; from warehouse.loading.runs import load_run; from jobs.run.folder import RunFolder\n"
     code += "print(load_run(RunFolder(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2]), 0).num_finished)"

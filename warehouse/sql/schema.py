@@ -77,6 +77,7 @@ def _literal(value: str | int) -> str:
     return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
 
 
+@cache
 def format_digest() -> str:
     """Return the SHA-256 of the definition of tables and views, and of what fills the tables: the format of databases.
 

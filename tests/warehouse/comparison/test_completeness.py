@@ -50,7 +50,6 @@ def worst(run_missing: int = 0, base_missing: int = 0) -> np.ndarray[tuple[int],
 @pytest.mark.parametrize(
     ("base", "run", "expected"),
     [
-        ("target", "method", worst()),
         ("target", "method, one missing", worst(run_missing=1)),
         ("target", "method, one ungraded", worst(run_missing=1)),
         ("target, one missing", "method", worst(base_missing=1)),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
 from tests.warehouse import cells
 from tests.warehouse.report.test_summary import rendered
@@ -20,12 +21,11 @@ from warehouse.database import reader
 FACTORS = (1.0, 1.1, 0.95)
 
 
-def repeated(where: Path, spec: RunSpec, factors: Sequence[float], **options: str) -> list[str]:
-    folders = [
-        cells.finished(where, replace(spec, seed=seed), GOOD, latency=10 * factor, **options)  # type: ignore[arg-type]
+def repeated(where: Path, spec: RunSpec, factors: Sequence[float]) -> list[RunFolder]:
+    return [
+        cells.finished(where, replace(spec, seed=seed), GOOD, latency=10 * factor)
         for seed, factor in enumerate(factors)
     ]
-    return load(where, *folders)
 
 
 def of_setting(where: Path, run: str) -> list[str]:
@@ -35,8 +35,8 @@ def of_setting(where: Path, run: str) -> list[str]:
 
 def test_a_speed_up_is_over_all_repeats_of_both_settings_and_covers_the_run_factor(tmp_path: Path) -> None:
     """Each run alone would be 2, 2.2 or 1.9 times as slow as the run."""
-    vanilla, *_ = repeated(tmp_path, cells.VANILLA, FACTORS)
-    [run] = load(tmp_path, cells.finished(tmp_path, cells.SPEC, GOOD, latency=5.0, slower=lambda p, s: 1 + p / 20))
+    faster = cells.finished(tmp_path, cells.SPEC, GOOD, latency=5.0, slower=lambda p, s: 1 + p / 20)
+    run, vanilla, *_ = load(tmp_path, faster, *repeated(tmp_path, cells.VANILLA, FACTORS))
     _, row = records(compare(tmp_path, vanilla, run, "--format", "json"))
     logs = [math.log(factor) for factor in FACTORS]
     expected = math.sqrt(sum((log - sum(logs) / 3) ** 2 for log in logs) / 2)
@@ -50,14 +50,13 @@ def test_a_speed_up_is_over_all_repeats_of_both_settings_and_covers_the_run_fact
 
 
 def test_repeats_have_the_same_settings_machine_and_night(tmp_path: Path) -> None:
-    asked, again = repeated(tmp_path, cells.VANILLA, FACTORS[:2])
-    for other in (
-        replace(cells.VANILLA, temperature=0.1),
-        replace(cells.VANILLA, tag="2026-01-02"),
-    ):
-        repeated(tmp_path, other, FACTORS[:1])
-    repeated(tmp_path, replace(cells.VANILLA, tag="elsewhere"), FACTORS[:1], device="NVIDIA A100")
-    [tagged] = load(tmp_path, cells.finished(tmp_path, replace(cells.VANILLA, tag="again"), GOOD))
+    others = (
+        cells.finished(tmp_path, replace(cells.VANILLA, temperature=0.1), GOOD),
+        cells.finished(tmp_path, replace(cells.VANILLA, tag="2026-01-02"), GOOD),
+        cells.finished(tmp_path, replace(cells.VANILLA, tag="elsewhere"), GOOD, device="NVIDIA A100"),
+    )
+    same = cells.finished(tmp_path, replace(cells.VANILLA, tag="again"), GOOD)
+    asked, again, tagged, *_ = load(tmp_path, *repeated(tmp_path, cells.VANILLA, FACTORS[:2]), same, *others)
     assert of_setting(tmp_path, asked) == sorted([asked, again, tagged])
 
 
@@ -70,8 +69,8 @@ def test_a_repeat_counts_when_it_is_finished_and_stored_rows_are_made_again(tmp_
             sql = f"SELECT {columns} FROM speed_up WHERE run_id = ? ORDER BY ALL"
             return connection.execute(sql, [run]).fetchall()
 
-    [base] = repeated(tmp_path, cells.VANILLA, FACTORS[:1])
-    [run] = load(tmp_path, cells.finished(tmp_path, cells.SPEC, GOOD, latency=5.0))
+    first = repeated(tmp_path, cells.VANILLA, FACTORS[:1])
+    base, run = load(tmp_path, *first, cells.finished(tmp_path, cells.SPEC, GOOD, latency=5.0))
     assert stored(run) == [(1, 1, 2.0)]
     begun = replace(cells.VANILLA, seed=9)
     folder = cells.finished(tmp_path, begun, GOOD, latency=11.0, missing=12)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.warehouse import cells
 from warehouse.database import Connection, reader
-from warehouse.loading.runs import load_run
+from warehouse.loading.runs import load_run, load_runs
 from warehouse.sql.baselines import unlike
 from warehouse.suites.measured import measure
 
@@ -22,8 +22,7 @@ MANY = replace(cells.SPEC, concurrency=24, samples=6)
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Eight samples of the target alone beside 24 of a method, both with --concurrency 24."""
     where = tmp_path_factory.mktemp("in-flight")
-    for spec in (FEW, MANY):
-        load_run(cells.finished(where, spec, [2] * 4), where / "w.duckdb")
+    list(load_runs([cells.finished(where, spec, [2] * 4) for spec in (FEW, MANY)], where / "w.duckdb"))
     return where / "w.duckdb"
 
 

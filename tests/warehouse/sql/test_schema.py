@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
 from harness.settings.roles import SAMPLING
 from harness.trace import Call, Candidate, Decision, Step, Verdict
+from jobs.run.files import Lock
 from jobs.run.spec import Attempt, ModelSpec
-from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
 from warehouse.database import (
     Connection,
@@ -21,6 +22,7 @@ from warehouse.database import (
     reader,
     writer,
 )
+from warehouse.files import lock_path
 from warehouse.loading import convert
 from warehouse.sql import schema
 from warehouse.sql.model_columns import MODEL_COLUMNS
@@ -106,8 +108,13 @@ def test_what_cannot_be_opened_is_an_error_with_its_name(tmp_path: Path) -> None
 
 def test_a_warehouse_that_becomes_free_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "w.duckdb"
-    with runs.locked(path, seconds=1.0), writer(path, 20):
-        pass
+    other = Lock(lock_path(path), thread_local=False)
+    other.acquire()
+    release = Timer(0.2, other.release)
+    release.start()
+    with writer(path, 20):
+        assert not other.is_locked
+    release.join()
 
 
 def test_an_interrupted_query_is_an_interrupt(loaded: Loaded) -> None:

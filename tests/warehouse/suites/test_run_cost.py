@@ -11,19 +11,20 @@ from harness.settings.launch_settings import Launch
 from jobs.forecast import Forecast
 from jobs.run.spec import EngineSpec, RunSpec
 from tests.warehouse import runs
-from warehouse.loading.runs import load_run
+from warehouse.loading.runs import load_runs
 from warehouse.suites.run_cost import forecast
 
 SPEC = replace(runs.VANILLA, engine=EngineSpec("vllm"))
 LAUNCH = Launch.from_flags({"method": "vanilla", "dataset": "demo", "concurrency": 1})
 
 
-def recorded(folder: Path, spec: RunSpec, latency: float, device: str) -> str:
-    """Load a finished run of 6 samples, of which a worker's wall time is a second less than the latency."""
-    run = runs.create(folder, spec)
-    runs.write_part(run, [runs.vanilla(unit, latency=latency) for unit in runs.planned(run)], device=device)
-    load_run(run, folder / "warehouse.duckdb")
-    return run.path.name
+def recorded(folder: Path, *made: tuple[RunSpec, float, str]) -> list[str]:
+    """Load finished runs of 6 samples of this latency; a worker's wall time is a second less. Returns their names."""
+    folders = [runs.create(folder, spec) for spec, _, _ in made]
+    for run, (_, latency, device) in zip(folders, made, strict=True):
+        runs.write_part(run, [runs.vanilla(unit, latency=latency) for unit in runs.planned(run)], device=device)
+    list(load_runs(folders, folder / "warehouse.duckdb"))
+    return [run.path.name for run in folders]
 
 
 def asked(folder: Path, own: Forecast | None = None, **changes: object) -> Forecast | None:
@@ -32,10 +33,13 @@ def asked(folder: Path, own: Forecast | None = None, **changes: object) -> Forec
 
 
 def test_runs_of_the_same_settings_tell_what_a_launch_takes_with_their_spread(tmp_path: Path) -> None:
-    recorded(tmp_path, SPEC, 19.0, "H100")
-    recorded(tmp_path, replace(SPEC, seed=1), 37.0, "H100")
-    recorded(tmp_path, replace(SPEC, seed=2, samples=1), 1000.0, "A100")
-    recorded(tmp_path, replace(SPEC, token_budget=99), 5000.0, "H100")
+    recorded(
+        tmp_path,
+        (SPEC, 19.0, "H100"),
+        (replace(SPEC, seed=1), 37.0, "H100"),
+        (replace(SPEC, seed=2, samples=1), 1000.0, "A100"),
+        (replace(SPEC, token_budget=99), 5000.0, "H100"),
+    )
     found = asked(tmp_path)
     assert found is not None
     assert "1 × H100" in found.source, "a mean over two kinds of devices is that of none"
@@ -46,7 +50,7 @@ def test_runs_of_the_same_settings_tell_what_a_launch_takes_with_their_spread(tm
 
 def test_nothing_is_claimed_where_nothing_is_known(tmp_path: Path) -> None:
     assert asked(tmp_path) is None, "no database"
-    recorded(tmp_path, SPEC, 19.0, "H100")
+    recorded(tmp_path, (SPEC, 19.0, "H100"))
     assert asked(tmp_path, token_budget=999) is None
     own = Forecast(1.0, 1.0, 1.0, 0, "history: this run")
     assert asked(tmp_path, own=own, token_budget=999) == own
@@ -55,7 +59,7 @@ def test_nothing_is_claimed_where_nothing_is_known(tmp_path: Path) -> None:
 def test_samples_that_are_timed_one_at_a_time_are_counted_or_said_not_to_be(tmp_path: Path) -> None:
     batches = replace(SPEC, concurrency=8)
     launch = LAUNCH.changed(concurrency=8, latency_sample=10)
-    recorded(tmp_path, batches, 19.0, "H100")
+    recorded(tmp_path, (batches, 19.0, "H100"))
 
     def told(number: int = 60) -> Forecast:
         spec = replace(batches, seed=9)
@@ -66,7 +70,7 @@ def test_samples_that_are_timed_one_at_a_time_are_counted_or_said_not_to_be(tmp_
     without = told()
     assert without.not_timed == 10
     assert without.hours == pytest.approx(60 * 18 / 6 / 3600)
-    name = recorded(tmp_path, SPEC, 37.0, "H100")
+    [name] = recorded(tmp_path, (SPEC, 37.0, "H100"))
     timed = told()
     assert timed.not_timed == 0
     assert f"history: {name}" in timed.source

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec, RunSpec, Unit
 from tests.warehouse import runs
 from warehouse.database import Connection, reader
-from warehouse.loading.runs import load_run
+from warehouse.loading.runs import load_runs
 from warehouse.suites import published as papers
 from warehouse.suites.measured import measure
 
@@ -93,6 +94,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     specs |= {"vanilla": planned_spec("vanilla", draft=None)}
     specs |= {"greedy": planned_spec("vanilla", draft=None, temperature=0.0)}
     specs |= {"elsewhere": planned_spec("vanilla", draft=None, seed=9)}
+    folders = []
     for name, spec in specs.items():
         run = runs.create(where, spec, name)
         written = traces(run, spec.method)
@@ -100,14 +102,19 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
         runs.write_grades(run, {trace.sample_id: "correct" for trace in written})
         if spec.method in ("speccot", "specreason"):
             write_rewards(run, written)
-        load_run(run, where / "w.duckdb")
+        folders.append(run)
+    list(load_runs(folders, where / "w.duckdb"))
     return where / "w.duckdb"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def connection(database: Path) -> Iterator[Connection]:
     with reader(database) as opened:
         yield opened
+
+
+measured_once = cache(measure)
+"""Cells of many suites are of the same runs."""
 
 
 def recorded(plan: papers.Planned) -> str:
@@ -127,7 +134,7 @@ def test_every_published_value_has_a_measure_that_can_be_computed(name: str, con
             baseline = plans.get((table.baseline(plan.row, key) or "", plan.column))
             assert (baseline is not None) == metric.registered.is_of_pair, (plan.row.label, key)
             base = None if baseline is None else recorded(baseline)
-            measured = measure(connection, metric.measure, recorded(plan), base, metric.stopwatch, k=metric.k)
+            measured = measured_once(connection, metric.measure, recorded(plan), base, metric.stopwatch, k=metric.k)
             assert measured is not None, (plan.row.label, key)
             if baseline is plan:
                 assert measured.estimate == pytest.approx(1)

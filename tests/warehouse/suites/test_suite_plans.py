@@ -12,11 +12,10 @@ from syrupy.assertion import SnapshotAssertion
 
 from jobs import suite as suites
 from jobs.run.spec import EngineSpec
-from tests.jobs.runs import launch_suite
 from tests.shared import with_settings
 from tests.warehouse import runs
 from tests.warehouse.suites.made_suites import Made, write_suite
-from warehouse.loading.runs import load_run
+from warehouse.loading.runs import load_runs
 from warehouse.suites.own_runs import own_runs
 
 
@@ -26,7 +25,9 @@ def test_a_dry_run_says_which_rows_are_done_partly_done_and_missing_and_writes_n
     made = Made(write_suite(tmp_path), tmp_path / "runs")
     first = made.reproduce("--dry-run").output
     assert not made.output.exists()
-    launch_suite(suites.read(made.file, overrides={"output": str(made.output)}), None, [0, 1, 2])
+    for run in own_runs(suites.read(made.file, overrides={"output": str(made.output)}))[:3]:
+        folder = runs.create(made.output, run.prepared.plan.spec, problems=run.prepared.plan.problems)
+        runs.write_part(folder, [runs.vanilla(unit) for unit in runs.planned(folder)])
     before = sorted(made.output.rglob("*"))
     then = made.reproduce("--dry-run").output
     assert sorted(made.output.rglob("*")) == before
@@ -55,13 +56,15 @@ def test_a_latency_sample_is_planned_and_its_estimate_stands_in_the_table(tmp_pa
     made = Made(tmp_path / "timed.toml", tmp_path / "runs")
     made.file.write_text(TIMED)
     planned = own_runs(suites.read(made.file, overrides={"output": str(made.output)}))
+    folders = []
     for prepared in (run.prepared.plan for run in planned):
         for concurrency, latency in ((prepared.spec.concurrency, 40.0), (1, 20.0)):
             spec = replace(prepared.spec, engine=EngineSpec("vllm"), seed=9, concurrency=concurrency)
             folder = runs.create(made.output, spec, problems=prepared.problems)
             traces = [runs.vanilla(unit, latency=latency) for unit in runs.planned(folder)]
             runs.write_part(folder, traces, device="1 × H100")
-            load_run(folder, made.output / "warehouse.duckdb")
+            folders.append(folder)
+    list(load_runs(folders, made.output / "warehouse.duckdb"))
     assert made.reproduce("--dry-run").output.count("; one at a time: ") == 2
     table = tmp_path / "table.csv"
     result = made.reproduce("-o", str(table))
@@ -85,12 +88,14 @@ def test_a_run_with_its_models_in_another_folder_or_named_by_an_earlier_version_
         with_settings(moved, "target", top_k=20),
         replace(moved, tag="again"),
     )
-    for number, spec in enumerate((moved, planned.spec, *others)):
-        output, is_same = tmp_path / str(number), number < 2
-        folder = runs.create(output, spec, problems=planned.problems)
-        runs.write_part(folder, [runs.vanilla(unit) for unit in runs.planned(folder)])
-        load_run(folder, output / "warehouse.duckdb")
-        database = ("--database", str(output / "warehouse.duckdb"))
-        [row] = csv.DictReader(made.reproduce("--table", "--format", "csv", *database).stdout.splitlines())
-        assert (row["demo run_id"] == folder.path.name) == is_same
+    for number, specs in enumerate(((moved,), (planned.spec,), others)):
+        folders = [runs.create(tmp_path / str(number), spec, problems=planned.problems) for spec in specs]
+        for folder in folders:
+            runs.write_part(folder, [runs.vanilla(unit) for unit in runs.planned(folder)])
+        database = tmp_path / str(number) / "warehouse.duckdb"
+        list(load_runs(folders, database))
+        told = made.reproduce("--table", "--format", "csv", "--database", str(database)).stdout
+        [row] = csv.DictReader(told.splitlines())
+        is_same = len(specs) == 1
+        assert (row["demo run_id"] in [folder.path.name for folder in folders]) == is_same
         assert bool(row["demo tokens"]) == is_same

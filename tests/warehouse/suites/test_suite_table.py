@@ -11,22 +11,39 @@ import pytest
 from click.testing import CliRunner
 
 from jobs import suite as suites
+from jobs.run.folder import RunFolder
 from tests.warehouse import runs
 from tests.warehouse.suites.made_suites import HOSTILE, HOSTILE_IN_LATEX, Made, write_suite
 from warehouse import compare
-from warehouse.loading.runs import load_run
-from warehouse.suites.own_runs import own_runs
+from warehouse.loading.runs import load_run, load_runs
+from warehouse.suites.own_runs import OwnRun, own_runs
 from warehouse.suites.table import METRICS
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """The suite, run in one command."""
+    """The suite, and its runs as made by hand."""
     folder = tmp_path_factory.mktemp("own")
     found = Made(write_suite(folder), folder / "runs")
-    result = found.reproduce()
-    assert result.exit_code == 0, result.output
+    folders = [ended(found, run) for run in own_runs(suites.read(found.file, overrides={"output": str(found.output)}))]
+    list(load_runs(folders, found.output / "warehouse.duckdb"))
     return found
+
+
+def ended(made: Made, run: OwnRun) -> RunFolder:
+    """A finished run whose samples are right except for one."""
+    planned = run.prepared.plan
+    folder = runs.create(made.output, planned.spec, problems=planned.problems)
+    units, is_alone = runs.planned(folder), planned.spec.draft is None
+    traces = [
+        runs.vanilla(unit) if is_alone else runs.speculative(unit, refused=place % 3 == 0, latency=5.0 + place)
+        for place, unit in enumerate(units)
+    ]
+    runs.write_part(folder, traces)
+    runs.write_grades(
+        folder, {unit.sample_id: "wrong" if place == run.number else "correct" for place, unit in enumerate(units)}
+    )
+    return folder
 
 
 def rows_of(made: Made, *words: str) -> list[dict[str, str]]:
@@ -110,22 +127,23 @@ def test_a_mistake_gets_one_line_and_exit_code_2(made: Made, words: tuple[str, .
 def test_runs_that_have_no_sample_in_common_yet_have_their_own_results_and_the_reason(tmp_path: Path) -> None:
     file = tmp_path / "demo.toml"
     file.write_text(
-        'dataset = "demo"\nsamples = 2\nmethod = "vanilla"\n[[run]]\ntarget = "demo-target"\n'
+        'dataset = "demo"\nlimit = 10\nsamples = 2\nmethod = "vanilla"\n[[run]]\ntarget = "demo-target"\n'
         '[[run]]\nmodel = "draft"\ndraft = "demo-draft"\n'
     )
     made = Made(file, tmp_path / "runs")
-    output = {"output": str(made.output)}
-    for run, part in zip(own_runs(suites.read(file, overrides=output)), (slice(20), slice(40, 60)), strict=True):
+    output, folders = {"output": str(made.output)}, []
+    for run, part in zip(own_runs(suites.read(file, overrides=output)), (slice(5), slice(10, 15)), strict=True):
         planned = run.prepared.plan
         folder = runs.create(made.output, planned.spec, problems=planned.problems)
         ended = runs.planned(folder)[part]
         runs.write_part(folder, [runs.vanilla(unit) for unit in ended])
-        runs.write_grades(folder, {unit.sample_id: "correct" for unit in ended[:15]})
-        load_run(folder, made.output / "warehouse.duckdb")
+        runs.write_grades(folder, {unit.sample_id: "correct" for unit in ended[:4]})
+        folders.append(folder)
+    list(load_runs(folders, made.output / "warehouse.duckdb"))
     shown = made.reproduce("--table")
     assert shown.exit_code == 0, shown.output
     assert "NOT COMPARED:" in shown.output
-    assert [(row["demo pass@1"], row["demo num_ungraded"]) for row in rows_of(made)] == [("1.0", "5")] * 2
+    assert [(row["demo pass@1"], row["demo num_ungraded"]) for row in rows_of(made)] == [("1.0", "1")] * 2
 
 
 def test_an_unfinished_run_says_so_at_its_number_and_one_that_is_not_loaded_how_to_load_it(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from harness import reproduce
 from tests.warehouse import runs
 from tests.warehouse.suites.timed_runs import PLAIN, SPECULATIVE, finished, time
 from warehouse.database import reader, rows
-from warehouse.loading.runs import load_run
+from warehouse.loading.runs import load_run, load_runs
 from warehouse.loading.staging import answer_of
 from warehouse.suites import published as papers
 from warehouse.suites.measured import estimated, runs_like
@@ -42,6 +42,7 @@ def table(output: Path, *more: str) -> str:
 
 def loaded(output: Path, *, own: bool = True, base: bool = True) -> Path:
     """Load SpecCoT and its baseline, in batches that took 50 and 200 s a sample; which of them were timed alone."""
+    folders = []
     for spec, trace, batch, seconds, is_timed in (
         (SPECULATIVE, runs.speculative, 50.0, (9.0, 10.0, 11.0, 10.0), own),
         (PLAIN, runs.vanilla, 200.0, (19.0, 20.0, 21.0, 20.0), base),
@@ -49,7 +50,8 @@ def loaded(output: Path, *, own: bool = True, base: bool = True) -> Path:
         run = finished(output, spec, trace, batch)
         if is_timed:
             time(run, trace, seconds)
-        load_run(run, output / "w.duckdb")
+        folders.append(run)
+    list(load_runs(folders, output / "w.duckdb"))
     return output / "w.duckdb"
 
 
