@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -36,7 +38,7 @@ EXAMPLES = {
     "profile": _FOLDER / "clusters" / "example.toml",
     "suite": _FOLDER / "suites" / "nightly.toml",
     "scrontab": _FOLDER / "nightly.scrontab",
-    "notebook": resources.files("harness") / "examples" / "compare_methods.ipynb",
+    "notebook": resources.files("harness") / "examples" / "first-evaluation.txt",
     "router": resources.files("warehouse") / "examples" / "router.py",
 }
 """The files by the name that `jobs example` takes. In a checkout, those of Slurm are links into the folder slurm."""
@@ -259,7 +261,40 @@ def example(kind: str) -> None:
 
     For instance: python -m jobs example profile > mycluster.toml
     """
-    click.echo(EXAMPLES[kind].read_text(encoding="utf-8"), nl=False)
+    text = EXAMPLES[kind].read_text(encoding="utf-8")
+    click.echo(notebook(text) if kind == "notebook" else text, nl=False)
+
+
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
+_MAGICS = {"sh": "%%bash\n", "json": "%%writefile my.jsonl\n", "python": ""}
+_KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+_PREPARATION = """import os
+import sys
+
+os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
+os.environ.pop("FORCE_COLOR", None)  # set by the kernel, which then shows each line of progress
+"""
+
+
+def notebook(page: str) -> str:
+    """Return a page of the documentation as a Jupyter notebook.
+
+    Commands become cells of bash. The section "Install" and the outputs are left out, and links become text.
+    """
+    top, _, rest = page.partition("## Install")
+    texts = _BLOCK.split(f"{top}{rest[rest.index(chr(10) + '## ') :]}")
+    pairs = [("markdown", texts[0]), ("code", _PREPARATION)]
+    for language, block, text in zip(texts[1::3], texts[2::3], texts[3::3], strict=True):
+        if language:
+            pairs.append(("code", f"{_MAGICS[language]}{block}"))
+        pairs.append(("markdown", re.sub(r"\[([^]]+)]\([^)]+\.md[^)]*\)", r"\1", text)))
+    cells = [
+        {"cell_type": kind, "id": f"cell-{n}", "metadata": {}, "source": text.strip()}
+        | ({"outputs": [], "execution_count": None} if kind == "code" else {})
+        for n, (kind, text) in enumerate((kind, text) for kind, text in pairs if text.strip())
+    ]
+    content = {"cells": cells, "metadata": {"kernelspec": _KERNEL}, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
 
 
 def suite_file(file: Path) -> Path:

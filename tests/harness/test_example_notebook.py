@@ -1,24 +1,15 @@
-"""The example notebook runs from its first cell to its last, here with scripted engines in place of models."""
+"""The page of the first evaluation runs as a notebook, here with scripted engines in place of models."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-NOTEBOOK = Path(__file__).parents[2] / "harness" / "examples" / "compare_methods.ipynb"
-
-
-def opened() -> Any:
-    import nbformat
-
-    return nbformat.read(NOTEBOOK, as_version=4)
-
-
-def parameters(notebook: Any) -> Any:
-    [cell] = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", ())]
-    return cell
+from jobs.__main__ import main
 
 
 def texts(cell: Any) -> str:
@@ -26,37 +17,23 @@ def texts(cell: Any) -> str:
     return "".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.outputs)
 
 
-@pytest.fixture(scope="module")
-def executed(tmp_path_factory: pytest.TempPathFactory) -> Any:
+@pytest.mark.needs_tool("notebook", "matplotlib")
+def test_the_page_runs_from_its_first_command_to_its_last(tmp_path: Path) -> None:
+    import nbformat
     from nbclient import NotebookClient
 
-    notebook, folder = opened(), tmp_path_factory.mktemp("notebook")
-    parameters(notebook).source += '\nengine = "scripted"\nsamples = 2'
-    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
-    return notebook
-
-
-@pytest.mark.needs_tool("notebook", "matplotlib")
-def test_the_notebook_runs_from_its_first_cell_to_its_last(executed: Any) -> None:
-    code = [cell for cell in executed.cells if cell.cell_type == "code"]
-    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
-    runs = [texts(cell) for cell in code if "harness.run(" in cell.source]
-    assert len(runs) == 2
-    for text in runs:
-        assert "60/60 samples" in text
-        assert "\x1b" not in text, "no colors, and nothing is redrawn"
-    [table] = [texts(cell) for cell in code if "harness.results(alone, together)" in cell.source]
-    assert "vanilla" in table
-    assert "speccot" in table
-    [compared] = [texts(cell) for cell in code if "warehouse.compare" in cell.source]
-    assert "Baseline: vanilla target" in compared
-    [plot] = [cell for cell in code if "plt.show()" in cell.source]
-    assert any("image/png" in output.get("data", {}) for output in plot.outputs)
-
-
-@pytest.mark.needs_tool("notebook")
-def test_the_notebook_is_kept_without_outputs_and_with_real_models_as_its_default() -> None:
-    notebook = opened()
+    notebook = nbformat.reads(CliRunner().invoke(main, ["example", "notebook"]).output, as_version=4)
+    nbformat.validate(notebook)
+    for cell in notebook.cells:
+        cell.source = cell.source.replace("harness.launch", "harness.launch --engine scripted")
+        cell.source = cell.source.replace("row/0 3", "row/0 0")
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert not any(cell.outputs or cell.execution_count for cell in code)
-    assert 'engine = "auto"' in parameters(notebook).source
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    said = "\n".join(map(texts, code))
+    assert said.count("24/24 samples") == 2
+    assert "Baseline: vanilla target" in said
+    assert "fallback_rate" in said, "the SQL"
+    assert "step 0" in said, "the trace"
+    assert {"my.jsonl", "runs", "report.html", "figures", "authors.svg"} <= {path.name for path in tmp_path.iterdir()}
+    assert [json.loads(line)["final"] for line in (tmp_path / "my.jsonl").read_text().splitlines()][:2] == [240, 82]
