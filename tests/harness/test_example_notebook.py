@@ -31,7 +31,7 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from nbclient import NotebookClient
 
     notebook, folder = opened(), tmp_path_factory.mktemp("notebook")
-    parameters(notebook).source += '\nengine = "scripted"\nsamples = 2'
+    parameters(notebook).source += '\nengine = "scripted"\nsamples = 1'
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
     return notebook
 
@@ -43,7 +43,7 @@ def test_the_notebook_runs_from_its_first_cell_to_its_last(executed: Any) -> Non
     runs = [texts(cell) for cell in code if "harness.run(" in cell.source]
     assert len(runs) == 2
     for text in runs:
-        assert "60/60 samples" in text
+        assert "30/30 samples" in text
         assert "\x1b" not in text, "no colors, and nothing is redrawn"
     [table] = [texts(cell) for cell in code if "harness.results(alone, together)" in cell.source]
     assert "vanilla" in table
