@@ -5,8 +5,9 @@ thread for torch, and hypothesis without deadlines.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+import re
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from tests.requirements import is_ci, require_tool
 if TYPE_CHECKING:
     from harness.engine import Role
     from harness.engines.pool import EngineNeed, EnginePool
+    from harness.engines.settings import EngineSettings
     from harness.engines.vllm import VLLMEngine
 
 # Threads of torch wait for each other by spinning. Where another process has the second core, those of a small model
@@ -41,7 +43,7 @@ for name in ("COLUMNS", "LINES"):
 _FAULTS = ("test_chaos.py", "test_container.py", "test_deaths.py", "test_retries.py", "test_shared_jobs.py")
 
 _LONG = ("vllm", "snapshots", "report")
-"""Groups of tests: files that start vLLM, and folders whose files share what takes long to make."""
+"""Groups of tests: files that import vLLM or start it, and folders whose files share what takes long to make."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,13 +53,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @cache
 def _group(file: Path) -> str:
-    if "mark.vllm" in file.read_text(encoding="utf-8"):
+    if re.search(r"mark\.vllm|needs_tool\(\"vllm\"\)", file.read_text(encoding="utf-8")):
         return "vllm"
     return file.parent.name if file.parent.name in _LONG else str(file)
 
 
 class Groups(LoadScopeScheduling):  # type: ignore[misc]
-    """One worker runs all files that start vLLM, and one the tests of any other file, whose fixtures they share.
+    """One worker runs all files with vLLM, and one the tests of any other file, whose fixtures they share.
 
     Two pairs of engines at a time need twice the memory.
     """
@@ -96,6 +98,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             require_tool(name)
 
 
+PAIR_CONTEXT, PAIR_CONCURRENCY = 1024, 40
+"""The demo's context, and as many samples of it as the cache of either engine holds."""
+IN_CORE = (("distributed_executor_backend", '"vllm.v1.executor.uniproc_executor.UniProcExecutor"'),)
+"""Argument of an engine whose model is in its core's process: a process less to start, of two that import vLLM."""
+
+
 @dataclass(frozen=True)
 class VLLMPair:
     """The bundled pair on vLLM, one start for all tests that need no more than running engines."""
@@ -108,6 +116,15 @@ class VLLMPair:
     target: VLLMEngine
     log_dir: Path
 
+    def served(self, needs: Iterable[EngineNeed]) -> list[EngineNeed]:
+        """Return a run's needs with cores and arguments that are these engines' own: then they serve the run."""
+        cores = {need.role: need.settings.cpu_cores for need in self.needs}
+
+        def own(role: Role, settings: EngineSettings) -> EngineSettings:
+            return replace(settings, cpu_cores=cores[role], arguments=IN_CORE)
+
+        return [replace(need, settings=own(need.role, need.settings)) for need in needs]
+
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def vllm_pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[VLLMPair]:
@@ -118,9 +135,17 @@ async def vllm_pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[V
     from harness.weights.models import pair_folder
 
     roles: tuple[Role, ...] = ("draft", "target")
-    log_dir, kv_bytes = tmp_path_factory.mktemp("engines"), 512 << 20
-    settings = pair_settings("vllm", roles, dtype="float32", max_context=512, concurrency=16, kv_bytes=kv_bytes)
-    needs = [EngineNeed(role, str(pair_folder(f"demo-{role}")), None, settings[role]) for role in roles]
+    log_dir, kv_bytes = tmp_path_factory.mktemp("engines"), 1536 << 20
+    settings = pair_settings(
+        *("vllm", roles),
+        dtype="float32",
+        max_context=PAIR_CONTEXT,
+        concurrency=PAIR_CONCURRENCY,
+        candidates=3,
+        kv_bytes=kv_bytes,
+    )
+    in_core = {role: replace(own, arguments=IN_CORE) for role, own in settings.items()}
+    needs = [EngineNeed(role, str(pair_folder(f"demo-{role}")), None, in_core[role]) for role in roles]
     async with EnginePool() as pool:
         await pool.lease(needs, log_dir)
         target, draft = (opened.engine for opened in pool._open)

@@ -7,16 +7,17 @@ import json
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from harness.engine import Sampling
+from harness.engine import Role, Sampling
 from harness.engines.scripted import ScriptedEngine, SimulatedModel
 from harness.problems.problem import Problem
 from harness.weights import models
 from tools.bench import loop
 from tools.bench.__main__ import sections
-from tools.bench.drive import Run, at_bare_engines, through_harness
+from tools.bench.drive import at_bare_engines, through_harness
 from tools.bench.setting import Bench
 
 PROBLEMS = [Problem(f"demo/{i}", "demo", f"What is {i} + 3?", str(i + 3)) for i in range(3)]
@@ -27,30 +28,17 @@ class BareScripted(ScriptedEngine):
     """A scripted engine that can be reached without the harness."""
 
     bare_requests: list[tuple[list[int], Sampling]] = field(default_factory=list)
-    most_bare: int = 0
-    forgotten: int = 0
-    _now: int = 0
 
     async def generate_bare(self, prompt: list[int], sampling: Sampling) -> int:
         self.bare_requests.append((prompt, sampling))
-        self._now += 1
-        self.most_bare = max(self.most_bare, self._now)
         await asyncio.sleep(self.seconds_per_token * sampling.max_tokens)
-        self._now -= 1
         return len(prompt) // 2
 
-    async def reset_prefix_cache(self) -> bool:
-        self.forgotten += 1
-        return True
 
-
-def bench(**changes: float) -> Bench:
-    model = SimulatedModel()
+def bench() -> Bench:
+    model, roles = SimulatedModel(), cast(tuple[Role, ...], ("draft", "target"))
     return Bench(
-        engines={
-            "draft": BareScripted(model.write, model.judge, seconds_per_token=1e-5),
-            "target": BareScripted(model.write, model.judge, seconds_per_token=1e-5),
-        },
+        engines={role: BareScripted(model.write, model.judge, seconds_per_token=1e-5) for role in roles},
         problems=PROBLEMS,
         tokens=200,
         pairs=2,
@@ -61,18 +49,14 @@ def bench(**changes: float) -> Bench:
         drafts=3,
         latency_problems=2,
         block_tokens=16,
-        deadline=changes.get("deadline", float("inf")),
+        deadline=float("inf"),
     )
-
-
-async def run_of(session: Bench, name: str, samples: int = 3, in_flight: int = 3) -> Run:
-    wave, limits = session.wave(samples), session.limits(200)
-    return await through_harness(session.engines, name, session.method(name), wave, limits, in_flight)
 
 
 async def test_a_replay_asks_for_the_same_prompts_seeds_and_lengths() -> None:
     session = bench()
-    run = await run_of(session, "speccot")
+    method, wave, limits = session.method("speccot"), session.wave(3), session.limits(200)
+    run = await through_harness(session.engines, "speccot", method, wave, limits, 3)
     replay = await at_bare_engines(session.engines, run.calls, 3)
     assert replay.cached_share == pytest.approx(0.5, abs=0.01)
     num_requested_tokens = 0

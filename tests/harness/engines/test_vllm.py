@@ -16,7 +16,7 @@ from harness.engines.settings import EngineSettings, pair_settings
 from harness.engines.transformers import TransformersEngine
 from harness.engines.vllm import VLLMEngine
 from harness.weights.tokenizer import verdict_options
-from tests.conftest import VLLMPair
+from tests.conftest import PAIR_CONTEXT, VLLMPair
 from tests.harness.engines.tiny_engines import PROMPT
 
 pytestmark = [
@@ -59,7 +59,7 @@ async def test_seeded_prompts_beyond_one_batch_do_not_kill_the_engine(draft: VLL
 def alone(need: EngineNeed, kv_bytes: int) -> EngineNeed:
     """Return what a run needs that has one model and one sample in flight."""
     own = pair_settings("vllm", (need.role,), dtype="float32", concurrency=1, kv_bytes=kv_bytes)[need.role]
-    settings = dataclasses.replace(own, max_context=256, cpu_cores=need.settings.cpu_cores)
+    settings = dataclasses.replace(own, max_context=256)
     assert settings.kv_cache_bytes != need.settings.kv_cache_bytes
     return dataclasses.replace(need, settings=settings, one_in_flight=True)
 
@@ -67,7 +67,7 @@ def alone(need: EngineNeed, kv_bytes: int) -> EngineNeed:
 async def test_the_pairs_engines_serve_each_model_alone_with_one_sample_in_flight(vllm_pair: VLLMPair) -> None:
     starts: dict[Role, set[EngineStart]] = defaultdict(set)
     texts: dict[Role, set[tuple[int, ...]]] = defaultdict(set)
-    for needs in (vllm_pair.needs, *([alone(need, vllm_pair.kv_bytes)] for need in vllm_pair.needs)):
+    for needs in (vllm_pair.needs, *(vllm_pair.served([alone(need, vllm_pair.kv_bytes)]) for need in vllm_pair.needs)):
         for role, engine in (await vllm_pair.pool.lease(needs, vllm_pair.log_dir)).items():
             starts[role].add(engine.start)
             reply = await engine.generate(PROMPT, Sampling(8, 1.0, seed=3))
@@ -97,7 +97,7 @@ async def test_a_reset_forgets_prompts_and_is_refused_while_a_request_runs(targe
     prompt, sampling = [302, *PROMPT], Sampling(2)
     cached = [(await target.generate(prompt, sampling)).cached_tokens for _ in range(2)]
     assert cached[0] == 0 < cached[1]
-    running = asyncio.create_task(target.generate([303, *PROMPT], Sampling(350, _HOT, n=8)))
+    running = asyncio.create_task(target.generate([303, *PROMPT], Sampling(200, _HOT, n=4)))
     await asyncio.sleep(0.1)
     assert not await target.reset_prefix_cache()
     await running
@@ -137,7 +137,7 @@ async def test_a_given_text_has_the_references_log_probabilities_token_by_token(
 async def test_entropies_verdicts_and_given_texts_do_not_disturb_each_other(target: VLLMEngine) -> None:
     options = list(range(20, 30))
     verdict, given = await target.choose(PROMPT, options), await target.log_probabilities(PROMPT, options)
-    asked = [Sampling(24, 1.0, seed=i, entropies=True) for i in range(6)]
+    asked = [Sampling(12, 1.0, seed=i, entropies=True) for i in range(4)]
     alone = [(await target.generate(PROMPT, sampling)).completions for sampling in asked]
     drawn, rest = await asyncio.gather(
         asyncio.gather(*(target.generate(PROMPT, sampling) for sampling in asked)),
@@ -150,7 +150,7 @@ async def test_entropies_verdicts_and_given_texts_do_not_disturb_each_other(targ
         assert reply.completions[0].entropies == pytest.approx(expected.entropies, abs=1e-3)
 
 
-@pytest.mark.parametrize("prompt", [[5] * 512, [5] * 600, [], [5, 9999]])
+@pytest.mark.parametrize("prompt", [[5] * PAIR_CONTEXT, [5] * 1100, [], [5, 9999]])
 async def test_a_bad_request_is_refused_and_the_engine_lives(target: VLLMEngine, prompt: list[int]) -> None:
     with pytest.raises(RequestRefused):
         await target.generate(prompt, Sampling(4))

@@ -1,11 +1,11 @@
-"""Real vLLM engines that a test starts for itself: one with an adapter, and one that is killed and then stopped."""
+"""Real engines that a test starts for itself: one with a head, and one with an adapter that is killed, then stopped."""
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,8 @@ from harness.engines import calls, vllm
 from harness.engines.settings import EngineSettings
 from harness.engines.transformers import TransformersEngine
 from harness.engines.vllm import VLLMEngine
-from tests.conftest import VLLMPair
+from harness.weights import adapter
+from tests.conftest import IN_CORE, VLLMPair
 from tests.harness.conftest import save_tiny_adapter, save_tiny_head
 from tests.harness.engines.tiny_engines import PROMPT, alive, process_of, processes_of, tiny_settings
 
@@ -26,41 +27,11 @@ pytestmark = [
 ]
 
 
-async def test_an_adapter_is_served_beside_the_base_model_for_verdicts_alone_and_a_bad_one_is_named(
-    tiny_models: dict[Role, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from vllm.lora.request import LoRARequest
-
-    from harness.weights import adapter
-
-    folder = save_tiny_adapter(tmp_path / "adapter", tiny_models["target"])
-    served = dataclasses.replace(tiny_settings()["target"], adapter=adapter.read(str(folder)))
-    reference = await TransformersEngine.start(
-        str(tiny_models["target"]), "target", EngineSettings(dtype="float32", adapter=served.adapter)
-    )
-    plain = await TransformersEngine.start(str(tiny_models["target"]), "target", EngineSettings(dtype="float32"))
-    options, sampling = list(range(20, 26)), Sampling(16)
-    engine = await VLLMEngine.start(str(tiny_models["target"]), "target", served, tmp_path / "log")
-    try:
-        monkeypatch.setattr(vllm, "lora_request", lambda _: LoRARequest("bad", 2, str(tmp_path / "none")))
-        with pytest.raises(EngineDied, match="cannot serve the adapter"):
-            await engine._load_adapter(engine.llm)
-        crowd = [engine.generate([i, *PROMPT], Sampling(24, 1.0, seed=i)) for i in range(3, 9)]
-        choice, written, _ = await asyncio.gather(
-            engine.choose(PROMPT, options), engine.generate(PROMPT, sampling), asyncio.gather(*crowd)
-        )
-    finally:
-        await engine.close()
-    expected, without = await reference.choose(PROMPT, options), await plain.choose(PROMPT, options)
-    assert choice.logprobs == pytest.approx(expected.logprobs, abs=1e-3)
-    assert choice.logprobs != pytest.approx(without.logprobs, abs=1e-1)
-    assert written.completions[0].token_ids == (await plain.generate(PROMPT, sampling)).completions[0].token_ids
-
-
 async def test_a_model_with_a_head_rates_as_in_transformers(tiny_models: dict[Role, Path], tmp_path: Path) -> None:
     folder = str(save_tiny_head(tmp_path / "head", tiny_models["target"], "SequenceClassification", classes=2))
     reference = await TransformersEngine.start(folder, "reward", EngineSettings(kind="transformers", dtype="float32"))
-    engine = await VLLMEngine.start(folder, "reward", tiny_settings()["target"], tmp_path / "log")
+    settings = replace(tiny_settings()["target"], arguments=IN_CORE)
+    engine = await VLLMEngine.start(folder, "reward", settings, tmp_path / "log")
     try:
         assert engine.has_head
         texts = [[number, *PROMPT] for number in range(3, 8)]
@@ -82,30 +53,53 @@ class _CountingClock(calls.StallClock):
         super().note_work()
 
 
-async def test_a_dead_engine_is_started_once_more_and_answers_and_ends_where_it_then_stands_still(
+async def test_an_engine_serves_an_adapter_for_verdicts_alone_is_started_once_more_and_ends_where_it_stands_still(
     tiny_models: dict[Role, Path], vllm_pair: VLLMPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from vllm.lora.request import LoRARequest
+
     monkeypatch.setattr(calls, "StallClock", _CountingClock)
     # In the usual way no prompt is split on a CPU, because of requests with seeds. Here these fit into one batch.
     chunks = {"enable_chunked_prefill": True, "max_num_batched_tokens": 128}
     monkeypatch.setattr(vllm, "_batching", lambda *_: chunks)
-    prompt, environment, log = PROMPT[:20], dict(os.environ), tmp_path / "log"
-    engine = await VLLMEngine.start(str(tiny_models["draft"]), "draft", tiny_settings()["draft"], log)
+    path, log, prompt = str(tiny_models["target"]), tmp_path / "log", PROMPT[:20]
+    served = adapter.read(str(save_tiny_adapter(tmp_path / "adapter", tiny_models["target"])))
+    reference, plain = [
+        await TransformersEngine.start(path, "target", EngineSettings(dtype="float32", adapter=one))
+        for one in (served, None)
+    ]
+    options, sampling, environment = list(range(20, 26)), Sampling(24, 1.0, seed=4), dict(os.environ)
+    expected, without = [await engine.choose(prompt, options) for engine in (reference, plain)]
+    assert expected.logprobs != pytest.approx(without.logprobs, abs=1e-1)
+    [greedy] = (await plain.generate(prompt, Sampling(16))).completions
+    engine = await VLLMEngine.start(path, "target", replace(tiny_settings()["target"], adapter=served), log)
     try:
         changed = {k for k in {*environment, *os.environ} if k.startswith(("HARNESS", "VLLM_CPU", "TORCHDYNAMO"))}
         assert all(environment.get(k) == os.environ.get(k) for k in changed), "start variables must be restored"
+        with monkeypatch.context() as wrong:
+            wrong.setattr(vllm, "lora_request", lambda _: LoRARequest("bad", 2, str(tmp_path / "none")))
+            with pytest.raises(EngineDied, match="cannot serve the adapter"):
+                await engine._load_adapter(engine.llm)
         await engine.generate([7] * 400, Sampling(1))
         assert _CountingClock.num_notes >= 400 // 128, "every chunk of a prompt is a sign of work"
 
-        before = await engine.generate(prompt, Sampling(24, 1.0, seed=4))
+        crowd = [engine.generate([i, *prompt[:8]], Sampling(24, 1.0, seed=i)) for i in range(3, 7)]
+        choice, written, _ = await asyncio.gather(
+            engine.choose(prompt, options), engine.generate(prompt, Sampling(16)), asyncio.gather(*crowd)
+        )
+        assert choice.logprobs == pytest.approx(expected.logprobs, abs=1e-3)
+        assert written.completions[0].token_ids == greedy.token_ids
+
+        before = await engine.generate(prompt, sampling)
         first_processes = processes_of(engine)
-        under_way = [asyncio.create_task(engine.generate(prompt, Sampling(300, 1.0, seed=4, n=3))) for _ in range(2)]
+        under_way = asyncio.create_task(engine.generate(prompt, replace(sampling, max_tokens=300, n=3)))
         await asyncio.sleep(0.2)
         process_of(engine, "Worker").kill()
         assert (await vllm_pair.target.generate(PROMPT, Sampling(4))).completions, "other engines must go on"
-        replies = await asyncio.gather(*under_way)
+        [reply, *_] = (await under_way).completions
         assert engine.restarts == 1
-        assert all(r.completions[0].token_ids[:20] == before.completions[0].token_ids[:20] for r in replies)
+        assert reply.token_ids[:20] == before.completions[0].token_ids[:20]
+        assert (await engine.choose(prompt, options)).logprobs == pytest.approx(expected.logprobs, abs=1e-3)
         assert not alive(first_processes)
 
         assert engine._stall_clock is not None

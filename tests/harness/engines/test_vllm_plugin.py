@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import tokenizers.decoders
 
 from harness.engines import vllm_plugin
 from harness.engines.processes import MARK
@@ -99,32 +100,20 @@ CUT_POINTS = 300
 CONTINUED = 10
 
 
+DECODERS: Any = tokenizers.decoders
+
+
 @pytest.fixture(autouse=True)
-def own_stream() -> Iterator[None]:
+def own_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin with vLLM's own stream, and leave behind what an earlier test has installed."""
-    was_installed = is_installed()
-    restore()
-    yield
-    restore()
-    if was_installed:
-        vllm_plugin.prime_decode_streams()
-
-
-def module() -> Any:
-    import tokenizers.decoders
-
-    return tokenizers.decoders
-
-
-def restore() -> None:
-    """Undo `prime_decode_streams`."""
-    if vllm_plugin.PrimedStream.original is not None:
-        module().DecodeStream = vllm_plugin.PrimedStream.original
-        vllm_plugin.PrimedStream.original = None
+    if (original := vllm_plugin.PrimedStream.original) is not None:
+        monkeypatch.setattr(DECODERS, "DecodeStream", original)
+    monkeypatch.setattr(DECODERS, "DecodeStream", DECODERS.DecodeStream)  # put back
+    monkeypatch.setattr(vllm_plugin.PrimedStream, "original", None)
 
 
 def is_installed() -> bool:
-    return bool(module().DecodeStream is vllm_plugin.PrimedStream)
+    return DECODERS.DecodeStream is vllm_plugin.PrimedStream
 
 
 def backend(name: str, folder: Path) -> Any:
@@ -192,16 +181,16 @@ def cuts(tokenizer: Any, number: int) -> Iterator[tuple[list[int], list[int]]]:
 
 @pytest.mark.parametrize("name", ["bundled pair", "byte level", "sentence piece", "smollm2"])
 def test_the_text_is_vllms_own_at_every_cut_point(name: str, tmp_path: Path) -> None:
-    tokenizer, decoders = backend(name, tmp_path / "model"), module()
-    own_class, num_inside = decoders.DecodeStream, 0
+    tokenizer = backend(name, tmp_path / "model")
+    own_class, num_inside = DECODERS.DecodeStream, 0
     assert vllm_plugin.prime_decode_streams() is None
     for prompt, ids in cuts(tokenizer, CUT_POINTS):
         inside = is_inside(tokenizer, prompt)
         stop = [] if inside else ["\n\n", "x"]
         primed = written(tokenizer, prompt, ids, stop)
-        decoders.DecodeStream = own_class
+        DECODERS.DecodeStream = own_class
         own = written(tokenizer, prompt, ids, stop)
-        decoders.DecodeStream = vllm_plugin.PrimedStream
+        DECODERS.DecodeStream = vllm_plugin.PrimedStream
         if inside:  # vLLM's own text begins with the whole prompt
             before = whole_characters(tokenizer, prompt)
             own = [(found, text.removeprefix(before)) for found, text in own]

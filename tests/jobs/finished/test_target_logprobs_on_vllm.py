@@ -83,7 +83,7 @@ async def read(tmp_path_factory: pytest.TempPathFactory, vllm_pair: VLLMPair) ->
     derived.ask_for_logprobs(run)
     part = RunPart(run.path, [0])
     part.kv_bytes = vllm_pair.kv_bytes
-    vllm_pair.pool.plan([vllm_pair.needs, part.needs])
+    part.needs = vllm_pair.served(part.needs)
     await part.work(vllm_pair.pool, None)
     return Read(run, vllm_pair.target)
 
