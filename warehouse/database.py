@@ -42,6 +42,8 @@ from warehouse.sql.schema import format_digest, tables_sql, views_sql
 
 Connection = duckdb.DuckDBPyConnection
 DatabaseError = duckdb.Error
+UnknownName = (duckdb.CatalogException, duckdb.BinderException)
+"""Exceptions for a table or column that does not exist."""
 Record = Mapping[str, Any]
 """A row of a query by its columns, or the parameters of one by their names; the database knows their types."""
 Row = dict[str, Any]

@@ -129,12 +129,12 @@ def answer(connection: Connection, sql: str) -> Table:
 
     Raises WarehouseError and DatabaseError.
     """
-    from duckdb import BinderException, CatalogException
+    from warehouse.database import UnknownName
 
     check_statement(connection, sql)
     try:
         result = connection.execute(sql)
-    except (CatalogException, BinderException) as error:
+    except UnknownName as error:
         raise WarehouseError(f"{one_line(error)} Tables: --list; columns: --describe TABLE") from error
     if result.description is None:
         raise WarehouseError("the SQL returns no rows")
