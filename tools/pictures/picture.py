@@ -1,6 +1,6 @@
 """Take the README's pictures of a report page: `python -m tools.pictures.picture REPORT.html`.
 
-Writes `report.png` (the page down to the accuracies) and `trace.png` (the trace viewer at a sample in
+Writes `report.png` (the page down to accuracy against latency) and `trace.png` (the trace viewer at a sample in
 which two methods reject a draft and end right, side by side) beside this module. REPORT.html is the page that `make
 demo` writes.
 """
@@ -31,9 +31,9 @@ COLORS = 256
 def take(page: Path, folder: Path) -> None:
     """Write both pictures into the folder."""
     with started() as browser:
-        browser.driver.set_window_size(WIDTH, 900)
+        browser.driver.set_window_size(WIDTH, VIEWER_HEIGHT)
         browser.open(page.resolve())
-        figure = browser.all("section#results figure")[-1]
+        figure = browser.all("section#trade-off figure")[0]
         _save(browser, folder / "report.png", 0, _bottom(browser, figure) + 20)
         _open_fallback(browser)
         _save(browser, folder / "trace.png", _bottom(browser, browser.element("#filters")) + 8, VIEWER_HEIGHT)

@@ -166,7 +166,7 @@ def _speeds(comparison: Comparison) -> Table:
     for short, row in _named(comparison):
         if _metric(row) == "pass@1":
             summary, per_card = row.run.summary, row.speed and row.speed.per_card_second
-            share, rate = _speculation(summary)
+            share, rate = speculation(summary)
             by_problem = summary.value("mean_fallback_rate") if summary.num_decisions else None
             speed = speed_cells(row.speed)
             cell = f"{fixed(per_card, 2)}×" if per_card else NOTHING
@@ -230,7 +230,7 @@ def paper_table(comparison: Comparison) -> Table:
             accuracy(row.result),
             _with(*contrast_cells(row.contrast, 1)[:2]),
             speed_cells(row.speed)[0],
-            *(share.removesuffix(" %") for share in reversed(_speculation(row.run.summary))),
+            *(share.removesuffix(" %") for share in reversed(speculation(row.run.summary))),
         ]
         for row in comparison.rows
     ]
@@ -596,7 +596,7 @@ def regimes_table(found: Mapping[str, Sequence[Row]], *, has_intervals: bool = T
         [
             name,
             accuracy(row.result),
-            *_speculation(row.run.summary),
+            *speculation(row.run.summary),
             *(_regime_speed(rows.get(regime), has_intervals) for regime in found),
         ]
         for name, row, rows in zip(short, largest, settings.values(), strict=True)
@@ -629,7 +629,7 @@ def _regime_speed(row: Row | None, has_interval: bool) -> str:
     return _with(speed, interval if has_interval else NOTHING)
 
 
-def _speculation(run: RunSummary) -> list[str]:
+def speculation(run: RunSummary) -> list[str]:
     share = percent(run.value("draft_share")) if "draft" in run.by_role and run.target else NOTHING
     return [share, percent(run.value("fallback_rate")) if run.num_decisions else NOTHING]
 

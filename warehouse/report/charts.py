@@ -16,7 +16,7 @@ Attribute = str | float | int
 WIDTH = 1040
 """Width of a chart in its own units; the page scales it."""
 SHAPES = ("circle", "square", "diamond", "triangle")
-"""Shapes of marks; 32 runs have different marks."""
+"""Shapes of marks; 32 methods have different marks."""
 _GLYPH = 6.9
 """Mean width of a letter of a label, slightly too large."""
 
@@ -57,36 +57,40 @@ def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
     return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
 
 
-def text_width(content: str) -> float:
-    """Return about how wide a label is."""
-    return _GLYPH * len(content)
-
-
 def label_width(labels: Iterable[str]) -> float:
     """Return the width of the row labels to the left of an axis."""
     return min(420.0, 30 + 7.4 * max(map(len, labels), default=0))
 
 
-def series(index: int) -> str:
-    """Return the style class for the color of the run at this index in the report; eight colors, repeated."""
-    return f"series-{index % 8}"
+class Look(NamedTuple):
+    """Color and mark of a run."""
+
+    series: int
+    """Number of its method in the report; eight colors, repeated."""
+    is_hollow: bool = False
+    """Whether the mark is an outline: the run is under load, and the report has others with one sample in flight."""
+
+    @property
+    def color(self) -> int:
+        """Number of the color."""
+        return self.series % 8
+
+    @property
+    def shape(self) -> str:
+        """Shape of the mark; methods of one color differ in it."""
+        return SHAPES[(self.series + self.series // 8) % len(SHAPES)]
 
 
-def shape(index: int) -> str:
-    """Return the shape of the mark that distinguishes series without color; runs of one color differ in it."""
-    return SHAPES[(index + index // 8) % len(SHAPES)]
-
-
-def mark(x: float, y: float, index: int, size: float = 5.5) -> Markup:
+def mark(x: float, y: float, look: Look, size: float = 5.5) -> Markup:
     """Return the mark of a run, centered at a point."""
-    class_ = f"mark {series(index)}"
-    if shape(index) == "circle":
+    class_ = f"mark series-{look.color}{' hollow' if look.is_hollow else ''}"
+    if look.shape == "circle":
         return tag("circle", cx=x, cy=y, r=size, class_=class_)
     corners = {
         "square": [(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
         "diamond": [(0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)],
         "triangle": [(0, -1.2), (1.15, 0.9), (-1.15, 0.9)],
-    }[shape(index)]
+    }[look.shape]
     points = " ".join(f"{x + size * dx:.1f},{y + size * dy:.1f}" for dx, dy in corners)
     return tag("polygon", points=points, class_=class_)
 
@@ -222,7 +226,7 @@ class StackedBars:
         for kind in self.kinds:
             parts.append(tag("rect", x=x, y=4, width=12, height=12, class_=f"part part-{kind}"))
             parts.append(text(x + 17, 14, self.names[kind], "tick"))
-            x += 31 + text_width(self.names[kind])
+            x += 31 + _GLYPH * len(self.names[kind])
         return Markup("").join(parts)
 
 
@@ -234,8 +238,7 @@ class Dot:
     """A value with its interval, if it has one."""
 
     label: str
-    index: int
-    """Index of the run in the report, which determines color and mark."""
+    look: Look
     x: Interval
     value_text: str
     """The value with its interval, as printed."""
@@ -282,9 +285,9 @@ class Dots:
             parts.append(text(left - 14, y + 4, dot.label, "label end"))
             parts.append(text(WIDTH - 186, y + 4, dot.value_text, "value"))
             if dot.x.low is not None and dot.x.high is not None:
-                parts.append(_whisker(scale(dot.x.low), y, scale(dot.x.high), y, dot.index))
+                parts.append(_whisker(scale(dot.x.low), y, scale(dot.x.high), y, dot.look))
             title = tag("title", f"{dot.label}: {dot.value_text}")
-            parts.append(tag("g", title, mark(scale(dot.x.estimate), y, dot.index)))
+            parts.append(tag("g", title, mark(scale(dot.x.estimate), y, dot.look)))
         return chart(height, self.description, *parts)
 
 
@@ -313,22 +316,22 @@ class Scatter:
     front: Sequence[int] = ()
     """Indices of the points on the Pareto front, from left to right; empty: none is drawn."""
 
-    def look(self, curve: Curve) -> int:
-        """Return the index of a curve's color and mark, those of its first point."""
-        return self.points[curve.points[0]].index
+    def look(self, curve: Curve) -> Look:
+        """Return a curve's color and mark, those of its first point."""
+        return self.points[curve.points[0]].look
 
     @property
-    def looks(self) -> list[int]:
-        """Index of each point's color and mark."""
+    def looks(self) -> list[Look]:
+        """Each point's color and mark."""
         of_curves = {i: self.look(curve) for curve in reversed(self.curves) for i in curve.points}
-        return [of_curves.get(i, point.index) for i, point in enumerate(self.points)]
+        return [of_curves.get(i, point.look) for i, point in enumerate(self.points)]
 
     @property
-    def key(self) -> list[tuple[int, str]]:
+    def key(self) -> list[tuple[Look, str]]:
         """Color and mark, and name, of each curve and of each point on none."""
         connected = {i for curve in self.curves for i in curve.points}
         curves = [(self.look(curve), curve.label) for curve in self.curves]
-        return curves + [(point.index, point.label) for i, point in enumerate(self.points) if i not in connected]
+        return curves + [(point.look, point.label) for i, point in enumerate(self.points) if i not in connected]
 
     def places(self, points: Sequence[int]) -> list[tuple[float, float]]:
         """Return the estimates on both axes of the points of a curve or front."""
@@ -352,7 +355,7 @@ class Scatter:
             parts.append(tag("path", d=f"M{start:.1f} {bottom}{steps} H{right}", class_="reference dashed"))
         for curve in self.curves:
             corners = " ".join(f"{x_scale(x):.1f},{y_scale(y):.1f}" for x, y in self.places(curve.points))
-            parts.append(tag("polyline", points=corners, class_=f"curve {series(self.look(curve))}"))
+            parts.append(tag("polyline", points=corners, class_=f"curve series-{self.look(curve).color}"))
         for p, look in zip(self.points, self.looks, strict=True):
             assert p.y is not None
             x, y = x_scale(p.x.estimate), y_scale(p.y.estimate)
@@ -364,7 +367,7 @@ class Scatter:
             parts.append(tag("g", title, mark(x, y, look, 7)))
         for curve in self.curves:
             for (x, y), value in zip(self.places(curve.points), curve.values, strict=False):
-                parts.append(text(x_scale(x) - 7, y_scale(y) - 7, value, f"beside end {series(self.look(curve))}"))
+                parts.append(text(x_scale(x) - 7, y_scale(y) - 7, value, f"beside end series-{self.look(curve).color}"))
         return chart(380, self.description, *parts)
 
 
@@ -373,8 +376,8 @@ def _ends(estimates: Iterable[Interval]) -> list[float]:
     return [x for e in estimates for x in (e.estimate, e.low, e.high) if x is not None]
 
 
-def _whisker(x1: float, y1: float, x2: float, y2: float, index: int) -> Markup:
+def _whisker(x1: float, y1: float, x2: float, y2: float, look: Look) -> Markup:
     """Draw the line of an interval with its two ends."""
     dx, dy = (0, 4) if y1 == y2 else (4, 0)
     ends = ((x1, y1, x2, y2), (x1 - dx, y1 - dy, x1 + dx, y1 + dy), (x2 - dx, y2 - dy, x2 + dx, y2 + dy))
-    return Markup("").join(line(*place, f"whisker {series(index)}") for place in ends)
+    return Markup("").join(line(*place, f"whisker series-{look.color}") for place in ends)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from harness.cli.messages import counted
 from warehouse.database import Connection, Record, rows
 from warehouse.report import budgets
+from warehouse.report.charts import Look
 from warehouse.report.summary import RunSummary, labels, summaries
 from warehouse.statistics.intervals import Interval
 from warehouse.suites.run_cost import Cost, costs
@@ -36,6 +37,9 @@ class RunFacts:
 
     label: str
     """Short name, unique in the report."""
+    name: str
+    """Shorter one, unique among the runs of its regime: the same method has it in both."""
+    look: Look
     summary: RunSummary
     conditions: Record
     """When it was created and loaded, its dataset's title, devices and 95th percentile of latency, by column name."""
@@ -57,35 +61,32 @@ class RunFacts:
         """Its pass@1 in percent; None where nothing is graded: an accuracy of zero is then not a result."""
         return scaled(self.summary.result.as_interval, 100) if self.summary.result else None
 
-    @property
-    def rerun_standard_error(self) -> float | None:
-        """Of pass@1, over re-runs of the same problems."""
-        return self.summary.result.rerun_standard_error if self.summary.result else None
-
 
 def report_facts(connection: Connection, run_ids: Sequence[str]) -> list[RunFacts]:
     """Read the data of runs, in the order of their ids. Raises UnknownRun."""
-    run_summaries = summaries(connection, run_ids)
-    named = zip(run_summaries, labels(run_summaries), strict=True)
-    return [_facts(connection, summary, label, place) for place, (summary, label) in enumerate(named)]
-
-
-def _facts(connection: Connection, summary: RunSummary, label: str, place: int) -> RunFacts:
-    run_id = summary.run_id
-
-    def select(sql: str) -> Sequence[Record]:
-        return rows(connection, sql, {"run_id": run_id})
-
-    [conditions] = select(_CONDITIONS)
-    return RunFacts(
-        label=label,
-        summary=summary,
-        conditions=conditions,
-        costs=costs(connection, run_id),
-        place=place,
-        problems=frozenset((row["problem_id"], row["content_hash"]) for row in select(_PROBLEMS)),
-        budgets=select(budgets.POINTS),
-    )
+    found, names, facts = summaries(connection, run_ids), dict[str, str](), list[RunFacts]()
+    regimes = {one.regime for one in found}
+    for regime in regimes:
+        members = [one for one in found if one.regime == regime]
+        names |= zip((one.run_id for one in members), labels(members), strict=True)
+    order = list(dict.fromkeys(names[one.run_id] for one in found))
+    for place, (one, label) in enumerate(zip(found, labels(found), strict=True)):
+        name, run_id = names[one.run_id], {"run_id": one.run_id}
+        [conditions] = rows(connection, _CONDITIONS, run_id)
+        problems = rows(connection, _PROBLEMS, run_id)
+        run = RunFacts(
+            label=label,
+            name=name,
+            look=Look(order.index(name), is_hollow=len(regimes) > 1 and one.regime == "load"),
+            summary=one,
+            conditions=conditions,
+            costs=costs(connection, one.run_id),
+            place=place,
+            problems=frozenset((row["problem_id"], row["content_hash"]) for row in problems),
+            budgets=rows(connection, budgets.POINTS, run_id),
+        )
+        facts.append(run)
+    return facts
 
 
 def over_the_same_problems(runs: Sequence[RunFacts]) -> dict[str, list[RunFacts]]:

@@ -22,7 +22,7 @@ from warehouse.comparison.manifests import read_manifests
 from warehouse.comparison.outcomes import resolve
 from warehouse.database import WAIT_SECONDS, Connection, reader
 from warehouse.options import ReportFormat
-from warehouse.report.charts import Chart, mark, tag
+from warehouse.report.charts import Chart, Look, mark, tag
 from warehouse.report.facts import RunFacts, report_facts
 from warehouse.report.sections import RunTable, Section, read_comparison, report_warnings, sections
 from warehouse.report.tables import LATEX_NEEDS, latex, latex_text, markdown, markdown_text
@@ -76,17 +76,17 @@ def make_report(
         compared = read_comparison(connection, run_ids, settings or Settings(), baseline_id)
         contents = sections(facts, compared, read_manifests(connection, run_ids))
         charts = {figure.name: figure.chart for section in contents for figure in section.figures}
-        warnings = report_warnings(facts)
+        brief, warnings = report_warnings(facts)
         if output_format != "html":
             tables = [table for section in contents for table in section.tables]
             return Report(document(title, warnings, tables, output_format), f"{len(tables)} tables", charts)
-        content, chunks = page(connection, facts, contents, warnings, title, int(max_megabytes * _MEGABYTE))
+        content, chunks = page(connection, facts, contents, (brief, warnings), title, int(max_megabytes * _MEGABYTE))
         return Report(content, coverage(chunks), charts)
 
 
 _HERE = resources.files("warehouse.report")
 _KATEX = _HERE / "vendor" / "katex"
-_VIEWER = ("load.js", "math.js", "trace.js", "list.js", "search.js", "link.js", "copy.js", "tables.js")
+_VIEWER = ("load.js", "math.js", "trace.js", "list.js", "search.js", "link.js", "copy.js", "tables.js", "tabs.js")
 _RESERVE_BYTES = 200_000
 """Room reserved for the page's own text."""
 
@@ -95,7 +95,7 @@ def page(
     connection: Connection,
     runs: Sequence[RunFacts],
     sections: Sequence[Section],
-    warnings: Sequence[str],
+    warnings: tuple[str, Sequence[str]],
     title: str,
     max_bytes: int,
 ) -> tuple[str, Chunks]:
@@ -123,7 +123,6 @@ def page(
         runs=runs,
         sections=sections,
         warnings=warnings,
-        limited=_limited(runs),
         coverage=coverage(chunks),
         options=_options(connection),
         policy=_policy(scripts.values()),
@@ -142,9 +141,8 @@ def coverage(chunks: Chunks) -> str:
         return f"This file contains all {num_included:,} traces of finished samples."
     return (
         f"SAMPLED: This file contains {num_included:,} of {chunks.num_finished:,} traces of finished samples, to limit "
-        "its size. A right and a wrong sample of each problem on which runs differ come first, then the first sample "
-        "of every problem, then the second, and so on, with the problems in random order. Lists and numbers cover all "
-        "samples. The other traces are in the warehouse."
+        "its size: first of problems on which runs differ, then of random problems. Lists and numbers "
+        "cover all samples."
     )
 
 
@@ -164,12 +162,6 @@ def _subtitle(runs: Sequence[RunFacts]) -> str:
     return f"{counted(len(runs), 'run')} on {datasets}, last loaded into the warehouse on {when}."
 
 
-def _limited(runs: Sequence[RunFacts]) -> str:
-    labels = [run.label for run in runs if run.summary.limited]
-    names = "all runs" if len(labels) == len(runs) else ", ".join(labels)
-    return f"LIMITED, not a benchmark result: {names}." if labels else ""
-
-
 def _policy(scripts: Iterable[str]) -> str:
     hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in hashes)
@@ -177,8 +169,8 @@ def _policy(scripts: Iterable[str]) -> str:
     return f"default-src 'none'; script-src {allowed}; {rest}"
 
 
-def _swatch(place: int) -> Markup:
-    return tag("svg", mark(8, 8, place, 5.5), viewBox="0 0 16 16", class_="swatch-mark", aria_hidden="true")
+def _swatch(look: Look) -> Markup:
+    return tag("svg", mark(8, 8, look, 5.5), viewBox="0 0 16 16", class_="swatch-mark", aria_hidden="true")
 
 
 def _styles() -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from harness.cli.screen import printable
 from warehouse.database import WarehouseError
-from warehouse.report.charts import Chart, Dots, Scatter, StackedBars, shape
+from warehouse.report.charts import Chart, Dots, Look, Scatter, StackedBars
 from warehouse.statistics.intervals import Interval
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _draw(chart: Chart, figure: Figure) -> None:
 def _dots(chart: Dots, figure: Figure, axes: Axes) -> None:
     figure.set_figheight(0.55 + 0.2 * len(chart.rows))
     for row, dot in enumerate(chart.rows):
-        axes.errorbar(dot.x.estimate, row, xerr=_error(dot.x), capsize=2, **_look(dot.index))
+        axes.errorbar(dot.x.estimate, row, xerr=_error(dot.x), capsize=2, **_look(dot.look))
     for reference in chart.references:
         axes.axvline(reference.value, color="#5c6570", linewidth=0.7, linestyle="--" if reference.is_dashed else "-")
     scale = chart.scale(0, 1)
@@ -128,23 +128,23 @@ def _scatter(chart: Scatter, figure: Figure, axes: Axes) -> None:
     from matplotlib.patheffects import withStroke
 
     connected = {i for curve in chart.curves for i in curve.points}
-    for i, (p, index) in enumerate(zip(chart.points, chart.looks, strict=True)):
+    for i, (p, look) in enumerate(zip(chart.points, chart.looks, strict=True)):
         assert p.y is not None
         errors = {"xerr": _error(p.x), "yerr": _error(p.y), "elinewidth": 0.6 if chart.curves else 1.1}
         label = None if i in connected else _label(p.label)
-        axes.errorbar(p.x.estimate, p.y.estimate, **errors, label=label, capsize=2, **_look(index))
+        axes.errorbar(p.x.estimate, p.y.estimate, **errors, label=label, capsize=2, **_look(look))
     for number, curve in enumerate(chart.curves):
         places = chart.places(curve.points)
-        look = _look(chart.look(curve))
+        own = _look(chart.look(curve))
         dashes = _DASHES[number % len(_DASHES)]
-        axes.plot(*zip(*places, strict=True), **look, linestyle=dashes, label=_label(curve.label))
+        axes.plot(*zip(*places, strict=True), **own, linestyle=dashes, label=_label(curve.label))
         for place, value in zip(places, curve.values, strict=False):
             beside = {
                 "textcoords": "offset points",
                 "ha": "right",
                 "path_effects": [withStroke(linewidth=1.5, foreground="white")],
             }
-            axes.annotate(_label(value), place, (-3, 2.5), color=look["color"], **beside)
+            axes.annotate(_label(value), place, (-3, 2.5), color=own["color"], **beside)
     axes.set_xlim(left=0)
     if chart.front:
         axes.autoscale(enable=False)
@@ -196,9 +196,10 @@ def _legend(figure: Figure, axes: Axes, labels: Sequence[str]) -> None:
     figure.set_figheight(figure.get_figheight() + 0.14 * (-(-len(labels) // columns) - 1))
 
 
-def _look(index: int) -> dict[str, str]:
+def _look(look: Look) -> dict[str, str]:
     """Return color and mark of a run, as `charts.mark` draws it."""
-    return {"color": _colors()[f"s{index % 8}"], "marker": _MARKERS[shape(index)]}
+    color = _colors()[f"s{look.color}"]
+    return {"color": color, "marker": _MARKERS[look.shape], "markerfacecolor": "white" if look.is_hollow else color}
 
 
 def _label(text: str) -> str:

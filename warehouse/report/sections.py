@@ -19,7 +19,7 @@ from warehouse.comparison.manifests import UNKNOWN, Manifest, differences, sweep
 from warehouse.comparison.outcomes import num_shared_problems
 from warehouse.database import Connection, WarehouseError, literal
 from warehouse.measures import MEASURES
-from warehouse.report.charts import Bar, Chart, Curve, Dot, Dots, Reference, Scatter, StackedBars
+from warehouse.report.charts import Bar, Chart, Curve, Dot, Dots, Look, Reference, Scatter, StackedBars
 from warehouse.report.facts import RunFacts, other_problems, over_the_same_problems, scaled
 from warehouse.report.summary import labels, plain
 from warehouse.statistics.intervals import Interval
@@ -37,6 +37,8 @@ class RunTable(Table):
     """Whether the page lets its rows be sorted, and numbers are aligned right."""
     differs: frozenset[int] = frozenset()
     """Indices of the rows that are marked because the runs differ in what affects results."""
+    is_folded: bool = False
+    """Whether the page folds it under its title."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +50,16 @@ class Figure:
     title: str
     chart: Chart
     caption: str
-    keyed: Sequence[tuple[int, str]] = ()
-    """The key below the chart: index of a color and mark, and what has it."""
+    keyed: Sequence[tuple[Look, str]] = ()
+    """The key below the chart: a color and mark, and what has it."""
     sql: str = ""
     """The statement behind the figure, for `warehouse.query`."""
     command: str = ""
     """The command that prints what it shows; empty: the statement does."""
+    tab: str = ""
+    """Label of its tab in the section; empty: it is the only one of its kind."""
+    partial: str = ""
+    """Which of its runs leave out problems; empty: none does."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,11 @@ class Section:
     title: str
     figures: Sequence[Figure] = field(default=())
     tables: Sequence[RunTable] = field(default=())
+
+    @property
+    def tabs(self) -> dict[str, list[Figure]]:
+        """The figures by tab."""
+        return {tab.tab: [one for one in self.figures if one.tab == tab.tab] for tab in self.figures}
 
 
 @dataclass(frozen=True)
@@ -79,6 +90,10 @@ class Compared:
     def rows(self) -> dict[str, Row]:
         """Each run's row by run id."""
         return {row.run.run_id: row for row in self.comparison.rows} if self.comparison else {}
+
+    def cell(self, read: Callable[[Row], Cell]) -> Callable[[RunFacts], Cell]:
+        """Return how the cell of a run is read from its row."""
+        return lambda run: read(row) if (row := self.rows.get(run.summary.run_id)) else NOTHING
 
 
 def read_comparison(
@@ -104,30 +119,54 @@ def read_comparison(
 
 def sections(runs: Sequence[RunFacts], compared: Compared, manifests: Mapping[str, Manifest]) -> list[Section]:
     """Return everything above the trace viewer, without tables and sections that would be empty."""
-    figures = [*_by_problems(_accuracy, runs), *_differences(runs, compared)]
-    trade_offs = _by_problems(partial(_trade_offs, manifests), runs)
+    members = {run.summary.run_id: run for run in runs}
+    trade_offs = _grouped(partial(_trade_offs, manifests), runs, of_times=True)
+    speculation = _grouped(lambda some: [*tokens(some), *_fallback(some)], runs)
+    contrasts = _grouped(partial(_differences, members, compared), runs)
     candidates = [
-        Section("results", "Results", figures, [_results(runs, compared), _verdicts(runs)]),
+        Section("results", "Results", (), [_results(runs, compared), _details(runs, compared), _verdicts(runs)]),
         Section("trade-off", "Accuracy against latency", trade_offs, [_latency(runs)]),
-        Section("budgets", "Accuracy against token budget", _by_problems(_budgets, runs)),
-        Section(
-            "speculation",
-            "Fallback and tokens",
-            [*_by_problems(_fallback, runs), *_by_problems(tokens, runs)],
-            [_efficiency(runs), _pairs(runs)],
-        ),
-        Section("cost", "Cost", (), [_costs(runs)]),
-        Section("conditions", "Settings and environment", (), [_conditions(runs, manifests)]),
+        Section("budgets", "Accuracy against token budget", _grouped(_budgets, runs)),
+        Section("speculation", "Tokens and fallback", speculation, [_efficiency(runs)]),
+        Section("differences", "Differences", contrasts, [_pairs(runs)]),
+        Section("conditions", "Settings", (), [*_conditions(runs, manifests), _costs(runs)]),
     ]
     filled = [replace(section, tables=[table for table in section.tables if table.rows]) for section in candidates]
     return [section for section in filled if section.figures or section.tables]
 
 
-def report_warnings(runs: Sequence[RunFacts]) -> list[str]:
-    """Return the warnings on all runs, each once, with the labels of the runs that it applies to."""
-    names = {run.summary.run_id: run.label for run in runs}
-    lines = show.merged((f"{run.summary.run_id}: {line}" for run in runs for line in run.summary.warnings), names)
-    return [*lines, *other_problems(runs)]
+def report_warnings(runs: Sequence[RunFacts]) -> tuple[str, list[str]]:
+    """Return the warnings on all runs in one line, and each once in full, with the runs that it applies to."""
+    names, kinds = {run.summary.run_id: run.label for run in runs}, dict[str, list[RunFacts]]()
+    told = [(run, line) for run in runs for line in run.summary.warnings if not line.startswith("LIMITED RUN")]
+    for run, line in told:
+        kinds.setdefault(line.partition(":")[0].capitalize(), []).append(run)
+    limited = [f"{some}; not comparable with published results."] if (some := _partial(runs, runs)) else []
+    others = other_problems(runs)
+    brief = [*limited, *(f"{kind}: {_which(own, runs)}." for kind, own in kinds.items())]
+    brief += ["Other problems."] if others else []
+    lines = [*limited, *show.merged((f"{run.summary.run_id}: {line}" for run, line in told), names), *others]
+    return " ".join(brief) if len(lines) > 1 else "".join(lines), lines
+
+
+def _partial(some: Sequence[RunFacts], runs: Sequence[RunFacts]) -> str:
+    """Return which of some runs leave out problems, and how many they have; empty if none does."""
+    sizes: dict[str, list[RunFacts]] = {}
+    for run in some:
+        if run.summary.limited:
+            sizes.setdefault(f"{run.summary.n} of {run.summary.dataset_size} problems", []).append(run)
+    parts = [size if len(own) == len(some) else f"{size}: {_which(own, runs)}" for size, own in sizes.items()]
+    return f"Partial runs: {'; '.join(parts)}" if parts else ""
+
+
+def _which(some: Sequence[RunFacts], runs: Sequence[RunFacts]) -> str:
+    """Name some of the runs: as all, by their number in flight if they are all that have it, or one by one."""
+    if len(some) == len(runs):
+        return "all runs"
+    [in_flight, *others] = {run.summary.concurrency for run in some}
+    if not others and len(some) == sum(run.summary.concurrency == in_flight for run in runs):
+        return f"all with {in_flight} in flight"
+    return ", ".join(run.label for run in some)
 
 
 def _behind(runs: Sequence[RunFacts], *metrics: str) -> str:
@@ -139,36 +178,39 @@ def _behind(runs: Sequence[RunFacts], *metrics: str) -> str:
     )
 
 
-def _by_problems(draw: Callable[[Sequence[RunFacts]], list[Figure]], runs: Sequence[RunFacts]) -> list[Figure]:
-    """Return the figures of every group over the same problems: others are not drawn side by side."""
-    groups = over_the_same_problems(runs)
-    if len(groups) == 1:
-        return draw(runs)
+def _grouped(
+    draw: Callable[[Sequence[RunFacts]], list[Figure]], runs: Sequence[RunFacts], *, of_times: bool = False
+) -> list[Figure]:
+    """Return the figures of every group that may be drawn side by side, a tab for each.
+
+    A group has one regime and the same problems; of_times: also one number in flight, on the same devices.
+    """
+    groups: dict[tuple[str, ...], list[RunFacts]] = {}
+    for problems, run in ((problems, run) for problems, own in over_the_same_problems(runs).items() for run in own):
+        times = (str(run.summary.concurrency), str(run.conditions["device_kinds"])) if of_times else ()
+        groups.setdefault((run.summary.regime, problems, *times), []).append(run)
+    keys = sorted(groups, key=lambda key: key[0])
+    drawn = [(key, groups[key], figures) for key in keys if (figures := draw(groups[key]))]
+    tabs = [""] * len(drawn)
+    for aspect in zip(*((_in_flight(group), *key[1:]) for key, group, _ in drawn), strict=True):
+        if len(set(tabs)) < len(tabs) and len(set(aspect)) > 1:
+            tabs = [", ".join(filter(None, pair)) for pair in zip(tabs, aspect, strict=True)]
     return [
-        replace(figure, title=f"{figure.title} ({name})", name=f"{figure.name}-problems-{place}")
-        for place, (name, members) in enumerate(groups.items(), start=1)
-        for figure in draw(members)
+        replace(
+            one,
+            name=f"{one.name}-{place + 1}" if place else one.name,
+            title=f"{one.title} ({tab})" if tab else one.title,
+            tab=tab,
+            partial=_partial(group, runs),
+        )
+        for place, (tab, (_, group, figures)) in enumerate(zip(tabs, drawn, strict=True))
+        for one in figures
     ]
 
 
-def _accuracy(runs: Sequence[RunFacts]) -> list[Figure]:
-    marks = []
-    for run in runs:
-        if (result := run.accuracy) is not None:
-            interval = "" if result.low is None else f"  ({span(result.low, result.high, 1)})"
-            marks.append(
-                Dot(run.label, run.place, result, f"{percent(result.estimate / 100)}{interval}{_of_planned(run)}")
-            )
-    ks = sorted({run.summary.k for run in runs})
-    name = f"pass@1[avg-of-{ks[0]}]" if len(ks) == 1 else "pass@1"
-    caption = (
-        "Mark: mean over problems. Line: 95 % interval over problems. The axis does not necessarily start at zero."
-    )
-    if len(marks) < len(runs):
-        caption += f" Runs without graded samples are not drawn: {len(runs) - len(marks)}."
-    chart = Dots(marks, f"{name} (%)", "Accuracy of each run with its interval", high=100.0)
-    sql = _behind(runs, "graded_pass_at_1", "pass_at_1")
-    return [Figure("accuracy", f"{name}, percent", chart, caption, sql=sql)] if marks else []
+def _in_flight(runs: Sequence[RunFacts]) -> str:
+    numbers = sorted({run.summary.concurrency for run in runs})
+    return f"{' to '.join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))} in flight"
 
 
 def _of_planned(run: RunFacts) -> str:
@@ -177,24 +219,25 @@ def _of_planned(run: RunFacts) -> str:
     return f", {s.num_result_samples} of {s.planned} samples" if s.is_unfinished else ""
 
 
-def _differences(runs: Sequence[RunFacts], compared: Compared) -> list[Figure]:
-    """Return a figure of the rows with the same baseline on the same problems."""
-    members, figures = {run.summary.run_id: run for run in runs}, list[Figure]()
-    groups: dict[tuple[str, frozenset[tuple[str, str]]], list[Row]] = {}
+def _differences(members: Mapping[str, RunFacts], compared: Compared, runs: Sequence[RunFacts]) -> list[Figure]:
+    """Return a figure for each baseline of some of the runs. members: all runs by run id."""
+    some = {run.summary.run_id for run in runs}
+    rows_by_baseline: dict[str, list[Row]] = {}
     for row in compared.comparison.rows if compared.comparison else ():
-        if row.contrast is not None:
-            shared = members[row.run.run_id].problems & members[row.contrast.baseline].problems
-            groups.setdefault((row.contrast.baseline, shared), []).append(row)
-    for (baseline, _), rows in groups.items():
-        assert compared.comparison is not None
-        name = f"differences-{len(figures) + 1}" if figures else "differences"
-        figures.append(_difference(members, compared.comparison, rows, members[baseline].label, name))
-    return figures
+        if row.contrast is not None and row.run.run_id in some:
+            rows_by_baseline.setdefault(row.contrast.baseline, []).append(row)
+    return [
+        _difference(
+            members, compared, rows, members[baseline], f"differences-against-{place + 1}" if place else "differences"
+        )
+        for place, (baseline, rows) in enumerate(rows_by_baseline.items())
+    ]
 
 
 def _difference(
-    members: Mapping[str, RunFacts], comparison: Comparison, rows: Sequence[Row], baseline: str, name: str
+    members: Mapping[str, RunFacts], compared: Compared, rows: Sequence[Row], baseline: RunFacts, name: str
 ) -> Figure:
+    assert compared.comparison is not None
     dots = []
     for row in rows:
         assert row.contrast is not None
@@ -202,8 +245,8 @@ def _difference(
         low, high = (None if end is None else 100 * end for end in (found.low, found.high))
         estimate, interval, *_ = show.contrast_cells(row.contrast)
         value = replace(found, estimate=100 * found.estimate, low=low, high=high)
-        dots.append(Dot(run.label, run.place, value, estimate if low is None else f"{estimate} ({interval})"))
-    margin = 100 * comparison.settings.margin
+        dots.append(Dot(run.name, run.look, value, estimate if low is None else f"{estimate} ({interval})"))
+    margin = 100 * compared.comparison.settings.margin
     chart = Dots(
         dots,
         "difference in pass@1 (points)",
@@ -212,46 +255,36 @@ def _difference(
         high=100.0,
         references=[Reference(0.0, is_dashed=False), Reference(-margin, is_dashed=True)],
     )
-    caption = (
-        "Mark: mean over the problems that both runs have, of the samples that neither lacks. Line: 95 % interval, "
-        f"paired by problem. Solid: no difference. Dashed: the margin, −{margin:g} points."
-    )
-    compared = " ".join(quote(run_id) for run_id in dict.fromkeys(row.run.run_id for row in comparison.rows))
-    command = f"python -m warehouse.compare {compared} --margin {margin:g} --all"
-    return Figure(name, f"pass@1 minus that of {baseline}, percentage points", chart, caption, command=command)
+    caption = f"Mean over shared problems, 95 % interval paired by problem. Dashed: the margin, −{margin:g} points."
+    ids = " ".join(quote(run_id) for run_id in compared.rows)
+    command = f"python -m warehouse.compare {ids} --margin {margin:g} --all"
+    return Figure(name, f"pass@1 minus that of {baseline.name}", chart, caption, command=command)
 
 
 def _trade_offs(manifests: Mapping[str, Manifest], runs: Sequence[RunFacts]) -> list[Figure]:
-    """Return a figure for each dataset and set of conditions, because times under other conditions do not compare."""
-    groups: dict[tuple[str, int, str], list[tuple[RunFacts, Dot]]] = {}
+    """Return the figure of runs under the same conditions: times under others do not compare."""
+    drawn, points = list[RunFacts](), list[Dot]()
     for run in runs:
         if (latency := run.estimate("latency_seconds")) is not None and run.accuracy is not None:
-            devices = str(run.conditions["device_kinds"] or "unknown device")
             words = f"pass@1 {percent(run.accuracy.estimate / 100)}, {latency.estimate:.3g} s{_of_planned(run)}"
-            point = Dot(run.label, run.place, scaled(latency), words, run.accuracy)
-            groups.setdefault((run.summary.dataset, run.summary.concurrency, devices), []).append((run, point))
-    figures: list[Figure] = []
-    for (dataset, concurrency, devices), members in groups.items():
-        axes = ("mean latency per sample (s)", "pass@1 (%)")
-        drawn, points = [run for run, _ in members], [point for _, point in members]
-        curves, front = _curves(drawn, manifests), pareto_front(points) if len(points) > 1 else []
-        chart = Scatter(points, *axes, "Accuracy against latency, one mark per run", curves, front)
-        caption = "Up and to the left is better. Lines with ends: 95 % intervals over problems."
-        if curves:
-            caption += " Runs that differ in one parameter only are connected, with one mark; its value is beside each."
-        if front:
-            names = "; ".join(f"{drawn[i].label}{_of_planned(drawn[i])}" for i in front)
-            caption += (
-                f" Dashed: Pareto front of the estimates (no run is as good in both and better in one): {names}. "
-                "Neighbours whose intervals overlap may change places."
-            )
-        if concurrency > 1:
-            caption += f" {concurrency} samples in flight shared the engines: a sample's time includes waiting."
-        name = f"trade-off-{len(figures) + 1}" if figures else "trade-off"
-        title = f"{dataset}, {concurrency} in flight, {devices}"
-        sql = _behind(drawn, "graded_pass_at_1", "latency_seconds")
-        figures.append(Figure(name, title, chart, caption, chart.key, sql))
-    return figures
+            drawn.append(run)
+            points.append(Dot(run.name, run.look, scaled(latency), words, run.accuracy))
+    if not points:
+        return []
+    axes = (f"mean latency per sample (s), {_in_flight(drawn)}", "pass@1 (%)")
+    curves, front = _curves(drawn, manifests), pareto_front(points) if len(points) > 1 else []
+    chart = Scatter(points, *axes, "Accuracy against latency, one mark per run", curves, front)
+    caption = "Up and left is better. 95 % intervals over problems."
+    if curves:
+        caption += " Lines connect runs that differ in one parameter; its value is beside each mark."
+    if front:
+        names = "; ".join(f"{drawn[i].name}{_of_planned(drawn[i])}" for i in front)
+        caption += f" Dashed: Pareto front of the estimates: {names}. Where intervals overlap, its order is open."
+    if drawn[0].summary.concurrency > 1:
+        caption += " Latency includes waiting for the other samples in flight."
+    title = f"{drawn[0].summary.dataset}, {drawn[0].conditions['device_kinds'] or 'unknown device'}"
+    sql = _behind(drawn, "graded_pass_at_1", "latency_seconds")
+    return [Figure("trade-off", title, chart, caption, chart.key, sql)]
 
 
 def _curves(runs: Sequence[RunFacts], manifests: Mapping[str, Manifest]) -> list[Curve]:
@@ -273,21 +306,20 @@ def _budgets(runs: Sequence[RunFacts]) -> list[Figure]:
         newest = [row for row in run.budgets if row["run_id"] == run.budgets[-1]["run_id"]]
         sweep = [row for row in newest if row["pass_at_1"] is not None]
         how = "" if all(row["is_exact"] for row in sweep) else ", not re-planned"
-        curves.append(Curve(f"{run.label}{how}", range(len(points), len(points) + len(sweep))))
+        curves.append(Curve(f"{run.name}{how}", range(len(points), len(points) + len(sweep))))
         for row in sweep:
             budget = Interval(row["budget"], None, None, None, "none: it is chosen")
             ends = (row["low_95"], row["high_95"], row["standard_error"], row["interval_kind"])
             right = scaled(Interval(row["pass_at_1"], *ends), 100, 1.0)
             text = f"{fixed(right.estimate, 1)} % within {number(row['budget'])} tokens"
-            points.append(Dot(run.label, run.place, budget, text, right))
+            points.append(Dot(run.name, run.look, budget, text, right))
     if not points:
         return []
     axes = ("token budget, answer not counted (tokens)", "pass@1 (%)")
     chart = Scatter(points, *axes, "Accuracy against token budget, one line per run", [c for c in curves if c.points])
     caption = (
-        "From the chains of each run: those that had not ended within a budget are cut there, closed, and answered, in "
-        "tokens beside it. The newest sweep of each run. Not re-planned: cut at the ends of steps, where a method that "
-        "knew the budget may have done better. Lines with ends: 95 % intervals over problems."
+        "Chains longer than the budget are cut there and answered; the answer's tokens are not counted. Not "
+        "re-planned: a method that knows the budget may do better. 95 % intervals over problems."
     )
     swept = ", ".join(literal(run.budgets[-1]["run_id"]) for run in runs if run.budgets)
     sql = (
@@ -309,14 +341,11 @@ def pareto_front(points: Sequence[Dot]) -> list[int]:
 
 def _fallback(runs: Sequence[RunFacts]) -> list[Figure]:
     marks = [
-        Dot(run.label, run.place, scaled(rate, 100, 1.0), f"{percent(rate.estimate)} of {run.summary.num_decisions}")
+        Dot(run.name, run.look, scaled(rate, 100, 1.0), f"{percent(rate.estimate)} of {run.summary.num_decisions}")
         for run in runs
         if (rate := run.estimate("fallback_rate")) is not None
     ]
-    caption = (
-        "Share of the decisions that rejected every candidate, so that the target wrote the step. Line: 95 % interval "
-        "over problems."
-    )
+    caption = "Share of the decisions that rejected every candidate, 95 % interval over problems."
     chart = Dots(marks, "fallback rate (% of decisions)", "Fallback rate of each run with its interval", high=100.0)
     sql = _behind(runs, "fallback_rate")
     return [Figure("fallback", "Fallback rate", chart, caption, sql=sql)] if marks else []
@@ -331,13 +360,16 @@ def tokens(runs: Sequence[RunFacts]) -> list[Figure]:
     for run in runs:
         for kind in ("emitted", "spent", "critical_path"):
             parts = {model: own[f"{kind}_tokens"].value for model, own in run.summary.by_role.items()}
-            label = f"{run.label}: emitted" if kind == "emitted" else kind.replace("_", " ")
+            label = f"{run.name}: emitted" if kind == "emitted" else kind.replace("_", " ")
             if parts:
                 bars.append(Bar(label, parts, number(sum(parts.values())), kind == "emitted"))
-    caption = "Tokens per finished sample by the model that generated them; what is counted: below."
-    names = {"draft": "draft", "target": "target", "reward": "reward model"}
+    caption = (
+        "Emitted: in the accepted chain. Spent: in all calls, candidates that were not chosen and verdicts too. "
+        "Critical path: what a user waits for; of parallel candidates the longest."
+    )
+    title, names = "Tokens per sample, by model", {"draft": "draft", "target": "target", "reward": "reward model"}
     chart = StackedBars(bars, "tokens per sample", "Tokens by model", "tokens", names)
-    return [Figure("tokens", "Token split", chart, caption, sql=_behind(runs, *_TOKENS))] if bars else []
+    return [Figure("tokens", title, chart, caption, sql=_behind(runs, *_TOKENS))] if bars else []
 
 
 OfRun = tuple[str, Callable[[RunFacts], Cell]]
@@ -349,90 +381,99 @@ Caption = Sequence[tuple[str, str]]
 def _table(
     name: str, title: str, headers: Sequence[str], rows: Sequence[tuple[RunFacts, Sequence[Cell]]], caption: Caption
 ) -> RunTable:
-    """Return a table whose rows are about runs, without columns that no row has a value in and what explains them."""
+    """Return a folded table of rows about runs, without columns that no row has a value in and what explains them."""
     kept = [place for place in range(len(headers)) if any(cells[place] != NOTHING for _, cells in rows)]
     columns = [Column("run"), *(Column(headers[place], is_right=True) for place in kept)]
-    cells = [(limited_label(run), *(values[place] for place in kept)) for run, values in rows]
+    cells = [(_marked(run), *(values[place] for place in kept)) for run, values in rows]
     told = " ".join(text for start, text in caption if any(headers[place].startswith(start) for place in kept))
-    return RunTable(columns, cells, [told], title, name, [run.place for run, _ in rows])
+    places = [run.place for run, _ in rows]
+    return RunTable(columns, cells, [told] if told else (), title, name, places, is_folded=True)
+
+
+def _marked(run: RunFacts) -> str:
+    """Return a run's label, marked if the run leaves out problems."""
+    return f"{run.label} (partial)" if run.summary.limited else run.label
 
 
 def _of_each_run(
     name: str, title: str, runs: Sequence[RunFacts], columns: Sequence[OfRun], caption: Caption
 ) -> RunTable:
-    """Return a table with a row for each run."""
+    """Return a folded table with a row for each run."""
     rows = [(run, [read(run) for _, read in columns]) for run in runs]
     return _table(name, title, [header for header, _ in columns], rows, caption)
 
 
-def _of_measure(name: str, digits: int | None = 1, *, has_interval: bool = True) -> list[OfRun]:
-    """Return the columns of a measure: its value, and its interval. digits: None: as many as say something."""
+def _of_measure(name: str, digits: int | None = 1) -> OfRun:
+    """Return the column of a measure with its interval. digits: None: as many as say something."""
     measure = MEASURES[name]
-    factor, unit = (100, "%") if measure.is_percent else (1, measure.unit)
-
-    def estimate(run: RunFacts) -> Interval | None:
-        found = run.estimate(name)
-        return found and scaled(found, factor, 1.0 if measure.is_percent else math.inf)
-
-    def shown(value: float | None) -> str:
-        return number(value) if digits is None else fixed(value, digits)
-
-    def value(run: RunFacts) -> str:
-        found = estimate(run)
-        return shown(found.estimate) if found else NOTHING
-
-    def interval(run: RunFacts) -> str:
-        found = estimate(run)
-        return f"{shown(found.low)} to {shown(found.high)}" if found and found.low is not None else NOTHING
-
+    factor, unit, highest = (100, "%", 1.0) if measure.is_percent else (1, measure.unit, math.inf)
     title = measure.title or name.replace("_", " ")
-    header = title if unit in title else f"{title} {unit}"
-    return [(header, value), *([("95 % interval", interval)] if has_interval else [])]
+
+    def read(run: RunFacts) -> str:
+        found = run.estimate(name)
+        return _with_interval(scaled(found, factor, highest), digits) if found else NOTHING
+
+    return title if unit in title else f"{title} {unit}", read
+
+
+def _with_interval(found: Interval, digits: int | None) -> str:
+    shown = [number(x) if digits is None else fixed(x, digits) for x in (found.estimate, found.low, found.high)]
+    return shown[0] if found.low is None else f"{shown[0]} ({shown[1]} to {shown[2]})"
+
+
+def _joined(estimate: str, interval: str) -> str:
+    return estimate if interval == NOTHING else f"{estimate} ({interval})"
 
 
 _OF_CONTRAST = ("difference", "95 %", "on these", "not worse")
-"""Columns of `show.contrast_cells` that the table of results has."""
+"""Columns of `show.contrast_cells` that the report has."""
 
 
 def _results(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
-    """Return the table of accuracies, and of differences and speed-ups as `warehouse.compare` has them."""
-    rows = compared.rows
-
-    def of_contrast(name: str) -> Callable[[RunFacts], Cell]:
-        def read(run: RunFacts) -> Cell:
-            row = rows.get(run.summary.run_id)
-            return show.contrast_cells(row.contrast)[show.CONTRAST_HEADERS.index(name)] if row else NOTHING
-
-        return read
-
-    def of_speed(place: int) -> Callable[[RunFacts], Cell]:
-        def read(run: RunFacts) -> Cell:
-            row = rows.get(run.summary.run_id)
-            return show.speed_cells(row.speed)[place] if row else NOTHING
-
-        return read
-
+    """Return what a reader wants first, with differences and speed-ups as `warehouse.compare` has them."""
+    one = compared.comparison
     columns: list[OfRun] = [
         *([("dataset", lambda run: run.summary.dataset)] if len({run.summary.dataset for run in runs}) > 1 else []),
+        ("pass@1 %", lambda run: _with_interval(run.accuracy, 1) if run.accuracy else NOTHING),
+        ("difference", compared.cell(lambda row: _joined(*show.contrast_cells(row.contrast, 1)[:2]))),
+        ("not worse", compared.cell(lambda row: show.contrast_cells(row.contrast)[5])),
+        ("speed-up", compared.cell(lambda row: _joined(*show.speed_cells(row.speed)))),
+        ("fallback", lambda run: show.speculation(run.summary)[1]),
+        ("draft's share", lambda run: show.speculation(run.summary)[0]),
         ("n × k", _size),
-        ("pass@1 %", lambda run: fixed(run.accuracy.estimate if run.accuracy else None, 2)),
-        ("95 % interval", lambda run: span(run.accuracy.low, run.accuracy.high, 1) if run.accuracy else NOTHING),
-        ("re-run SE", lambda run: fixed(run.rerun_standard_error, 2, 100)),
-        ("once complete %", _once_complete),
     ]
-    columns += [("95 % interval" if name == "95 %" else name, of_contrast(name)) for name in _OF_CONTRAST]
-    columns += [("speed-up", of_speed(0)), ("95 % interval", of_speed(1))]
-    graders = "; ".join(sorted({run.summary.grader_version or "none yet" for run in runs}))
-    about = list(compared.reasons)
-    if one := compared.comparison:
-        about += [*show.pairing_warnings(one), *show.baseline_lines(one), *show.contrast_legend(one, _OF_CONTRAST)]
+    left_out = [*compared.reasons, *(show.pairing_warnings(one) if one else ())]
     caption = [
-        ("", "pass@1: mean over n problems of the share of their k samples that are correct, with a 95 % interval."),
-        ("once complete", "In brackets: the samples that are there. Once complete: all missing ones wrong, or right."),
-        ("re-run SE", "Re-run SE: standard error over re-runs of the same problems, in percentage points."),
-        *(("", line if line.endswith(".") else f"{line}.") for line in (f"Grader: {graders}", *about)),
+        ("", "In brackets: 95 % intervals."),
+        ("pass@1", "pass@1: mean over n problems of their k samples."),
+        ("difference", "Difference: from the baseline in percentage points, paired by problem."),
+        ("not worse", f"Not worse: by {100 * one.settings.margin:g} points." if one else ""),
+        ("speed-up", "Speed-up: of latency, geometric mean over problems."),
+        ("fallback", "Fallback: decisions that rejected every candidate."),
+        ("draft", "Draft's share: of the emitted tokens."),
+        *(("", line if line.endswith(".") else f"{line}.") for line in left_out),
     ]
-    return _of_each_run("results", "Results", runs, columns, caption)
+    return replace(_of_each_run("results", "Results", runs, columns, caption), is_folded=False)
+
+
+def _details(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
+    """Return what else is known of the accuracies, and how to read all of it."""
+    columns: list[OfRun] = [
+        ("n × k", _size),
+        ("re-run SE", lambda run: fixed(getattr(run.summary.result, "rerun_standard_error", None), 2, 100)),
+        ("once complete %", _once_complete),
+        ("on these", compared.cell(lambda row: show.on_these_cell(row.contrast))),
+    ]
+    graders = "; ".join(sorted({run.summary.grader_version or "none yet" for run in runs}))
+    about = (
+        [*show.baseline_lines(one), *show.contrast_legend(one, _OF_CONTRAST)] if (one := compared.comparison) else []
+    )
+    caption = [
+        ("re-run SE", "Re-run SE: standard error over re-runs of the same problems, in percentage points."),
+        ("once complete", "Once complete: if all missing samples are wrong, or right."),
+        *(("", line) for line in (f"Grader: {graders}.", *about)),
+    ]
+    return _of_each_run("statistics", "Statistics", runs, columns, caption)
 
 
 def _size(run: RunFacts) -> str:
@@ -448,11 +489,9 @@ def _once_complete(run: RunFacts) -> str:
 def _verdicts(runs: Sequence[RunFacts]) -> RunTable:
     """Return the table of all samples by verdict."""
     headers = [*(kind.replace("_", " ") for kind in VERDICTS), "sum"]
-    rows = [
-        (run, [*(str(run.summary.verdicts.get(kind, 0)) for kind in VERDICTS), str(sum(run.summary.verdicts.values()))])
-        for run in runs
-    ]
-    caption = 'The verdicts sum to problems × samples. "not run" includes finished samples without a grade.'
+    counts = [[run.summary.verdicts.get(kind, 0) for kind in VERDICTS] for run in runs]
+    rows = [(run, [*map(str, own), str(sum(own))]) for run, own in zip(runs, counts, strict=True)]
+    caption = 'Sum: problems × samples. "not run" includes finished samples without a grade.'
     return _table("verdicts", "Verdicts", headers, rows, [("", caption)])
 
 
@@ -467,84 +506,65 @@ def _latency(runs: Sequence[RunFacts]) -> RunTable:
         ("in flight", lambda run: str(run.summary.concurrency)),
         ("devices", lambda run: run.conditions["devices"] or NOTHING),
         ("samples timed", lambda run: str(run.summary.num_timed)),
-        *_of_measure("latency_seconds", None),
+        _of_measure("latency_seconds", None),
         ("median s", lambda run: number(run.summary.median_latency_seconds)),
         ("95th percentile s", lambda run: number(run.conditions["p95_seconds"])),
-        *_of_measure("samples_per_second", None, has_interval=False),
-        *_of_measure("emitted_tokens_per_second", None, has_interval=False),
+        _of_measure("samples_per_second", None),
+        _of_measure("emitted_tokens_per_second", None),
         ("samples timed alone", alone),
-        *_of_measure("latency_at_one", None),
+        _of_measure("latency_at_one", None),
     ]
     caption = [
-        (
-            "",
-            "Wall time per sample, over samples that finished in one attempt without an error: mean over problems with "
-            "a 95 % interval, median and percentile over samples. Several samples in flight share the engines: only "
-            "compare runs with the same number in flight on the same devices.",
-        ),
+        ("", "Samples that finished in one attempt without an error. Mean over problems, percentiles over samples."),
+        ("", "Only runs with the same number in flight on the same devices compare."),
         ("throughput", "Throughput: of a worker per second while all its slots are full."),
         ("latency alone", "Alone: one sample in flight, estimated from those that ran again one at a time."),
     ]
-    return _of_each_run("latency", "Latency", runs, columns, caption)
+    return _of_each_run("latency", "Latency details", runs, columns, caption)
 
 
 def _efficiency(runs: Sequence[RunFacts]) -> RunTable:
     """Return the table of fallback rates and tokens."""
     columns: list[OfRun] = [
-        *(column for one in MEASURES.values() if "report" in one.shown for column in _of_measure(one.name)),
+        *(_of_measure(one.name) for one in MEASURES.values() if "report" in one.shown),
         ("decisions", lambda run: str(run.summary.num_decisions or NOTHING)),
-        *(column for name in _TOKENS for column in _of_measure(name, None, has_interval=False)),
-        *_of_measure("target_nats_per_token", 4),
+        *(_of_measure(name, None) for name in _TOKENS),
+        _of_measure("target_nats_per_token", 4),
     ]
-    caption = [
-        ("fallback", "Fallback: share of the decisions (verdicts, or the method's own) that rejected every candidate."),
-        ("emitted", "Emitted: tokens of the accepted chain."),
-        ("spent", "Spent: all output tokens of all calls, including rejected candidates and verdicts."),
-        ("critical-path", "Critical path: tokens that a user waits for, of parallel candidates only the longest."),
-    ]
-    return _of_each_run("efficiency", "Fallback and tokens", runs, columns, caption)
+    caption = [("decisions", "Decisions: verdicts, or the method's own.")]
+    return _of_each_run("efficiency", "Token and fallback details", runs, columns, caption)
 
 
 def _pairs(runs: Sequence[RunFacts]) -> RunTable:
     """Return the table of what is known of runs and runs of the target alone that are both in the report."""
     members = {run.summary.run_id: run for run in runs}
-    kinds = (("ratio_of_means", 2), ("rate_ratio", 2), ("chain_length_ratio", 2), ("speed_up_at_one", 2),
-             ("distance_from_target", 4))  # fmt: skip
+    kinds = {
+        "ratio_of_means": "ratio of means ×", "rate_ratio": "tokens/s ×", "chain_length_ratio": "chain length ×",
+        "speed_up_at_one": "speed-up, 1 in flight ×", "distance_from_target": "distance in nats",
+    }  # fmt: skip
     rows: list[tuple[RunFacts, Sequence[Cell]]] = []
     for run in runs:
         for pair in run.summary.against:
             if pair.baseline_run_id in members:
-                cells: list[Cell] = [members[pair.baseline_run_id].label]
-                for kind, digits in kinds:
-                    one = pair.measures.get(kind)
-                    cells += [fixed(one.value, digits), span(one.low_95, one.high_95, digits)] if one else [NOTHING] * 2
-                rows.append((run, cells))
-    names = ("ratio of means ×", "tokens/s ×", "chain length ×", "speed-up alone ×", "distance in nats")
-    headers = ["baseline", *(header for name in names for header in (name, "95 % interval"))]
+                found = [(pair.measures.get(kind), 4 if kind == "distance_from_target" else 2) for kind in kinds]
+                cells = [_with_interval(one.as_interval, digits) if one else NOTHING for one, digits in found]
+                rows.append((run, [members[pair.baseline_run_id].label, *cells]))
     caption = [
         ("", "Of a run and the target alone under the same conditions, over the problems that both have."),
         ("ratio of means", "Ratio of means: mean latency of the baseline divided by that of the run."),
         ("tokens/s", "tokens/s, chain length: divided by those of the baseline; speed-up is the first by the second."),
-        ("speed-up alone", "Alone: with one sample in flight."),
-        (
-            "distance",
-            "Distance: negative log-probability per token of the accepted text under the target, minus that of the "
-            "target's own chains (jobs target-logprobs).",
-        ),
+        ("distance", "Distance: nats per token of its text under the target, minus those of the target's own chains."),
     ]
-    return _table("pairs", "Against the target alone", headers, rows, caption)
+    return _table("pairs", "Against the target alone", ["baseline", *kinds.values()], rows, caption)
 
 
 def _costs(runs: Sequence[RunFacts]) -> RunTable:
     """Return the table of device time."""
     rows: list[tuple[RunFacts, Sequence[Cell]]] = []
     for run in runs:
-        finished = run.summary.finished
         for cost in run.costs:
-            per_each = [
-                number(3600 * cost.work_hours / count if count else None)
-                for count in (finished, run.summary.verdicts.get("correct", 0))
-            ]
+            counts = (run.summary.finished, run.summary.verdicts.get("correct", 0))
+            per_each = (number(3600 * cost.work_hours / count if count else None) for count in counts)
             hours = (number(cost.work_hours), number(cost.start_hours))
             rows.append((run, (cost.device, str(cost.num_attempts), *hours, *per_each)))
     headers = (
@@ -552,49 +572,41 @@ def _costs(runs: Sequence[RunFacts]) -> RunTable:
         "device-seconds per correct answer",
     )  # fmt: skip
     caption = (
-        "Devices of each worker (without a GPU: workers) × time from its start to the end of its last call (work), and "
-        "× the start-up time of its engines. Per sample and per correct answer is work alone, because a start that "
-        "runs share counts for the first of them. Not included: attempts that finished no sample, and time in the "
-        "scheduler's queue."
+        "Devices (without a GPU: workers) × time from start to last call (work), and × start-up of engines, which "
+        "counts for the first of the runs that share it. Without attempts that finished no sample and the queue."
     )
     return _table("cost", "Cost", headers, rows, [("", caption)])
 
 
-def limited_label(run: RunFacts) -> str:
-    """Return a run's label, marked if it is limited to some of the dataset's problems."""
-    return f"{run.label} (LIMITED)" if run.summary.limited else run.label
-
-
-def _conditions(runs: Sequence[RunFacts], manifests: Mapping[str, Manifest]) -> RunTable:
-    """Return the table with what differs, in a column for each run, and behind it what all runs have in common."""
+def _conditions(runs: Sequence[RunFacts], manifests: Mapping[str, Manifest]) -> list[RunTable]:
+    """Return the settings that differ between the runs; folded: notes that differ, and what all have in common."""
     of_runs = [manifests[run.summary.run_id] for run in runs]
-    matters = {found.name: found.matter for found in differences(of_runs)}
-    lines = {
-        "run": [run.summary.run_id for run in runs],
-        **{
-            name: [one.values.get(name, NOTHING) for one in of_runs]
-            for name in dict.fromkeys(name for one in of_runs for name in one.values)
-        },
+    matters: dict[str, str] = {found.name: found.matter for found in differences(of_runs)}
+    names = dict.fromkeys([*matters, *(name for one in of_runs for name in one.values)])
+    lines = {name: [one.values.get(name, NOTHING) for one in of_runs] for name in names}
+    lines["parameters"] = [", ".join(f"{n} {v}" for n, v in json.loads(text).items()) for text in lines["parameters"]]
+    own = {
         "problems run": [f"{run.summary.n} of {run.summary.dataset_size}" for run in runs],
+        "run": [run.summary.run_id for run in runs],
         "planned (UTC)": [run.conditions["created_at"].strftime("%Y-%m-%d %H:%M") for run in runs],
     }
-    lines["parameters"] = [", ".join(f"{n} {v}" for n, v in json.loads(text).items()) for text in lines["parameters"]]
-    own = ("run", "problems run", "planned (UTC)")
-    different = {
-        name: cells for name, cells in lines.items() if name in matters or (name in own and len(set(cells)) > 1)
-    }
-    equal = {name: next((cell for cell in cells if cell != NOTHING), NOTHING) for name, cells in lines.items()}
-    common = {name: cell for name, cell in equal.items() if name not in different and cell not in ("none", UNKNOWN)}
-    differs = frozenset(
-        place for place, name in enumerate(different) if matters.get(name, "note") not in ("note", "subject")
-    )
-    if len(runs) > 1:
-        headers = ["setting", "all runs", *(run.label for run in runs)]
-        rows = [(name, "", *cells) for name, cells in different.items()]
-        rows += [(name, cell, *("" for _ in runs)) for name, cell in common.items()]
-    else:
-        headers, rows = ["setting", runs[0].label], list(common.items())
-    caption = "Marked lines differ between the runs and affect results." if differs else ""
-    columns = [Column(header) for header in headers]
-    title = "Settings and environment"
-    return RunTable(columns, rows, [caption], title, "conditions", is_sortable=False, differs=differs)
+    matters |= {name: "accuracy" if name == "problems run" else "note" for name in own if len(set(own[name])) > 1}
+    lines |= own
+    different, notes, equal = list[list[str]](), list[list[str]](), list[list[str]]()
+    for name, cells in lines.items():
+        if name not in matters:
+            value = max(cells, key=lambda cell: cell != NOTHING)
+            equal += [] if value in ("none", UNKNOWN) else [[name, value]]
+        elif matters[name] == "note" or name.removesuffix(" files") in matters.keys() - {name}:
+            notes.append([name, *cells])
+        else:
+            different.append([name, *cells])
+    marked = frozenset(place for place, (name, *_) in enumerate(different) if matters[name] != "subject")
+    of_each = [Column("setting"), *(Column(run.label) for run in runs)]
+    title, values = ("Equal settings", Column("all runs")) if len(runs) > 1 else ("Settings", of_each[1])
+    table, told = partial(RunTable, is_sortable=False), ["≠: affects results."] if marked else ()
+    return [
+        table(of_each, different, told, "Settings that differ", "conditions", differs=marked),
+        table(of_each, notes, (), "Ids and versions", "conditions-ids", is_folded=True),
+        table([of_each[0], values], equal, (), title, "conditions-equal", is_folded=True),
+    ]

@@ -38,22 +38,21 @@ def asked(database: Path, sql: str) -> list[dict[str, Any]]:
 def test_the_sql_behind_every_figure_gives_what_it_shows(loaded: Loaded) -> None:
     ids = [loaded.speculative.path.name, loaded.vanilla.path.name]
     figures = figures_of(loaded.database, *ids)
-    assert list(figures) == ["accuracy", "differences", "trade-off", "fallback", "tokens"]
+    assert list(figures) == ["trade-off", "tokens", "fallback", "differences"]
 
     def shown(name: str, metric: str, column: str = "estimate", factor: float = 1.0) -> dict[str, Any]:
         answers = asked(loaded.database, figures[name].sql)
         found = {row["run_id"]: row[column] for row in answers if row["metric"] == metric}
         return {run: value if value is None else pytest.approx(factor * value) for run, value in found.items()}
 
-    for name, metric in (("accuracy", "graded_pass_at_1"), ("fallback", "fallback_rate")):
-        chart = figures[name].chart
-        assert isinstance(chart, Dots)
-        assert {ids[dot.index]: dot.x.estimate for dot in chart.rows} == shown(name, metric, factor=100)
-        assert {ids[dot.index]: dot.x.low for dot in chart.rows} == shown(name, metric, "low_95", 100)
+    dots = figures["fallback"].chart
+    assert isinstance(dots, Dots)
+    assert {ids[dot.look.series]: dot.x.estimate for dot in dots.rows} == shown("fallback", "fallback_rate", factor=100)
+    assert {ids[dot.look.series]: dot.x.low for dot in dots.rows} == shown("fallback", "fallback_rate", "low_95", 100)
     scatter, bars = figures["trade-off"].chart, figures["tokens"].chart
     assert isinstance(scatter, Scatter)
-    assert {ids[p.index]: p.x.estimate for p in scatter.points} == shown("trade-off", "latency_seconds")
-    assert {ids[p.index]: p.y and p.y.estimate for p in scatter.points} == shown(
+    assert {ids[p.look.series]: p.x.estimate for p in scatter.points} == shown("trade-off", "latency_seconds")
+    assert {ids[p.look.series]: p.y and p.y.estimate for p in scatter.points} == shown(
         "trade-off", "graded_pass_at_1", factor=100
     )
     assert isinstance(bars, StackedBars)
@@ -75,7 +74,7 @@ def test_figures_are_svg_and_pdf_files_as_wide_as_a_column(hostile: tuple[Path, 
     result = report(database, folder.path.name, "--figures", str(tmp_path / "a"))
     assert (result.exit_code, result.stdout.count("\n")) == (0, 1), result.output
     names = {file.name for file in (tmp_path / "a").iterdir()}
-    assert {"accuracy.svg", "accuracy.pdf", "tokens.pdf", "trade-off.svg", "fallback.svg"} <= names
+    assert {"tokens.svg", "tokens.pdf", "trade-off.svg", "fallback.svg"} <= names
     for file in (tmp_path / "a").glob("*.svg"):
         drawing = file.read_text()
         [width] = re.findall(r'<svg[^>]* width="([\d.]+)pt"', drawing)
@@ -83,6 +82,6 @@ def test_figures_are_svg_and_pdf_files_as_wide_as_a_column(hostile: tuple[Path, 
         assert "<script" not in drawing
     for file in (tmp_path / "a").glob("*.pdf"):
         assert file.read_bytes().startswith(b"%PDF")
-    figure = figures_of(database, folder.path.name)["accuracy"]
+    figure = figures_of(database, folder.path.name)["trade-off"]
     again = write_charts({figure.name: figure.chart}, tmp_path / "b")
     assert [file.read_bytes() for file in again] == [(tmp_path / "a" / file.name).read_bytes() for file in again]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
 from tests.warehouse.report.browser import Browser
+from warehouse.loading.runs import load_run
 
 Written = Callable[..., Path]
 
@@ -27,16 +31,52 @@ def listed(browser: Browser) -> list[str]:
     return [str(e.get_attribute("textContent")) for e in browser.all("#list .what")]
 
 
-def test_the_page_opens_with_charts_tables_and_the_first_trace(opened: Browser) -> None:
-    assert len(opened.all("svg.chart")) >= 5
+def test_the_page_opens_with_charts_tables_and_a_trace_with_a_rejected_step(opened: Browser) -> None:
+    assert len(opened.all("svg.chart")) == 4
     assert opened.text("table.results").count("speccot") == 1
     assert listed(opened) == ["toy/0 · 0", "toy/0 · 1", "toy/1 · 0", "toy/1 · 1", "toy/2 · 0"]
+    assert opened.text('#list [aria-current="true"] .what') == "toy/1 · 0"
     authors = [e.get_attribute("class") for e in opened.all(".pane .step")]
-    assert authors == ["step target", "step draft", "step target"]
-    assert "1 + 1?" in opened.text("#problem")
+    assert authors == ["step target", "step target", "step target"]
+    assert "✘ rejected" in opened.text('[data-step="1"]')
+    assert "2 + 2" in opened.text("#problem")
+
+
+def test_runs_under_other_conditions_are_behind_tabs(browser: Browser, written: Written, tmp_path: Path) -> None:
+    """Nothing is hidden in print."""
+    under_load = replace(runs.SPEC, num_problems=2, dataset_size=9, concurrency=8)
+    folders = [runs.create(tmp_path, spec) for spec in (under_load, runs.SPEC)]
+    for folder in folders:
+        runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)])
+        load_run(folder, tmp_path / "w.duckdb")
+    browser.open(written(tmp_path / "w.duckdb", *(folder.path.name for folder in folders)))
+    tabs = browser.all("#speculation .tabs > div")
+    assert ["Partial runs: 2 of 9 problems" in str(tab.get_attribute("textContent")) for tab in tabs] == [False, True]
+    assert browser.text("#speculation label").split("\n") == [" 1 in flight", " 8 in flight"]
+    drawn = "return [...document.querySelectorAll('#speculation .tabs > div')].map((tab) => tab.checkVisibility())"
+    assert browser.script(drawn) == [True, False]
+    browser.script("document.querySelectorAll('#speculation input')[1].click()")
+    assert browser.script(drawn) == [False, True]
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert browser.script(drawn) == [True, True]
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+def test_every_input_has_a_label_every_table_headers_and_no_heading_skips_a_level(opened: Browser) -> None:
+    unlabelled = (
+        "return [...document.querySelectorAll('input, select')].filter((e) => !e.labels.length && !e.ariaLabel)"
+        ".concat([...document.querySelectorAll('th:not([scope])')]).map((e) => e.outerHTML)"
+    )
+    assert opened.script(unlabelled) == []
+    levels = opened.script("return [...document.querySelectorAll('h1, h2, h3, h4, h5')].map((e) => +e.tagName[1])")
+    assert isinstance(levels, list)
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
 
 
 def test_a_step_shows_every_candidate_the_chosen_one_probabilities_tokens_and_times(opened: Browser) -> None:
+    opened.all("#list button")[0].click()
+    opened.until(lambda: "✔ accepted" in opened.text('[data-step="1"]'))
     step = opened.text('[data-step="1"]')
     for part in ("✔ accepted", "(62.5 %)", "-0.500", "(25.0 %)", "5.00 s", "80.0 %", "draftdraft2100 (50)11"):
         assert part in step
@@ -109,12 +149,12 @@ def test_decisions_by_other_means_than_verdicts_are_shown_counted_and_filtered(
     database, run_id = decided
     browser.open(written(database, run_id))
     assert "50.0% of 6" in browser.text("#speculation").replace("\u202f", "").replace(" %", "%")
-    assert "accepted: </script>" in browser.text('[data-step="1"]')
-    assert browser.script("return window.pwned") is None
+    assert "✘ rejected: entropy 0.75 > 0.5" in browser.text('[data-step="1"]')
     browser.choose("fallback", "half")
-    browser.until(lambda: "✘ drafts rejected: entropy 0.75 > 0.5" in browser.text('[data-step="1"]'))
     assert len(listed(browser)) == 3
     browser.choose("fallback", "none")
+    browser.until(lambda: "accepted: </script>" in browser.text('[data-step="1"]'))
+    assert browser.script("return window.pwned") is None
     assert len(listed(browser)) == 3
     assert browser.complaints() == []
 
@@ -141,7 +181,7 @@ def test_the_address_names_the_trace_and_back_and_forward_follow_it(opened: Brow
     def is_shown(name: str) -> bool:
         return opened.text('#list [aria-current="true"] .what') == name
 
-    opened.click("#next")
+    opened.all("#list button")[1].click()
     opened.until(lambda: is_shown("toy/0 · 1"))
     address = str(opened.script("return location.href"))
     assert "trace=toy-" in address

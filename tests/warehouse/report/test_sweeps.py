@@ -12,7 +12,7 @@ import pytest
 from tests.warehouse.conftest import Loaded
 from warehouse.comparison.manifests import Manifest, read_manifests, sweeps
 from warehouse.database import reader
-from warehouse.report.charts import Curve, Dot, Scatter
+from warehouse.report.charts import Curve, Dot, Look, Scatter
 from warehouse.report.facts import report_facts
 from warehouse.report.paper_charts import write_charts
 from warehouse.report.sections import Compared, pareto_front, sections
@@ -58,7 +58,7 @@ def test_runs_that_differ_in_one_number_alone_are_a_sweep(
 
 def dot(index: int, x: float, y: float) -> Dot:
     alone = [Interval(value, None, None, None, "none") for value in (x, y)]
-    return Dot(f"run {index}", index, alone[0], "", alone[1])
+    return Dot(f"run {index}", Look(index), alone[0], "", alone[1])
 
 
 @pytest.mark.parametrize(
@@ -91,13 +91,14 @@ def test_a_sweep_is_a_curve_in_the_page_and_in_a_file(loaded: Loaded, tmp_path: 
             },
         }
         summary = speculative.summary.model_copy(update=changed)
-        facts.append(replace(speculative, label=f"speccot drafts {drafts}", summary=summary, place=place))
+        name = f"speccot drafts {drafts}"
+        facts.append(replace(speculative, label=name, name=name, look=Look(place), summary=summary, place=place))
         values = {**found[ids[1]].values, "parameters": json.dumps(changed["params"])}
         found[summary.run_id] = replace(found[ids[1]], run_id=summary.run_id, values=values)
     figures = {one.name: one for section in sections(facts, Compared(None), found) for one in section.figures}
     figure = figures["trade-off"]
     assert isinstance(figure.chart, Scatter)
     assert figure.chart.curves == [Curve("speccot, drafts", [2, 3, 1], ["2", "3", "5"])]
-    assert [place for place, _ in figure.keyed] == [2, 0]
+    assert [look.series for look, _ in figure.keyed] == [2, 0]
     assert figure.chart.front == [2]
     assert all(file.stat().st_size for file in write_charts({"trade-off": figure.chart}, tmp_path))

@@ -77,7 +77,7 @@ async function choose(row, beside, address) {
   if (address === 'added' && link !== location.hash) history.pushState(null, '', link);
   if (address === 'replaced') history.replaceState(null, '', link);
   paint();
-  reveal(document.querySelector('#list [aria-current="true"]'));
+  reveal(document.querySelector('#list [aria-current="true"]'), '.list');
   await read();
 }
 
@@ -103,10 +103,10 @@ async function follow() {
   return true;
 }
 
-// Scrolls only the list: scrollIntoView would also scroll the page, which opens at its top.
-function reveal(item) {
+// Scrolls only the box: scrollIntoView would also scroll the page, which opens at its top.
+function reveal(item, frameOf) {
   if (!item) return;
-  const [box, { top, bottom }] = [item.closest('.list'), item.getBoundingClientRect()];
+  const [box, { top, bottom }] = [item.closest(frameOf), item.getBoundingClientRect()];
   const frame = box.getBoundingClientRect();
   box.scrollTop += Math.min(0, top - frame.top) + Math.max(0, bottom - frame.bottom);
 }
@@ -206,11 +206,17 @@ function listen() {
     if (event.key === 'k') go(-1);
   });
   window.addEventListener('popstate', async () => {
-    if (!await follow() && location.hash === '') choose(shown[0], null, 'kept');
+    if (!await follow() && location.hash === '') choose(opening(), null, 'kept');
   });
 }
 
+// The sample that the page opens with: one with a rejected step if there is one.
+function opening() {
+  return shown.find(REJECTED.some) ?? shown[0];
+}
+
 async function start() {
+  startTabs();
   const index = await unpacked('index');
   problems = index.problems;
   runs = index.runs.map((run, place) => {
@@ -225,8 +231,8 @@ async function start() {
   const names = runs.map((run, i) => [String(i), run.label]);
   options(form.elements.first, names);
   options(form.elements.second, [['', 'nothing'], ...names]);
-  const traced = runs.findIndex((run) => run.samples.some((row) => row.chunk >= 0));
-  form.elements.first.value = String(Math.max(traced, 0));
+  const having = (test) => runs.findIndex((run) => run.samples.some((row) => row.chunk >= 0 && test(row)));
+  form.elements.first.value = String(Math.max(having(REJECTED.some), having(() => true), 0));
   runsChanged();
   $('desk').hidden = false;
   startSorting();
@@ -237,7 +243,8 @@ async function start() {
   } else {
     shown = listed(state(), runs, problems);
     $('unfilter').disabled = true;
-    await (shown.length ? choose(shown[0], null, 'kept') : clear());
+    await (shown.length ? choose(opening(), null, 'kept') : clear());
+    reveal(document.querySelector('.step:has(.rejected)'), '.reading');
   }
   document.documentElement.dataset.ready = 'true';
 }

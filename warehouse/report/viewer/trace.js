@@ -27,9 +27,9 @@ function pane(place, run, row, siblings, trace, isRendered, choose) {
   return box;
 }
 
-// The mark of a run, as in the page's legend.
+// The mark of a run, as in the table of results.
 function mark(place) {
-  return document.querySelectorAll('header .key svg')[place].cloneNode(true);
+  return document.querySelector(`table.results [data-run="${place}"] svg`).cloneNode(true);
 }
 
 function sampleButtons(row, siblings, choose) {
@@ -91,7 +91,7 @@ function stepCard(step, i, trace, isRendered, isFirstDraft) {
 }
 
 function outcome(decision) {
-  const label = decision.accepted ? '✔ accepted' : '✘ drafts rejected';
+  const label = decision.accepted ? '✔ accepted' : '✘ rejected';
   if (decision.kind === 'score' && decision.value !== null) return `${label}, score ${decision.value.toFixed(2)}`;
   if (decision.kind === 'choice') return label;
   return `${label}: ${harmless(decision.kind)}${comparison(decision)}`;
