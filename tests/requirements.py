@@ -68,14 +68,9 @@ def is_ci() -> bool:
 
 def require_tool(name: str) -> None:
     """Skip the running test where this tool is missing; under CI it fails."""
-    tool = TOOLS[name]
-    if not tool.is_present():
-        skip_without(name, tool.remedy)
-
-
-def skip_without(name: str, remedy: str) -> NoReturn:
-    """Skip the running test, which found out that it lacks something; under CI it fails."""
-    message = f"needs {name} ({remedy})"
+    if TOOLS[name].is_present():
+        return
+    message = f"needs {name} ({TOOLS[name].remedy})"
     if is_ci():
         pytest.fail(f"{message}; CI={os.environ['CI']}, so this test must not be skipped", pytrace=False)
     pytest.skip(message)

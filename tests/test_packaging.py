@@ -101,7 +101,10 @@ def packed(*folders: str) -> set[str]:
     }
 
 
-def test_the_wheel_has_every_file_of_the_packages(built: tuple[set[str], zipfile.ZipFile]) -> None:
+def test_the_wheel_has_every_file_of_the_packages_and_the_source_distribution_tests_tools_and_documents(
+    built: tuple[set[str], zipfile.ZipFile],
+) -> None:
+    assert {*packed("tests", "tools", "slurm", *PACKAGES), *BESIDE, "Makefile"} - built[0] == set()
     names = set(built[1].namelist())
     assert packed(*PACKAGES) - names == set(), "add them to package-data in pyproject.toml"
     assert {f"{package}/py.typed" for package in PACKAGES} <= names
@@ -160,14 +163,9 @@ def try_commands(python: Path, folder: Path, setup: list[str]) -> dict[str, Any]
     planned = runs.plan(folder / "planned", samples=1).path
     lines = [line.replace("PLANNED", str(planned)).split() for line in _TRIED]
     script = "\n".join([*setup, '"$0" -c "$1" "$2"'])
-    done = subprocess.run(
-        ["bash", "-c", script, python, _PROGRAM, json.dumps([COMMANDS, lines, _OF_EXTRAS])],
-        cwd=folder,
-        env={"PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(folder), "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["bash", "-c", script, str(python), _PROGRAM, json.dumps([COMMANDS, lines, _OF_EXTRAS])]
+    variables = {"PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(folder), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (folder / "page.html").stat().st_size > 100_000
     report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

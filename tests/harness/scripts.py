@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.chain import Limits
 from harness.engine import Sampling
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.methods import METHODS
@@ -83,8 +84,12 @@ async def solve(
     **params: Any,
 ) -> Trace:
     """Run one sample of PROBLEM."""
-    from harness.chain import Limits
-
     return await run_sample(
         PROBLEM, METHODS[method](**params), engines, trace or new_trace(), Limits(0.6, 0.95, budget), on_step
     )
+
+
+async def solve_pair(method: str, draft: Script, target: Script, *, thinks: bool = False, **params: Any) -> Trace:
+    """Run one sample of PROBLEM with a draft and a target that follow these scripts."""
+    engines = {"draft": draft.engine(thinks=thinks), "target": target.engine(thinks=thinks)}
+    return await solve(method, engines, **params)

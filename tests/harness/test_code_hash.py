@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from itertools import pairwise
 from pathlib import Path
-
-import pytest
 
 from harness import code_hash
 from harness.code_hash import changed_files, is_hashed, read
@@ -37,42 +36,29 @@ def test_whatever_a_worker_or_the_grader_imports_is_hashed_or_decides_nothing() 
     files = module_files(ROOT, ("harness", "jobs", "grading", "warehouse"))
     graph = import_graph(files)
     reached: set[str] = set()
-    ahead = ["jobs.work.worker", "jobs.finished.grading"]
+    ahead = {"jobs.work.worker", "jobs.finished.grading"}
     while ahead:
-        module = ahead.pop()
-        if module not in reached:
-            reached.add(module)
-            ahead += graph[module]
+        reached |= ahead
+        ahead = {target for module in ahead for target in graph[module]} - reached
     names = {module: files[module].relative_to(ROOT).as_posix() for module in reached}
     left_out = {module for module, name in names.items() if module.startswith("jobs.") and not is_hashed(name)}
     assert left_out == DECIDES_NOTHING.keys()
     assert all((ROOT / name).exists() for name in (*code_hash._HASHED, *code_hash._LEFT_OUT))
 
 
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    for name in ("harness/methods/speccot.py", "harness/data/prompts.toml", "grading/grade.py"):
+def test_an_edited_a_new_and_a_removed_file_are_another_hash(tmp_path: Path) -> None:
+    speccot, prompts, grade = "harness/methods/speccot.py", "harness/data/prompts.toml", "grading/grade.py"
+    for name in (speccot, prompts, grade):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
-    return tmp_path
-
-
-@pytest.mark.parametrize("name", ["harness/methods/speccot.py", "harness/data/prompts.toml", "grading/grade.py"])
-def test_an_edit_of_what_decides_results_is_another_hash(copy: Path, name: str) -> None:
-    before = read(copy)
-    path = copy / name
-    path.write_text(path.read_text() + ("\nadded = 1\n" if name.endswith(".py") else "\n[added]\nvalue = 1\n"))
-    after = read(copy)
-    assert after.hash != before.hash
-    assert changed_files(before.digests, after.digests) == name
-
-
-def test_a_new_and_a_removed_file_are_another_hash(copy: Path) -> None:
-    before = read(copy)
-    (copy / "harness/methods/mine.py").touch()
-    added = read(copy)
-    (copy / "grading/grade.py").unlink()
-    removed = read(copy)
-    assert len({before.hash, added.hash, removed.hash}) == 3
-    names = "grading/grade.py, harness/methods/mine.py"
-    assert changed_files(before.digests, removed.digests) == names
+    versions = [read(tmp_path)]
+    for name, added in ((speccot, "\nadded = 1\n"), (prompts, "\n[added]\nvalue = 1\n")):
+        (tmp_path / name).write_text((tmp_path / name).read_text() + added)
+        versions.append(read(tmp_path))
+    (tmp_path / "harness/methods/mine.py").touch()
+    versions.append(read(tmp_path))
+    (tmp_path / grade).unlink()
+    versions.append(read(tmp_path))
+    assert len({version.hash for version in versions}) == 5
+    changed = [changed_files(before.digests, after.digests) for before, after in pairwise(versions)]
+    assert changed == [speccot, prompts, "harness/methods/mine.py", grade]

@@ -9,10 +9,7 @@ import pytest
 from harness.engine import Role, Sampling
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.methods import METHODS, build
-from harness.methods.method import (
-    needs,
-    required_context_tokens,
-)
+from harness.methods.method import needs, required_context_tokens
 from harness.prompts import opening
 from harness.trace import StopReason
 from tests.harness.scripts import PROBLEM, OtherTokenizer, solve
@@ -30,30 +27,8 @@ def test_every_method_reserves_what_its_verdicts_hold(name: str) -> None:
     assert required_context_tokens([PROBLEM], 8192, method.verdict_tokens(8192)) > 8192 + most.get(name, 0)
 
 
-def longest(method: str, role: Role, budget: int, **params: int) -> int:
-    """The context that holds PROBLEM's prompts and every text behind them."""
-    return max(needs(t, ByteTokenizer(), [PROBLEM])[0] for t in build(method, params).texts(role, budget))
-
-
-def writers(
-    lengths: tuple[int, ...], tokenizer: ByteTokenizer, contexts: tuple[int, int]
-) -> dict[Role, ScriptedEngine]:
-    """A draft whose chains have these lengths, and a target that takes the first of them and answers."""
-
-    def write(prompt: str, sampling: Sampling) -> list[str]:
-        return ["y" * length for length in lengths][: sampling.n] if sampling.n > 1 else ["x" * 40]
-
-    def judge(prompt: str, labels: tuple[str, ...]) -> list[float]:
-        return [0.9, *[0.1] * (len(labels) - 1)]
-
-    draft, target = contexts
-    return {
-        "draft": ScriptedEngine(write, judge, context_tokens=draft),
-        "target": ScriptedEngine(write, judge, tokenizer=tokenizer, context_tokens=target),
-    }
-
-
-LEAST = longest("scot", "target", 500, drafts=3, draft_tokens=250)
+READ = build("scot", {"drafts": 3, "draft_tokens": 250}).texts("target", 500)
+LEAST = max(needs(texts, ByteTokenizer(), [PROBLEM])[0] for texts in READ)
 """The least context of a target that reads three drafts of 250 tokens."""
 
 
@@ -73,7 +48,18 @@ LEAST = longest("scot", "target", 500, drafts=3, draft_tokens=250)
 async def test_a_draft_is_as_long_as_asked_or_the_sample_ends_at_the_context(
     lengths: tuple[int, ...], draft: int, target: int, ends: StopReason, tokenizer: ByteTokenizer
 ) -> None:
-    engines = writers(lengths, tokenizer, (draft, target))
+    """The draft's chains have these lengths; the target takes the first of them and answers."""
+
+    def write(prompt: str, sampling: Sampling) -> list[str]:
+        return ["y" * length for length in lengths][: sampling.n] if sampling.n > 1 else ["x" * 40]
+
+    def judge(prompt: str, labels: tuple[str, ...]) -> list[float]:
+        return [0.9, *[0.1] * (len(labels) - 1)]
+
+    engines = {
+        "draft": ScriptedEngine(write, judge, context_tokens=draft),
+        "target": ScriptedEngine(write, judge, tokenizer=tokenizer, context_tokens=target),
+    }
     trace = await solve("scot", engines, budget=500, drafts=3, draft_tokens=250)
     assert trace.stop_reason == ends
     assert bool(trace.steps) == (ends == "answered")

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from harness.doctor import main
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def doctor(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "harness.doctor", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.mark.parametrize(
@@ -38,14 +27,14 @@ def test_wrong_flags_get_one_line_and_exit_code_2(arguments: tuple[str, ...], me
     assert message in result.stderr
 
 
-def test_exit_code_and_table_say_whether_something_failed(tmp_path: Path) -> None:
+def test_exit_code_and_table_say_whether_something_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     flags = ("--method", "speccot", "--dataset", "demo", "--engine", "scripted", "--cluster", "local")
-    good = doctor(*flags, "--json", cwd=tmp_path)
+    good = CliRunner().invoke(main, [*flags, "--json"])
     checks = json.loads(good.stdout)["here"]["checks"]
-    assert (good.returncode, [check for check in checks if check["status"] == "failure"]) == (0, [])
+    assert (good.exit_code, [check for check in checks if check["status"] == "failure"]) == (0, [])
     assert {"python", "engine", "dataset", "output", "file locking"} <= {check["subject"] for check in checks}
     (tmp_path / "demo.jsonl").write_text("{}\n")
-    bad = doctor(*flags, "--data-dir", ".", cwd=tmp_path)
-    assert bad.returncode == 1
-    assert bad.stdout.count("FAILURE") == 1
+    bad = CliRunner().invoke(main, [*flags, "--data-dir", "."])
+    assert (bad.exit_code, bad.stdout.count("FAILURE")) == (1, 1)
     assert not (tmp_path / "runs").exists()

@@ -1,4 +1,4 @@
-"""The environment: what is recorded, and that only what cannot work is removed."""
+"""The environment: what is recorded, and which GPUs this process may use, with stand-ins for the drivers' tools."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import environment
-from tests.harness.cards import card, put_nvidia_smi
+from harness import environment, gpus
+from tests.harness.cards import card, put_nvidia_smi, put_tool
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -52,3 +52,62 @@ def test_the_recorded_gpus_are_those_of_this_process(tmp_path: Path, monkeypatch
     assert environment.accelerator() == "gpu"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert (environment.hardware()["gpus"], environment.accelerator()) == ([], "cpu")
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, [0, 1, 2, 3, 4, 5, 6, 7]),
+        ("3", [3]),
+        ("5, 2", [5, 2]),
+        ("", []),
+        ("NoDevFiles", []),
+        ("1,9,2", [1]),
+        ("1,-1,2", [1]),
+        ("GPU-00000006,GPU-00000001-aaaa-bbbb-cccc-dddddddddddd", [6, 1]),
+    ],
+)
+def test_cuda_visible_devices_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str | None, expected: list[int]
+) -> None:
+    put_nvidia_smi(tmp_path, monkeypatch, [card(i) for i in range(8)])
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert [card.index for card in gpus.visible_gpus()] == expected
+    assert len(gpus.node_gpus()) == 8
+    assert gpus.accelerator() == ("gpu" if expected else "cpu")
+
+
+def test_slices_take_the_place_of_divided_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cards = [card(0, "NVIDIA A100-SXM4-40GB", 40960, mig="Enabled"), card(1, mig="Enabled")]
+    slices = {0: [("3g.20gb", "MIG-c6d4f1ef-42e4"), ("1g.5gb+me", "MIG-cba663e8-9bed")]}
+    put_nvidia_smi(tmp_path, monkeypatch, cards, slices)
+    assert [part.name for part in gpus.node_gpus()] == [
+        "NVIDIA A100-SXM4-40GB MIG 3g.20gb",
+        "NVIDIA A100-SXM4-40GB MIG 1g.5gb+me",
+    ]
+    [first] = gpus.visible_gpus()
+    assert (first.uuid, first.memory_bytes) == ("MIG-c6d4f1ef-42e4", 20 * 10**9)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-cba663e8-9bed,MIG-c6d4f1ef-42e4")
+    [second] = gpus.visible_gpus()
+    assert (second.device, second.memory_bytes) == ("MIG-cba663e8-9bed", 5 * 10**9)
+
+
+def test_a_device_file_is_a_gpu_only_where_it_may_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_tool(tmp_path, monkeypatch, "nvidia-smi", "#!/bin/sh\nexit 9\n")
+    monkeypatch.setattr(gpus, "_DEVICES", tmp_path / "dev")
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / "nvidiactl").touch()
+    assert gpus.accelerator() == "cpu"
+    (tmp_path / "dev" / "nvidia0").touch()
+    assert gpus.accelerator() == "gpu"
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # as a control group answers; root may open all
+    assert gpus.accelerator() == "cpu"
+
+
+def test_a_card_that_two_engines_share_is_held_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_nvidia_smi(tmp_path, monkeypatch, [card(i) for i in range(8)])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    assert [card.index for card in gpus.held_gpus([(None, 1), (None, 2)])] == [4, 5]
+    assert [card.index for card in gpus.held_gpus([(("7",), 1), (("4", "5"), 2)])] == [7, 4, 5]
+    assert gpus.held_gpus([]) == []

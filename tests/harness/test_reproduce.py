@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +17,6 @@ from warehouse.loading.runs import load_run
 from warehouse.suites import published as papers
 from warehouse.suites.published import suite_run
 
-SMALL = ("--draft", "org/small", "--target", "org/large")
-
 
 def invoke(*arguments: str) -> Result:
     return CliRunner(env={"COLUMNS": "2000"}).invoke(reproduce.main, list(arguments))
@@ -33,7 +30,6 @@ def invoke(*arguments: str) -> Result:
         (("speccot-table2", "--scale", "30"), "expected PROBLEMSxSAMPLES, e.g. 30x2"),
         (("speccot-table2", "--column", "aime24"), "speccot-table2 has gsm8k, math500"),
         (("speccot-table2", "--dry-run", "--every-sample-alone", "--latency-sample", "50"), "--latency-sample"),
-        (("speccot-table2", "--dry-run", "--every-sample-alone", "--concurrency", "64"), "--concurrency"),
         (("speccot-table2", "--costs"), "--costs"),
         (("speccot-table2", "--dry-run", "--table"), "prints the plan and --table the table"),
         (("speccot-table2", "--drafts", "0", "--dry-run"), "--drafts must be from 1 to 25"),
@@ -58,12 +54,15 @@ def test_a_dry_run_plans_every_run_and_writes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def data_dir(folder: Path, name: str, count: int) -> str:
+    lines = [f'{{"problem": "What is {i} + 1?", "answer": "{i + 1}"}}\n' for i in range(count)]
+    (folder / f"{name}.jsonl").write_text("".join(lines))
+    return str(folder)
+
+
 def test_a_dry_run_refuses_what_is_above_the_budget(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    data.mkdir()
-    problems = [{"id": f"gsm8k/{n}", "problem": f"{n} + 1?", "answer": str(n + 1)} for n in range(1319)]
-    (data / "gsm8k.jsonl").write_text("".join(json.dumps(problem) + "\n" for problem in problems))
-    flags = ("--scale", "1x1", "--column", "gsm8k", "--data-dir", str(data), "--output", str(tmp_path / "runs"))
+    data = data_dir(tmp_path, "gsm8k", 1319)
+    flags = ("--scale", "1x1", "--column", "gsm8k", "--data-dir", data, "--output", str(tmp_path / "runs"))
     within, above = (invoke("speccot-table2", "--dry-run", *flags, "--max-gpu-hours", hours) for hours in ("9", "1e-6"))
     assert (within.exit_code, above.exit_code) == (0, 2), (within.output, above.output)
     assert "--max-gpu-hours 1e-06" in above.stderr
@@ -86,29 +85,17 @@ def test_what_the_harness_lacks_is_reported_and_not_planned(tmp_path: Path) -> N
     assert "awaits" not in aligned.output
 
 
-def test_the_selection_adapter_goes_to_the_rows_that_choose_with_it_and_to_no_other() -> None:
-    selection_suite = papers.load("scot-selection")
+def test_the_selection_adapter_and_the_aligned_draft_go_to_their_rows_and_to_no_other() -> None:
+    selection_suite, table2 = papers.load("scot-selection"), papers.load("scot-table2")
     plain, tuned = (next(p for p in papers.planned(selection_suite) if p.row == row) for row in selection_suite.rows)
     assert "--target.adapter" in str(suite_run(tuned, {}, None).awaits)
-    overrides = {"target_adapter": "selector"}
-    launches = [suite_run(planned, overrides, None).launch for planned in (plain, tuned)]
-    assert [launch and launch.target.adapter for launch in launches] == [None, "selector"]
-    vanilla = next(papers.planned(papers.load("scot-table2")))
-    launch = suite_run(vanilla, overrides, None).launch
-    assert launch is not None
-    assert launch.target.adapter is None
-
-
-def test_the_draft_of_the_other_rows_never_replaces_the_aligned_one() -> None:
-    table2 = papers.load("scot-table2")
-    plain, aligned = table2.rows
-    drafts = [
-        suite_run(plan, {"draft": "org/plain"}, "org/aligned").launch
-        for plan in papers.planned(table2)
-        if plan.column == "gsm8k"
-    ]
-    assert [plain.model_of, aligned.model_of] == [None, "aligned"]
-    assert [launch and launch.draft.model for launch in drafts] == ["org/plain", "org/aligned"]
+    vanilla = next(papers.planned(table2))
+    launches = [suite_run(one, {"target_adapter": "selector"}, None).launch for one in (plain, tuned, vanilla)]
+    assert [launch and launch.target.adapter for launch in launches] == [None, "selector", None]
+    assert [row.model_of for row in table2.rows] == [None, "aligned"]
+    rows = [plan for plan in papers.planned(table2) if plan.column == "gsm8k"]
+    launches = [suite_run(plan, {"draft": "org/plain"}, "org/aligned").launch for plan in rows]
+    assert [launch and launch.draft.model for launch in launches] == ["org/plain", "org/aligned"]
 
 
 def test_ours_stands_beside_the_published_value_with_the_reasons(tmp_path: Path) -> None:
@@ -122,25 +109,21 @@ def test_ours_stands_beside_the_published_value_with_the_reasons(tmp_path: Path)
     traces = [runs.speculative(unit, latency=10.0) for unit in runs.planned(run)]
     runs.write_part(run, traces)
     load_run(run, tmp_path / "warehouse.duckdb")
-    command = ("speccot-table2", "--table", "--database", str(tmp_path / "warehouse.duckdb"), *SMALL)
-    result = invoke(*command, "--drafts", "2", "--scale", "3x2", "--column", "gsm8k")
+    pair = ("--draft", "org/small", "--target", "org/large", "--drafts", "2", "--column", "gsm8k")
+    command = ("speccot-table2", "--table", "--database", str(tmp_path / "warehouse.duckdb"), *pair)
+    result = invoke(*command, "--scale", "3x2")
     assert result.exit_code == 0, result.output
     assert re.search(r"^SpecCoT, QwQ-32B +14\.0 ", result.output, re.MULTILINE)
     assert "1,023.3" in result.output
     assert all(name in result.output for name in ("org/small", "r1-distill-qwen-1.5b", "top-p", "3 of 1319"))
-    other_scale = invoke(*command, "--drafts", "2", "--scale", "4x2", "--column", "gsm8k")
-    assert " 14.0 " not in other_scale.output
+    assert " 14.0 " not in invoke(*command, "--scale", "4x2").output
 
 
 def test_a_suite_is_run_graded_and_shown_in_one_command(tmp_path: Path) -> None:
     """Scripted engines: the runs are made, and the table leaves their numbers out, for they mean nothing."""
-    data = tmp_path / "data"
-    data.mkdir()
-    lines = "".join(f'{{"problem": "What is {i} + 1?", "answer": "{i + 1}"}}\n' for i in range(40))
-    (data / "amc23.jsonl").write_text(lines)
     result = invoke(
         "speccot-figure3", "--column", "amc23", "--scale", "2x1", "--engine", "scripted", "--cluster", "debug",
-        "--data-dir", str(data), "--output", str(tmp_path / "runs"), "--token-budget", "400",
+        "--data-dir", data_dir(tmp_path, "amc23", 40), "--output", str(tmp_path / "runs"), "--token-budget", "400",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert len(list((tmp_path / "runs").glob("amc23-*"))) == 3  # scripted pairs are all alike

@@ -19,7 +19,7 @@ from jobs.finished.grading import _submission
 from jobs.run.trace_files import SampleRow
 from tests.harness import multibyte
 from tests.harness.conftest import save_tokenizer
-from tests.harness.scripts import OtherTokenizer, Script, solve
+from tests.harness.scripts import OtherTokenizer, Script, solve, solve_pair
 
 
 def step(text: str, role: StepRole = "draft", finish: Finish = "stop") -> Step:
@@ -30,10 +30,8 @@ def step(text: str, role: StepRole = "draft", finish: Finish = "stop") -> Step:
     ("text", "expected"),
     [
         ("\\boxed{5}", True),
-        ("\\boxed{}", True),
         ("\\boxed{\\frac{1}{2}", False),
         ("\\boxed 5", False),
-        ("", False),
         ("\\boxed{1} or \\boxed{2", False),  # the last one is still being written
         ("\\boxed{1 and \\boxed{2}", True),
     ],
@@ -43,47 +41,33 @@ def test_a_box_has_balanced_braces(text: str, expected: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ended", "expected"),
+    ("ended", "in_thought", "ends_thought", "ends_chain"),
     [
-        (step("We add.\n\n"), False),
-        (step("We add.\n\n", finish="length"), False),
-        (step("So it is 5.</think>"), True),
-        (step("So it is 5.", finish="eos"), True),
-        (step("So it is 5.", "rethink", "length"), True),
-        (step("Let me think", "guidance", "length"), False),
-        (step("\\boxed{5}"), False),
+        (step("We add.\n\n", finish="length"), True, False, False),
+        (step("So it is 5.</think>"), True, True, False),
+        (step("So it is 5.", finish="eos"), True, True, False),
+        (step("So it is 5.", "rethink", "length"), True, True, True),
+        (step("Let me think", "guidance", "length"), True, False, False),
+        (step("so \\boxed{5}\n\n"), False, False, True),
+        (step("so \\boxed{5}\n\n"), True, False, False),  # an intermediate result
+        (step("so \\boxed{5}</think>\n\n"), True, True, False),  # the box is inside the thought
+        (step("so</think>\n\nIt is \\boxed{5}."), True, True, True),
+        (step("It is 5.", finish="eos"), False, True, True),
+        (step("so</think>\n\nIt is 5.", finish="eos"), True, True, True),
+        (step("so</think>\n\n", finish="eos"), True, True, False),  # the answer is still missing
+        (step("", finish="eos"), False, True, True),
+        (step("5", "answer", "length"), True, True, True),
+        (step("no box", "chain", "length"), True, True, True),
     ],
 )
-def test_a_thought_ends_with_its_tag_or_its_author_or_a_whole_reply(ended: Step, expected: bool) -> None:
-    assert ending(ended, in_thought=True).thought is expected
-
-
-@pytest.mark.parametrize(
-    ("ended", "in_thought", "expected"),
-    [
-        (step("so \\boxed{5}\n\n"), False, True),
-        (step("so \\boxed{5}\n\n"), True, False),  # an intermediate result
-        (step("so \\boxed{5}</think>\n\n"), True, False),  # the box is inside the thought
-        (step("so</think>\n\nIt is \\boxed{5}."), True, True),
-        (step("It is 5.", finish="eos"), False, True),
-        (step("so</think>\n\nIt is 5.", finish="eos"), True, True),
-        (step("so</think>\n\n", finish="eos"), True, False),  # the answer is still missing
-        (step("", finish="eos"), False, True),
-        (step("5", "answer", "length"), True, True),
-        (step("no box", "chain", "length"), True, True),
-    ],
-)
-def test_a_chain_ends_with_its_answer(ended: Step, in_thought: bool, expected: bool) -> None:
-    assert ending(ended, in_thought=in_thought).chain is expected
+def test_a_step_ends_the_thought_the_chain_or_neither(
+    ended: Step, in_thought: bool, ends_thought: bool, ends_chain: bool
+) -> None:
+    found = ending(ended, in_thought=in_thought)
+    assert (found.thought, found.chain) == (ends_thought, ends_chain)
 
 
 TEXT = "首先🙂 x²=4\n\n因此\ufffd x=±2 👩\u200d🚀\n\nSo \\boxed{2}. "
-LIMITS = range(1, 9)
-METHODS: dict[str, list[str]] = {
-    "speccot": ["guidance_tokens", "step_tokens"],
-    "specreason": ["step_tokens"],
-    "vanilla": [],
-}
 
 
 class Writer(ScriptedEngine):
@@ -115,23 +99,21 @@ def judge(prompt: str, labels: tuple[str, ...]) -> list[float]:
     return [0.9 if i == chosen else 0.01 for i in range(len(labels))]
 
 
-async def run(
-    method: str, limit: int, *, text: str = TEXT, trace: Trace | None = None, alike: bool = True, **options: Any
-) -> Trace:
+async def run(method: str, limit: int, text: str, *, alike: bool = True, context_tokens: int = 1 << 16) -> Trace:
     draft = Writer(text, ByteTokenizer() if alike else OtherTokenizer())
-    target = Writer(text, ByteTokenizer())
-    params = dict.fromkeys(METHODS[method], limit) | ({"drafts": 2} if method == "speccot" else {})
-    return await solve(method, {"draft": draft, "target": target}, trace=trace, **params, **options)
+    draft.context_tokens = context_tokens
+    params: dict[str, Any] = {"guidance_tokens": limit, "drafts": 2} if method == "speccot" else {}
+    return await solve(method, {"draft": draft, "target": Writer(text, ByteTokenizer())}, step_tokens=limit, **params)
 
 
 @pytest.mark.parametrize("alike", [True, False], ids=["same tokenizer", "other tokenizer"])
 @pytest.mark.parametrize("method", ["speccot", "specreason"])
-@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("limit", range(1, 9))
 async def test_steps_of_any_limit_are_whole_characters_and_together_the_text(
     method: str, limit: int, alike: bool
 ) -> None:
     text = TEXT if limit > 1 else TEXT.replace("\n\n", " ")  # two steps of one line break each would repeat
-    trace = await run(method, limit, text=text, alike=alike)
+    trace = await run(method, limit, text, alike=alike)
     assert trace.stop_reason == "answered"
     assert trace.output_text.removesuffix(". ") == text.removesuffix(". ")
     for step in trace.steps:
@@ -148,34 +130,22 @@ async def test_a_context_without_room_for_a_character_is_full(room: int) -> None
     """Not a chain of empty steps, which would count as repeated."""
     text = "".join(chr(0x1F600 + i) for i in range(20))
     for method in ("speccot", "specreason"):
-        whole = await run(method, 2, text=text)
-        draft = Writer(text, ByteTokenizer())
-        draft.context_tokens = len(draft.tokenizer.encode(whole.draft_prompt)) + 12 + room
-        params: dict[str, Any] = dict.fromkeys(METHODS[method], 2) | ({"drafts": 2} if method == "speccot" else {})
-        trace = await solve(method, {"draft": draft, "target": Writer(text, ByteTokenizer())}, **params)
+        prompt = (await run(method, 2, text)).draft_prompt
+        trace = await run(method, 2, text, context_tokens=len(ByteTokenizer().encode(prompt)) + 12 + room)
         assert trace.stop_reason == "context"
         assert trace.output_text == text[: 3 + room // 4]
         assert all(step.text for step in trace.steps)
 
 
-def tokenizers(folder: Path) -> dict[str, HFTokenizer]:
+def test_tokenizers_know_which_ids_are_half_a_character(tmp_path: Path) -> None:
     from transformers import PreTrainedTokenizerFast
 
-    from harness.weights import models
-
-    (folder / "bytes").mkdir()
-    save_tokenizer(folder / "bytes")
+    (tmp_path / "bytes").mkdir()
+    save_tokenizer(tmp_path / "bytes")
     pieces = PreTrainedTokenizerFast(tokenizer_object=multibyte.sentence_piece(), eos_token="</s>")
-    pieces.save_pretrained(folder / "pieces")
-    return {
-        "byte level": HFTokenizer(str(folder / "bytes")),
-        "sentence piece": HFTokenizer(str(folder / "pieces")),
-        "bundled pair": HFTokenizer(models.resolve("demo-target").path_or_hub_id),
-    }
-
-
-def test_tokenizers_know_which_ids_are_half_a_character(tmp_path: Path) -> None:
-    for name, tokenizer in tokenizers(tmp_path).items():
+    pieces.save_pretrained(tmp_path / "pieces")
+    for name in ("bytes", "pieces"):
+        tokenizer = HFTokenizer(str(tmp_path / name))
         ids = tokenizer.encode(multibyte.TEXT)
         assert tokenizer.decode(ids).strip() == multibyte.TEXT.strip(), name
         whole = [0]
@@ -189,29 +159,21 @@ def test_tokenizers_know_which_ids_are_half_a_character(tmp_path: Path) -> None:
         assert 100 < len(whole) < len(ids), name
 
 
-THOUGHT = [["maybe \\boxed{4}\n\n"], ["no\n\n"], ["5</think>\n\n"], ["\\boxed{5}"]]
-
-
-@pytest.mark.parametrize(("ends_at", "num_steps"), [("answer", 4), ("boxed", 1)])
-async def test_specreason_may_end_at_a_box_inside_the_thought(ends_at: str, num_steps: int) -> None:
-    engines = {
-        "draft": Script(THOUGHT).engine(thinks=True),
-        "target": Script([], decides=["9"] * 4).engine(thinks=True),
-    }
-    trace = await solve("specreason", engines, ends_at=ends_at)
-    assert len(trace.steps) == num_steps
-    assert trace.stop_reason == "answered"
-
-
-@pytest.mark.parametrize("answer", ["Answer: 5\n\n", "ANSWER: 5\n\n", "the boxed one\n\n"])
-async def test_what_the_authors_program_takes_for_an_answer_ends_the_chain(answer: str) -> None:
-    engines = {
-        "draft": Script([["two\n\n"], [answer]]).engine(thinks=True),
-        "target": Script([], decides=["9"] * 2).engine(thinks=True),
-    }
-    trace = await solve("specreason", engines, ends_at="boxed")
-    assert trace.output_text == "two\n\n" + answer
-    assert trace.stop_reason == "answered"
+@pytest.mark.parametrize(
+    ("writes", "ends_at", "num_steps"),
+    [
+        (["maybe \\boxed{4}\n\n", "no\n\n", "5</think>\n\n", "\\boxed{5}"], "answer", 4),
+        (["maybe \\boxed{4}\n\n"], "boxed", 1),
+        (["two\n\n", "ANSWER: 5\n\n"], "boxed", 2),
+        (["two\n\n", "the boxed one\n\n"], "boxed", 2),
+    ],
+)
+async def test_specreason_may_end_at_what_the_authors_program_takes_for_an_answer(
+    writes: list[str], ends_at: str, num_steps: int
+) -> None:
+    draft, target = Script(writes), Script([], decides=["9"] * 4)
+    trace = await solve_pair("specreason", draft, target, thinks=True, ends_at=ends_at)
+    assert (len(trace.steps), trace.stop_reason) == (num_steps, "answered")
 
 
 @pytest.mark.parametrize("end", ["\n\n", "\n</think>\n\n"])

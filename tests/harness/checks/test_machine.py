@@ -2,72 +2,41 @@
 
 from __future__ import annotations
 
-import json
+import errno
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from harness import environment
 from harness.checks import machine
-from harness.checks.finding import Check, Status
+from harness.checks.finding import Check, Question, Status
 from jobs.checks import checks as every_check
 from tests.harness.cards import card, put_nvidia_smi
-from tests.harness.checks.question import ROOT, asked, problem_texts, worst_status
-
-
-def storage_checks(output: Path) -> list[Check]:
-    return list(machine.check_storage(asked(output=str(output))))
+from tests.harness.checks.question import QUESTION, asked, problem_texts, worst_status
 
 
 def test_a_file_in_the_place_of_the_output_folder_is_a_failure(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert worst_status(storage_checks(tmp_path / "file" / "runs")) == "failure"
+    checks = list(machine.check_storage(asked(output=str(tmp_path / "file" / "runs"))))
+    assert worst_status(checks) == "failure"
 
 
-_CALLS = """
-#include <errno.h>
-int flock(int file, int operation) { %s }
-"""
-_CHECK = """
-import json, sys
-from dataclasses import asdict
-from harness.checks import machine
-from harness.checks.finding import Question
-from harness.settings.launch_settings import PartialLaunch
-launch = PartialLaunch.from_flags({"output": sys.argv[1]})
-print(json.dumps([asdict(check) for check in machine.check_storage(Question(launch))]))
-"""
+def test_a_filesystem_without_locks_or_with_locks_of_one_node_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(file: object, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-
-@pytest.mark.needs_tool("compiler")
-@pytest.mark.parametrize(
-    ("flock", "message"),
-    [
-        ("errno = ENOLCK; return -1;", "No locks available"),
-        ("return 0;", "got a lock that the first one held"),
-    ],
-    ids=["no locks", "locks of one node only"],
-)
-def test_a_filesystem_without_locks_is_a_failure(tmp_path: Path, flock: str, message: str) -> None:
-    """The system call answers as such a filesystem's would."""
-    (tmp_path / "calls.c").write_text(_CALLS % flock)
-    library = tmp_path / "calls.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "calls.c"], check=True)
-    environment = {**os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", _CHECK, str(tmp_path)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    [check] = [Check(**fields) for fields in json.loads(done.stdout) if fields["subject"] == "file locking"]
-    assert check.status == "failure"
-    assert message in check.text
+    for place, answer, message in (
+        ("harness.checks.machine.try_lock", lambda path: "taken", "got a lock that the first one held"),
+        ("fcntl.flock", refuse, "No locks available"),
+    ):
+        monkeypatch.setattr(place, answer)
+        checks = machine.check_storage(asked(output=str(tmp_path)))
+        [check] = [check for check in checks if check.subject == "file locking"]
+        assert (check.status, message in check.text) == ("failure", True)
 
 
 def test_a_check_that_breaks_or_hangs_is_reported_and_the_others_complete() -> None:
@@ -85,9 +54,6 @@ def test_a_check_that_breaks_or_hangs_is_reported_and_the_others_complete() -> N
     assert checks["python"].status == "ok"
 
 
-# Packages, devices, Slurm
-
-
 def test_packages_that_are_missing_or_of_another_version_are_failures_with_their_remedy() -> None:
     lines = ["click>=8", "rich<1", "no-such-package-of-ours>=2", 'never-needed; python_version < "3"']
     checks = list(machine.check_packages(lines))
@@ -95,28 +61,22 @@ def test_packages_that_are_missing_or_of_another_version_are_failures_with_their
     assert ['"rich<1"' in checks[0].text, '"no-such-package-of-ours>=2"' in checks[1].text] == [True, True]
 
 
-def fake_vllm(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
-    """Make a package named vllm that is imported instead of any installed one."""
-    (folder / "vllm").mkdir(parents=True)
-    (folder / "vllm" / "__init__.py").write_text(f"{body}\n")
-    monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setenv("PYTHONPATH", str(folder))
-
-
 @pytest.mark.parametrize(
-    ("body", "status", "message"),
+    ("body", "message"),
     [
-        ("raise ImportError('libcudart.so.12: no such file')", "failure", "libcudart.so.12: no such file"),
-        ("import os; os._exit(9)", "failure", "ended with status 9"),
+        ("raise ImportError('libcudart.so.12: no such file')", "libcudart.so.12: no such file"),
+        ("import os; os._exit(9)", "ended with status 9"),
     ],
-    ids=["broken", "crashing"],
 )
 def test_a_vllm_that_cannot_be_used_is_detected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, status: Status, message: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, message: str
 ) -> None:
-    fake_vllm(tmp_path, monkeypatch, body)
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").write_text(f"{body}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     checks = [c for c in machine.check_engine(asked(probe_seconds=5)) if "imported" in c.text]
-    assert (worst_status(checks), message in problem_texts(checks)) == (status, True), checks
+    assert (worst_status(checks), message in problem_texts(checks)) == ("failure", True), checks
 
 
 @pytest.mark.parametrize(
@@ -125,25 +85,58 @@ def test_a_vllm_that_cannot_be_used_is_detected(
         (None, 0, "ok", ""),
         (None, 90000, "warning", "90000 MiB are in use by others"),
         ("7", 0, "failure", "CUDA_VISIBLE_DEVICES admits"),
+        ("", 0, "failure", ""),  # of a job that asked for some
     ],
 )
 def test_gpus_are_checked(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    visible: str | None,
-    used: int,
-    status: Status,
-    message: str,
+    visible: str | None, used: int, status: Status, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_nvidia_smi(tmp_path, monkeypatch, [card(i, "NVIDIA H200", 143771, used) for i in range(2)])
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    checks = list(machine.check_devices(asked()))
+    question = asked(on_node=True, sbatch={"gpus-per-node": "2"}) if visible == "" else asked()
+    checks = list(machine.check_devices(question))
     assert worst_status(checks) == status
     assert message in problem_texts(checks)
 
 
-def test_a_job_that_requested_gpus_and_sees_none_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    question = asked(on_node=True, sbatch={"gpus-per-node": "2"})
-    assert worst_status(list(machine.check_devices(question))) == "failure"
+@pytest.fixture
+def vllm_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "installed_version", {"vllm": "0.32.0", "torch": "2.13.0"}.get)
+    monkeypatch.delenv("VLLM_ENABLE_CUDA_COMPATIBILITY", raising=False)
+
+
+def driver_checks(question: Question = QUESTION) -> dict[str, Check]:
+    return {check.subject: check for check in machine.check_driver(question)}
+
+
+@pytest.mark.usefixtures("vllm_for_cuda")
+def test_a_driver_must_serve_the_cuda_of_the_installed_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for version, compatibility, status in (
+        ("580.65.06", "0", "ok"),
+        ("570.86.15", "0", "failure"),
+        ("570.86.15", "1", "warning"),
+    ):
+        put_nvidia_smi(tmp_path, monkeypatch, [card(driver=version)])
+        monkeypatch.setenv("VLLM_ENABLE_CUDA_COMPATIBILITY", compatibility)
+        check = driver_checks()["driver"]
+        assert (check.status, version in check.text) == (status, True)
+
+
+@pytest.mark.usefixtures("vllm_for_cuda")
+@pytest.mark.parametrize(("method", "is_told"), [("speccot", True), ("vanilla", False)])
+def test_a_card_that_serves_one_process_is_named_where_two_engines_would_share_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, is_told: bool
+) -> None:
+    put_nvidia_smi(tmp_path, monkeypatch, [card(driver="580.1", mode="Exclusive_Process")])
+    assert ("compute mode" in driver_checks(asked(method=method))) == is_told
+
+
+def test_a_node_with_another_environment_is_a_failure() -> None:
+    assert list(machine.check_same_environment(QUESTION)) == []
+    [same] = machine.check_same_environment(asked(login_versions=environment.versions()))
+    assert same.status == "ok"
+    login = environment.versions() | {"vllm": "0.31.0"}
+    [other] = machine.check_same_environment(asked(login_versions=login))
+    assert other.status == "failure"
+    assert "0.31.0" in other.text

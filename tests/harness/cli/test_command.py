@@ -1,9 +1,10 @@
-"""Wrong inputs are one line each, in plain words; on a terminal it is wrapped."""
+"""Wrong inputs and unreadable files are one line each, in plain words; on a terminal it is wrapped."""
 
 from __future__ import annotations
 
 import io
 import sys
+from pathlib import Path
 from typing import Any, cast
 
 import click
@@ -14,6 +15,7 @@ from rich.file_proxy import FileProxy
 from harness.cli import command
 from harness.cli.command import OneLineErrors
 from harness.cli.screen import terminal
+from harness.cli.toml_file import read_toml
 
 COMMAND = "python -m jobs resume runs/demo-speccot-draft_target-0123abcd --profile mycluster"
 
@@ -41,9 +43,9 @@ def test_an_error_is_wrapped_on_a_terminal_except_inside_a_command(
     assert all(len(line) <= 40 or COMMAND in line for line in lines)
 
 
-@pytest.mark.parametrize("kind", [click.FLOAT, click.FloatRange(0, 1)])
-def test_what_is_not_a_number_is_refused_within_every_range(kind: click.ParamType[Any]) -> None:
-    command = OneLineErrors("take", params=[click.Option(["--number"], type=kind)], callback=lambda number: None)
+def test_what_is_not_a_number_is_refused_within_every_range() -> None:
+    option = click.Option(["--number"], type=click.FloatRange(0, 1))
+    command = OneLineErrors("take", params=[option], callback=lambda number: None)
     result = CliRunner().invoke(command, ["--number", "nan"])
     assert (result.exit_code, result.stderr) == (2, "error: Invalid value for '--number': 'nan' is not a number\n")
 
@@ -52,3 +54,23 @@ def test_a_status_is_drawn_on_the_terminal_and_not_escaped(monkeypatch: pytest.M
     raw, console = io.StringIO(), terminal()
     monkeypatch.setattr(sys, "stdout", FileProxy(console, cast(Any, command._Escaping(raw))))
     assert console.file is raw
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"drafts = ", "not a readable TOML file"),
+        (b"name = '\xff'", "not a readable TOML file"),
+        (b"a = 1\na = 2", "not a readable TOML file"),
+        (None, "no such file"),
+    ],
+)
+def test_an_unreadable_file_is_one_line_that_names_it(tmp_path: Path, content: bytes | None, message: str) -> None:
+    path = tmp_path / "a.toml"
+    if content is not None:
+        path.write_bytes(content)
+    for label, opening in ((None, str(path)), ("--config a.toml", "--config a.toml")):
+        with pytest.raises(ValueError, match=message) as raised:
+            read_toml(path, label)
+        assert str(raised.value).startswith(f"{opening}: ")
+        assert "\n" not in str(raised.value)

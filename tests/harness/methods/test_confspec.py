@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from harness.methods import build
-from harness.trace import Trace
-from tests.harness.scripts import Script, solve
-
-
-async def confspec(draft: Script, target: Script, **params: Any) -> Trace:
-    return await solve("confspec", {"draft": draft.engine(), "target": target.engine()}, **params)
+from tests.harness.scripts import Script, solve_pair
 
 
 @pytest.mark.parametrize(
@@ -23,7 +15,6 @@ async def confspec(draft: Script, target: Script, **params: Any) -> Trace:
         ("9", 0.95, "2", "target", [("draft", 9, True), ("target", 2, False)]),
         ("3", 0.98, "8", "draft", [("draft", 3, False), ("target", 8, True)]),
         ("7", 0.0, None, "draft", [("draft", 7, True)]),
-        ("6", 0.0, None, "target", [("draft", 6, False)]),
         ("9", 1.0, "7", "draft", [("draft", 9, True), ("target", 7, True)]),
     ],
 )
@@ -32,7 +23,7 @@ async def test_the_target_judges_where_the_draft_is_unsure_whichever_way_it_deci
 ) -> None:
     """The script gives 0.9 to its digit and 0.1 to the nine others: 0.92 to those from 7 on, or 0.97 to those below."""
     draft, target = Script(["\\boxed{5}"], [own]), Script(["\\boxed{6}"], [escalated] if escalated else [])
-    trace = await confspec(draft, target, confidence=confidence)
+    trace = await solve_pair("confspec", draft, target, confidence=confidence)
     step = trace.steps[0]
     assert (step.author, step.role) == (author, "draft" if author == "draft" else "fallback")
     assert [(v.model, v.score, v.accepted) for v in step.verdicts] == verdicts
@@ -45,7 +36,7 @@ async def test_the_target_judges_where_the_draft_is_unsure_whichever_way_it_deci
 async def test_both_judges_read_the_step_behind_the_chain_and_take_turns_until_the_answer() -> None:
     draft = Script(["one\n\n", "two\n\n", "\\boxed{5}"], ["9", "0", "9"])
     target = Script(["2\n\n"], ["8", "0", "9"])
-    trace = await confspec(draft, target, confidence=0.99)
+    trace = await solve_pair("confspec", draft, target, confidence=0.99)
     assert trace.output_text == "one\n\n2\n\n\\boxed{5}"
     assert trace.stop_reason == "answered"
     assert draft.prompts[1].startswith(trace.draft_prompt + "one\n\n")
@@ -53,8 +44,3 @@ async def test_both_judges_read_the_step_behind_the_chain_and_take_turns_until_t
     assert target.prompts[1].startswith(trace.target_prompt + "one\n\ntwo\n\n")
     assert trace.spent_tokens("draft") == 5 + 5 + 9 + 1 + 3
     assert trace.spent_tokens("target") == 3 + 3
-
-
-def test_both_models_have_room_for_a_step_that_is_judged() -> None:
-    method = build("confspec", {"step_tokens": 100})
-    assert [method.cached_tokens(role, 1000) for role in ("draft", "target")] == [1100, 1100]

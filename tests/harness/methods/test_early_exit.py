@@ -89,6 +89,4 @@ async def test_one_model_thinks_and_the_one_that_is_certain_closes_and_answers(w
     assert [(step.author, step.role) for step in trace.steps] == [
         *((writer, "thought"), (prober, "closing"), (prober, "answer"))
     ]
-    method = build("early_exit", {"writer": writer, "prober": prober})
-    assert set(method.roles) == {writer, prober}
-    assert {role: method.cached_tokens(role, 100) for role in method.roles} == {writer: 100} | {prober: 120}
+    assert set(build("early_exit", {"writer": writer, "prober": prober}).roles) == {writer, prober}

@@ -17,14 +17,14 @@ def weigh(before: str, token: str) -> tuple[float, float]:
     return -0.5, 1.75 if token == UNSURE else 0.25
 
 
-async def route(draft: Script, target: Script, *, thinks: bool = False, **params: Any) -> Trace:
-    engines = {"draft": draft.engine(thinks=thinks, weigh=weigh), "target": target.engine(thinks=thinks)}
+async def route(draft: Script, target: Script, **params: Any) -> Trace:
+    engines = {"draft": draft.engine(weigh=weigh), "target": target.engine()}
     return await solve("glimprouter", engines, **params)
 
 
 async def test_a_sure_draft_goes_on_and_an_unsure_one_leaves_the_step_to_the_target() -> None:
     draft, target = Script(["So", "o 2.\n\n", "?", "Is", "s \\boxed{5}"]), Script(["Then 3.\n\n"])
-    trace = await route(draft, target)
+    trace = await route(draft, target, step_tokens=50)
     assert trace.output_text == "So 2.\n\nThen 3.\n\nIs \\boxed{5}"
     assert [(s.author, s.role) for s in trace.steps] == [("draft", "draft"), ("target", "fallback"), ("draft", "draft")]
     decisions = [s.decision for s in trace.steps if s.decision]
@@ -34,23 +34,10 @@ async def test_a_sure_draft_goes_on_and_an_unsure_one_leaves_the_step_to_the_tar
         ("entropy", 0.25, 1.0, True),
     ]
     assert all(d.accepts_below for d in decisions)
-    assert [[(c.text, c.accepted) for c in s.candidates] for s in trace.steps] == [
-        [("So 2.\n\n", True)],
-        [("?", False)],
-        [("Is \\boxed{5}", True)],
-    ]
-
-
-async def test_the_first_token_is_drawn_once_counted_once_and_waited_for() -> None:
-    draft, target = Script(["So", "o 2.\n\n", "?", "\\", "boxed{5}"]), Script(["Then 3.\n\n"])
-    trace = await route(draft, target, step_tokens=50)
-    assert [(s.max_tokens, s.entropies) for s in draft.samplings] == [
-        (1, True),
-        (49, False),
-        (1, True),
-        (1, True),
-        (49, False),
-    ]
+    candidates = [("So 2.\n\n", True), ("?", False), ("Is \\boxed{5}", True)]
+    assert [(c.text, c.accepted) for s in trace.steps for c in s.candidates] == candidates
+    asked = [(s.max_tokens, s.entropies) for s in draft.samplings]
+    assert asked == [(1, True), (49, False), (1, True), (1, True), (49, False)], "the first token is drawn once"
     assert draft.samplings[0].seed != draft.samplings[1].seed
     assert [(c.purpose, c.model, c.step) for c in trace.calls][:4] == [
         ("draft", "draft", 0),
@@ -58,8 +45,8 @@ async def test_the_first_token_is_drawn_once_counted_once_and_waited_for() -> No
         ("draft", "draft", 1),
         ("fallback", "target", 1),
     ]
-    assert trace.emitted_tokens == 7 + 9 + 10
-    assert trace.spent_tokens() == trace.critical_path_tokens == 7 + 1 + 9 + 10
+    assert trace.emitted_tokens == 7 + 9 + 13
+    assert trace.spent_tokens() == trace.critical_path_tokens == 7 + 1 + 9 + 13
 
 
 @pytest.mark.parametrize(("tau", "author"), [(1.74, "target"), (1.75, "draft"), (0.0, "target")])

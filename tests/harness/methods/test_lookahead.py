@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from harness.methods import build
-from harness.trace import Trace
-from tests.harness.scripts import Script, solve
+from tests.harness.scripts import Script, solve, solve_pair
 
 YES, NO = "1", "0"
-
-
-async def look(draft: Script, target: Script, trace: Trace | None = None, **params: Any) -> Trace:
-    options = {"tokenizer": params.pop("tokenizer")} if "tokenizer" in params else {}
-    thinks = params.pop("thinks", False)
-    engines = {"draft": draft.engine(thinks=thinks, **options), "target": target.engine(thinks=thinks)}
-    return await solve("lookahead", engines, trace=trace, **params)
 
 
 async def test_drafts_are_kept_up_to_the_first_that_means_something_else() -> None:
     draft = Script(["a\n\n", "b\n\n", "c\n\n", "\\boxed{5}"])
     target = Script(["A is a\n\n", "B!\n\n", "C\n\n", "D\n\n", "\\boxed{5}"], decides=[YES, NO, NO])
-    trace = await look(draft, target, gamma=3)
+    trace = await solve_pair("lookahead", draft, target, gamma=3)
     assert trace.output_text == "a\n\nB!\n\n\\boxed{5}"
     assert [(s.author, s.role) for s in trace.steps] == [("draft", "draft"), ("target", "fallback"), ("draft", "draft")]
     decisions = [s.decision for s in trace.steps if s.decision]
@@ -41,7 +31,7 @@ async def test_drafts_are_kept_up_to_the_first_that_means_something_else() -> No
 async def test_the_target_writes_behind_every_prefix_at_once_and_every_pair_is_asked_at_once() -> None:
     draft = Script(["a\n\n", "b\n\n", "\\boxed{5}", "x"])
     target = Script(["A1\n\n", "B12\n\n", "\\boxed{6}", "\\boxed{5}"], decides=[YES, NO])
-    trace = await look(draft, target, gamma=2)
+    trace = await solve_pair("lookahead", draft, target, gamma=2)
     written = [p.removeprefix(trace.target_prompt) for p in target.prompts if p.startswith(trace.target_prompt)]
     assert written[:3] == ["", "a\n\n", "a\n\nb\n\n"]
     asked = [p for p in target.prompts if "First version" in p]
@@ -61,7 +51,7 @@ async def test_the_target_writes_behind_every_prefix_at_once_and_every_pair_is_a
 async def test_where_all_drafts_are_kept_the_targets_next_step_follows() -> None:
     draft = Script(["a\n\n", "b\n\n", "\\boxed{5}"])
     target = Script(["A \n\n", "b\n\n", "So:\n\n", "\\boxed{5}"])
-    trace = await look(draft, target, gamma=2)
+    trace = await solve_pair("lookahead", draft, target, gamma=2)
     assert [s.text for s in trace.steps] == ["a\n\n", "b\n\n", "So:\n\n", "\\boxed{5}"]
     third = trace.steps[2]
     assert (third.author, third.role, third.candidates, third.decision) == ("target", "fallback", [], None)
@@ -73,7 +63,7 @@ async def test_where_all_drafts_are_kept_the_targets_next_step_follows() -> None
 async def test_similarity_can_decide_in_place_of_a_judge(threshold: float, kept: bool) -> None:
     draft = Script(["we add 2 here\n\n", "\\boxed{5}"])
     target = Script(["we add 2 there\n\n", "\\boxed{5}", "\\boxed{5}"])
-    trace = await look(draft, target, gamma=1, verifier="similarity", threshold=threshold)
+    trace = await solve_pair("lookahead", draft, target, gamma=1, verifier="similarity", threshold=threshold)
     decision = trace.steps[0].decision
     assert decision is not None
     assert decision.value == pytest.approx(3 / 4)
@@ -83,7 +73,7 @@ async def test_similarity_can_decide_in_place_of_a_judge(threshold: float, kept:
 @pytest.mark.parametrize("budget", [3, 4, 7, 11])
 async def test_no_more_than_the_budget_is_emitted_and_what_was_drafted_within_it_is_kept(budget: int) -> None:
     steps = ["a\n\n", "b\n\n", "c\n\n", "d\n\n"]
-    trace = await look(Script(steps * 3), Script(steps * 3), gamma=4, budget=budget)
+    trace = await solve_pair("lookahead", Script(steps * 3), Script(steps * 3), gamma=4, budget=budget)
     assert (trace.stop_reason, trace.emitted_tokens) == ("budget", budget)
     assert trace.output_text == "".join(steps)[:budget]
 
@@ -100,10 +90,3 @@ async def test_a_third_model_can_judge() -> None:
     assert "Second version:\nA!\n" in judge.prompts[0]
     assert [c.model for c in trace.calls if c.purpose == "verdict"] == ["reward"]
     assert build("lookahead", {"judge": "reward"}).roles == ("draft", "target", "reward")
-
-
-def test_the_steps_behind_all_prefixes_and_the_questions_have_room() -> None:
-    method = build("lookahead", {"gamma": 3, "step_tokens": 100})
-    assert (method.parallel, method.target_parallel) == (1, 4)
-    assert method.verdict_tokens(1000) == 200
-    assert [method.cached_tokens(role, 1000) for role in ("draft", "target")] == [1000, 1000 + 200 + 300]

@@ -10,6 +10,7 @@ import pytest
 from harness.methods import METHODS, build, defaults
 from harness.methods.method import fields_of
 from harness.methods.vanilla import Vanilla
+from harness.trace import Call, Step
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -49,3 +50,31 @@ def test_a_field_declared_without_help_is_an_error() -> None:
 def test_a_value_that_is_not_valid_is_refused_by_its_flag(method: str, params: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         build(method, params)
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "cached"),
+    [
+        ("confspec", {"step_tokens": 100}, {"draft": 1100, "target": 1100}),
+        ("early_exit", {"writer": "draft", "prober": "target"}, {"draft": 1000, "target": 1020}),
+        ("lookahead", {"gamma": 3, "step_tokens": 100}, {"draft": 1000, "target": 1000 + 200 + 300}),
+        ("rsd", {"step_tokens": 100}, {"draft": 1000, "target": 1000, "reward": 1100}),
+        ("specguard", {"k": 4, "step_tokens": 100}, {"draft": 1300, "target": 1300}),
+    ],
+)
+def test_whatever_a_model_reads_at_once_has_room(method: str, params: dict[str, Any], cached: dict[str, int]) -> None:
+    built = build(method, params)
+    assert {role: built.cached_tokens(role, 1000) for role in built.roles} == cached
+
+
+def test_as_many_requests_are_planned_as_are_sent_at_once() -> None:
+    methods = (build("lookahead", {"gamma": 3}), build("specguard", {"k": 4}))
+    assert [(method.parallel, method.target_parallel) for method in methods] == [(1, 4), (4, 4)]
+
+
+@pytest.mark.parametrize("word", ["", "Second look", "x" * 41, "a\nb"])
+def test_a_word_that_is_none_is_refused(word: str) -> None:
+    with pytest.raises(ValueError, match=r"role of a step: .* is not 1 to 40 of a-z"):
+        Step(author="target", role=word, text="a", num_tokens=1, token_ids=(1,), finish="stop")
+    with pytest.raises(ValueError, match=r"purpose of a call: .* is not 1 to 40 of a-z"):
+        Call(word, "draft", 0, 1, 1, 0, 1, 1, 0.0, 0.0, 0.0, 0.0, 1)

@@ -49,7 +49,6 @@ WRONG = {
     "other arguments": ((CALL, "    async def __call__(self, chain: Chain) -> None:"), "takes other arguments than"),
     "no help": (('parameter(512, help="Maximum length of a step, in tokens.")', "512"), "step_tokens without `parame"),
     "wrong default": (("parameter(-0.5", "parameter('low'"), "a default for threshold that is not valid: Input should"),
-    "endless default": (("parameter(-0.5", "parameter(float('inf')"), "not valid: expected a finite number"),
     "no models": (("reads_logprobs(self) -> bool:\n        return True", "roles(self):\n        return ()"),
                   r"has the roles \(\); valid: a tuple of one or more of 'draft', 'target'"),
     "import": (("from harness.chain", "from harness.chains"), r"No module named 'harness.chains' \(confident\.py:\d+"),
@@ -81,7 +80,6 @@ def test_what_is_no_method_is_one_line_that_says_what_is_valid(case: str, tmp_pa
         ("a folder:X", r"names neither a file that ends in \.py nor a module"),
         ("no_such_module:X", "No module named 'no_such_module'"),
         ("sys:exit", "sys is not a file of Python"),
-        ("json:loads", "loads is not a method; a method is a @dataclass"),
         ("confidnet", "unknown; valid: vanilla, .*scot, .*or FILE.py:CLASS"),
     ],
 )
@@ -157,8 +155,6 @@ CODE, ABOUT = "code/confident.py", '{"name": "confident", "reference": "%s"}'
     [
         ("confident.py:Confident", {CODE: "", "code/__pycache__/confident.cpython-311.pyc": ""}, "holds .*pyc; valid"),
         ("confident.py:Confident", {CODE: "", "code/../../confident.py": ""}, r"holds code/\.\./\.\./conf"),
-        ("confident.py:Confident", {CODE: "", "setup.py": ""}, "holds setup.py"),
-        ("{folder}/confident.py:Confident", {CODE: ""}, "names .*, which it does not hold"),
         ("../confident.py:Confident", {CODE: ""}, "names .*, which it does not hold"),
         ("confident.py:Confident", {CODE: ""}, None),
         ("confident.py:Other", {CODE: ""}, "names confident.py:Other, which it"),
@@ -168,7 +164,6 @@ def test_an_archive_runs_the_files_that_it_holds_alone(
     reference: str, entries: dict[str, str], said: str | None, tmp_path: Path
 ) -> None:
     write_method(tmp_path)
-    reference = reference.replace("{folder}", str(tmp_path))
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         archive.writestr("method.json", ABOUT % reference)

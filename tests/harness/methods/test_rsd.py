@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from harness.engine import Sampling
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
-from harness.methods.rsd import RSD
 from harness.prompts import reward_question
 from harness.trace import Trace
 from tests.harness.scripts import PROBLEM, Script, new_trace, solve
 
 
-def rater(rewards: Sequence[float], asked: list[str], tokenizer: ByteTokenizer | None = None) -> ScriptedEngine:
-    """A reward model that gives these rewards in turn, and keeps what it was asked."""
-
-    def write(prompt: str, sampling: Sampling) -> list[str]:
-        raise AssertionError("a reward model writes nothing")
+async def rated(
+    drafts: list[str], rewards: list[float], target: Sequence[str] = (), **params: Any
+) -> tuple[Trace, list[str]]:
+    """A sample under a reward model that gives these rewards in turn, and what that was asked."""
+    asked: list[str] = []
 
     def judge(prompt: str, labels: tuple[str, ...]) -> list[float]:
         assert labels == ("+", "-")
@@ -25,18 +23,8 @@ def rater(rewards: Sequence[float], asked: list[str], tokenizer: ByteTokenizer |
         reward = rewards[len(asked) - 1]
         return [reward / 2, (1 - reward) / 2]  # half of the probability is on other tokens
 
-    return ScriptedEngine(write, judge, tokenizer=tokenizer or ByteTokenizer())
-
-
-async def rated(
-    drafts: list[str], rewards: list[float], target: Sequence[str] = (), **params: Any
-) -> tuple[Trace, list[str]]:
-    asked: list[str] = []
-    engines = {
-        "draft": Script(drafts).engine(),
-        "target": Script(target).engine(),
-        "reward": rater(rewards, asked, params.pop("tokenizer", None)),
-    }
+    reward = ScriptedEngine(lambda prompt, sampling: [], judge)
+    engines = {"draft": Script(drafts).engine(), "target": Script(target).engine(), "reward": reward}
     return await solve("rsd", engines, **params), asked
 
 
@@ -73,9 +61,3 @@ async def test_under_clipping_a_step_is_kept_with_the_probability_of_its_reward(
     assert 0.23 < sum(kept) / len(kept) < 0.37
     sure, _ = await rated(["a\n\n", "\\boxed{5}"], [1.0, 1.0], weighting="clipping")
     assert {step.author for step in sure.steps} == {"draft"}
-
-
-def test_rsd_needs_three_models() -> None:
-    assert RSD().roles == ("draft", "target", "reward")
-    cached = {role: RSD(step_tokens=100).cached_tokens(role, 1000) for role in RSD().roles}
-    assert cached == {"draft": 1000, "target": 1000, "reward": 1100}, "only the reward model reads refused steps"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.engine import RequestRefused
-from tests.harness.scripts import PROBLEM, Script, solve
+from tests.harness.scripts import PROBLEM, Script, solve, solve_pair
 
 
 async def test_vanilla_is_one_call_of_one_model() -> None:
@@ -17,39 +17,26 @@ async def test_vanilla_is_one_call_of_one_model() -> None:
     assert trace.emitted_tokens == trace.spent_tokens() == trace.critical_path_tokens
 
 
-async def test_speccot_guides_then_takes_the_chosen_draft() -> None:
-    draft = Script([["2 + 3 = 6\n\n", "2 + 3 = 5\n\n", "hm\n\n"], ["So \\boxed{5}."] * 3])
+async def test_speccot_guides_then_takes_the_chosen_of_the_distinct_drafts() -> None:
+    draft = Script([["2 + 3 = 6\n\n", "2 + 3 = 5\n\n", "2 + 3 = 6\n\n"], ["So \\boxed{5}."] * 3])
     target = Script(["First: add"], decides=["2", "1"])
-    trace = await solve("speccot", {"draft": draft.engine(), "target": target.engine()}, drafts=3, guidance_tokens=10)
-    assert [(s.author, s.role) for s in trace.steps] == [
-        ("target", "guidance"),
-        ("draft", "draft"),
-        ("draft", "draft"),
-    ]
+    trace = await solve_pair("speccot", draft, target, drafts=3, guidance_tokens=10)
+    assert [(s.author, s.role) for s in trace.steps] == [("target", "guidance"), ("draft", "draft"), ("draft", "draft")]
     assert trace.output_text == "First: add2 + 3 = 5\n\nSo \\boxed{5}."
-    assert [c.accepted for c in trace.steps[1].candidates] == [False, True, False]
     assert trace.stop_reason == "answered"
-
-
-async def test_speccot_verdict_offers_each_distinct_candidate_and_a_rejection() -> None:
-    draft = Script([["a\n\n", "b\n\n", "a\n\n"], ["\\boxed{5}"] * 3])
-    target = Script(decides=["2", "1"])
-    trace = await solve("speccot", {"draft": draft.engine(), "target": target.engine()}, drafts=3, guidance_tokens=0)
-    verdict = trace.steps[0].verdict
-    assert verdict is not None
-    assert verdict.options == ("1", "2", "3")
-    assert [c.option for c in trace.steps[0].candidates] == [0, 1, 0]
-    assert "[1]\na" in verdict.question
-    assert "[2]\nb" in verdict.question
-    assert "reply with 3" in verdict.question
-    assert sum(verdict.probabilities) == pytest.approx(1)
+    chosen = trace.steps[1]
+    assert [(c.option, c.accepted) for c in chosen.candidates] == [(0, False), (1, True), (0, False)]
+    assert chosen.verdict is not None
+    assert chosen.verdict.options == ("1", "2", "3")
+    for offered in ("[1]\nFirst: add2 + 3 = 6", "[2]\nFirst: add2 + 3 = 5", "reply with 3"):
+        assert offered in chosen.verdict.question
+    assert sum(chosen.verdict.probabilities) == pytest.approx(1)
 
 
 async def test_speccot_reasoning_model_answers_itself_after_the_thought() -> None:
     draft = Script([["so: 5\n\n"], ["done</think>\n\n"]])
     target = Script(["The answer is \\boxed{5}."], decides=["1", "1"])
-    engines = {"draft": draft.engine(thinks=True), "target": target.engine(thinks=True)}
-    trace = await solve("speccot", engines, drafts=1, guidance_tokens=0)
+    trace = await solve_pair("speccot", draft, target, thinks=True, drafts=1, guidance_tokens=0)
     assert [(s.author, s.role) for s in trace.steps][-1] == ("target", "answer")
     assert trace.target_prompt.endswith("<think>\n")
     assert target.prompts[-1].endswith("so: 5\n\ndone</think>\n\n")
@@ -58,8 +45,7 @@ async def test_speccot_reasoning_model_answers_itself_after_the_thought() -> Non
 async def test_a_thought_that_falls_silent_is_closed_before_the_answer() -> None:
     draft = Script([["so: 5"]])
     target = Script(["\\boxed{5}"], decides=["1"])
-    engines = {"draft": draft.engine(thinks=True), "target": target.engine(thinks=True)}
-    trace = await solve("speccot", engines, drafts=1, guidance_tokens=0)
+    trace = await solve_pair("speccot", draft, target, thinks=True, drafts=1, guidance_tokens=0)
     assert trace.output_text == "so: 5\n</think>\n\n\\boxed{5}"
     assert trace.steps[0].num_tokens == len("so: 5") + 1, "what the harness forced is nobody's token"
 
@@ -80,15 +66,11 @@ async def test_a_refused_request_is_data() -> None:
 async def test_speccot_separate_verdicts_score_each_candidate_where_it_would_stand() -> None:
     draft = Script([["2 + 3 = 6\n\n", "2 + 3 = 5\n\n", "2 + 3 = 6\n\n"], ["So \\boxed{5}."] * 3])
     target = Script(decides=["2", "8", "9"])
-    engines = {"draft": draft.engine(), "target": target.engine()}
-    trace = await solve("speccot", engines, drafts=3, guidance_tokens=0, verdict="separate")
+    trace = await solve_pair("speccot", draft, target, drafts=3, guidance_tokens=0, verdict="separate")
     assert trace.output_text == "2 + 3 = 5\n\nSo \\boxed{5}."
     assert [c.accepted for c in trace.steps[0].candidates] == [False, True, False]
-    scores = [c.verdict_score for c in trace.steps[0].candidates]
-    assert scores[0] is not None
-    assert scores[1] is not None
-    assert scores[0] == scores[2]
-    assert scores[0] < scores[1]
+    scores = [c.verdict_score or 0 for c in trace.steps[0].candidates]
+    assert 0 < scores[0] == scores[2] < scores[1]
     verdict = trace.steps[0].verdict
     assert verdict is not None
     assert (verdict.kind, verdict.accepted, verdict.score) == ("score", True, scores[1])
@@ -102,8 +84,7 @@ async def test_speccot_separate_verdicts_score_each_candidate_where_it_would_sta
 async def test_speccot_may_take_drafts_that_agree_without_asking() -> None:
     draft = Script([["2 + 3 = 5\n\n", "2 + 3 = 5\n"], ["so \\boxed{5}", "so \\boxed{6}"]])
     target = Script(decides=["1"])
-    engines = {"draft": draft.engine(), "target": target.engine()}
-    trace = await solve("speccot", engines, drafts=2, guidance_tokens=0, skip_agreed=True)
+    trace = await solve_pair("speccot", draft, target, drafts=2, guidance_tokens=0, skip_agreed=True)
     assert [step.verdict is None for step in trace.steps] == [True, False]
     assert [c.accepted for c in trace.steps[0].candidates] == [True, False]
     assert sum(call.purpose == "verdict" for call in trace.calls) == 1

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from harness.methods import build
 from harness.trace import Trace
 from tests.harness.scripts import Script, solve
 
@@ -49,21 +48,21 @@ async def test_one_improbable_token_refuses_a_step_and_the_target_samples_and_se
     assert trace.critical_path_tokens == 9 + 12 + 13, "of parallel candidates the longest"
 
 
-@pytest.mark.parametrize(("tau", "accepted"), [(0.5, True), (0.51, False)])
-async def test_a_confidence_of_exactly_tau_is_accepted(tau: float, accepted: bool) -> None:
-    trace = await guard(Script(["\\boxed{5}?"]), Script(["\\boxed{5}"]), k=1, tau=tau)
+@pytest.mark.parametrize(
+    ("params", "value", "accepted"),
+    [
+        ({"tau": 0.5}, 0.5, True),
+        ({"tau": 0.51}, 0.5, False),
+        ({"l_min": -3.5}, 0.0, False),
+        ({"l_min": -2.0}, 0.0, False),
+        ({"l_min": -35.0}, 0.9, True),
+    ],
+)
+async def test_a_confidence_of_exactly_tau_is_accepted_and_l_min_and_below_are_none(
+    params: dict[str, float], value: float, accepted: bool
+) -> None:
+    trace = await guard(Script(["\\boxed{5}?"]), Script(["\\boxed{5}"]), k=1, **params)
     assert (trace.steps[0].author == "draft") is accepted
-
-
-@pytest.mark.parametrize(("l_min", "value"), [(-7.0, 0.5), (-3.5, 0.0), (-2.0, 0.0), (-35.0, 0.9)])
-async def test_l_min_and_below_are_no_confidence(l_min: float, value: float) -> None:
-    trace = await guard(Script(["\\boxed{5}?"]), Script(["\\boxed{5}"]), k=1, l_min=l_min)
     decision = trace.steps[0].decision
     assert decision is not None
     assert decision.value == pytest.approx(value)
-
-
-def test_candidates_of_both_models_have_room() -> None:
-    method = build("specguard", {"k": 4, "step_tokens": 100})
-    assert (method.parallel, method.target_parallel) == (4, 4)
-    assert [method.cached_tokens(role, 1000) for role in ("draft", "target")] == [1300, 1300]

@@ -13,15 +13,7 @@ from harness.engine import EngineDied, RequestRefused
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine, SimulatedModel
 from harness.methods.specreason import SpecReason
 from harness.trace import Call, Step, Trace
-from tests.harness.scripts import OtherTokenizer, Script, new_trace, solve
-
-SETTINGS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "thinking": {"thinks": True},
-    "budget": {"budget": 150},
-    "context": {"context_tokens": 600},
-    "other tokenizer": {"tokenizer": OtherTokenizer()},
-}
+from tests.harness.scripts import OtherTokenizer, Script, new_trace, solve, solve_pair
 
 
 async def simulated(
@@ -58,18 +50,26 @@ def begun_ahead(trace: Trace) -> list[Call]:
     ]
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-async def test_the_chain_is_the_same_with_and_without(name: str) -> None:
+@pytest.mark.parametrize(
+    ("setting", "ends"),
+    [
+        ({}, "answered"),
+        ({"thinks": True}, "answered"),
+        ({"budget": 150}, "budget"),
+        ({"context_tokens": 600}, "context"),
+        ({"tokenizer": OtherTokenizer()}, "answered"),
+    ],
+)
+async def test_the_chain_is_the_same_with_and_without(setting: dict[str, Any], ends: str) -> None:
     seen: set[str | None] = set()
     for seed in range(8):
-        without = await simulated(seed, **SETTINGS[name])
-        ahead = await simulated(seed, **SETTINGS[name], lookahead=True)
+        without = await simulated(seed, **setting)
+        ahead = await simulated(seed, **setting, lookahead=True)
         assert text_and_decisions(ahead) == text_and_decisions(without)
         seen |= {step.role for step in ahead.steps} | {ahead.stop_reason}
         seen |= {call.purpose for call in ahead.calls}
         seen |= {"used" for _ in begun_ahead(ahead)}
-    assert {"draft", "fallback", "lookahead", "used"} <= seen
-    assert ({"budget": "budget", "context": "context"}.get(name, "answered")) in seen
+    assert {"draft", "fallback", "lookahead", "used", ends} <= seen
 
 
 async def test_a_sample_resumed_after_any_step_ends_as_one_that_never_looked_ahead() -> None:
@@ -85,6 +85,8 @@ async def test_the_draft_writes_on_while_the_target_scores() -> None:
     draft, target = Script(["one\n\n", "\\boxed{5}"]), Script(decides=["9", "9"])
     engines = {"draft": draft.engine(seconds_per_call=0.1), "target": target.engine(seconds_per_call=0.02)}
     trace = await solve("specreason", engines, lookahead=True)
+    assert target.prompts[0].startswith(trace.target_prompt + "one\n\n")
+    assert target.prompts[1].startswith(trace.target_prompt + "one\n\n\\boxed{5}")
     assert [call.purpose for call in trace.calls] == ["draft", "verdict", "draft", "verdict"]
     first, verdict, used, _ = trace.calls
     assert begun_ahead(trace) == [used]
@@ -95,10 +97,20 @@ async def test_the_draft_writes_on_while_the_target_scores() -> None:
     assert trace.spent_tokens() == trace.critical_path_tokens == 5 + 10 + 2
 
 
+@pytest.mark.parametrize("failure", [EngineDied("gone"), RequestRefused("no")])
+async def test_a_failure_of_what_is_discarded_is_nobodys(failure: EngineDied | RequestRefused) -> None:
+    engines = {
+        "draft": Script(["wrong\n\n"]).engine(failures={1: failure}),
+        "target": Script(["\\boxed{5}"], decides=["0"]).engine(),
+    }
+    trace = await solve("specreason", engines, lookahead=True)
+    assert (trace.stop_reason, trace.output_text) == ("answered", "\\boxed{5}")
+
+
 async def test_what_stood_behind_a_refused_candidate_is_spent_but_nobody_waited_for_it() -> None:
     draft = Script(["wrong\n\n", "and so\n\n", "\\boxed{5}"])
     target = Script(["right\n\n"], decides=["0", "9"])
-    trace = await solve("specreason", {"draft": draft.engine(), "target": target.engine()}, lookahead=True)
+    trace = await solve_pair("specreason", draft, target, lookahead=True)
     assert trace.output_text == "right\n\n\\boxed{5}"
     [discarded] = [call for call in trace.calls if call.purpose == "lookahead"]
     assert (discarded.model, discarded.step, discarded.output_tokens) == ("draft", 1, 8)
@@ -113,9 +125,7 @@ async def test_what_stood_behind_a_refused_candidate_is_spent_but_nobody_waited_
     ("writes", "budget", "thinks", "stop_reason"),
     [
         (["one\n\n", "\\boxed{5}"], 1000, False, "answered"),
-        (["one\n\n", "it is five"], 1000, False, "answered"),
         (["one\n\n", "x</think> \\boxed{5}"], 1000, True, "answered"),
-        (["one</think>\n\n", "\\boxed{5}"], 1000, True, "answered"),
         (["it is 5", "\\boxed{5}"], 1000, True, "answered"),
         (["one\n\n", "two\n\n"], 10, False, "budget"),
         (["same\n\n", "same\n\n"], 1000, False, "repeated"),
@@ -150,39 +160,20 @@ async def test_a_sample_that_fails_leaves_no_task_behind(dies: bool) -> None:
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-@pytest.mark.parametrize("failure", [EngineDied("gone"), RequestRefused("no")])
-async def test_a_failure_of_what_is_discarded_is_nobodys(failure: EngineDied | RequestRefused) -> None:
-    draft, target = Script(["wrong\n\n"]), Script(["\\boxed{5}"], decides=["0"])
-    engines = {"draft": draft.engine(failures={1: failure}), "target": target.engine()}
-    trace = await solve("specreason", engines, lookahead=True)
-    assert (trace.stop_reason, trace.output_text) == ("answered", "\\boxed{5}")
-
-
 @pytest.mark.parametrize(("score", "threshold", "accepted"), [("7", 7, True), ("6", 7, False), ("9", 3, True)])
 async def test_specreason_accepts_at_or_above_the_threshold(score: str, threshold: float, accepted: bool) -> None:
     draft = Script(["\\boxed{5}"])
     target = Script(["\\boxed{6}"], decides=[score])
-    trace = await solve("specreason", {"draft": draft.engine(), "target": target.engine()}, threshold=threshold)
-    assert (trace.steps[0].author == "draft") is accepted
-    assert trace.steps[0].role == ("draft" if accepted else "fallback")
+    trace = await solve_pair("specreason", draft, target, threshold=threshold)
+    assert (trace.steps[0].author, trace.steps[0].role) == (("draft", "draft") if accepted else ("target", "fallback"))
     verdict = trace.steps[0].verdict
     assert verdict is not None
     assert (verdict.score, len(verdict.options)) == (float(score), 10)
 
 
-async def test_specreason_asks_behind_the_step_and_keeps_the_chain_as_prefix() -> None:
-    draft = Script(["one\n\n", "\\boxed{5}"])
-    target = Script(decides=["9", "9"])
-    trace = await solve("specreason", {"draft": draft.engine(), "target": target.engine()})
-    assert target.prompts[0].startswith(trace.target_prompt + "one\n\n")
-    assert target.prompts[1].startswith(trace.target_prompt + "one\n\n\\boxed{5}")
-    assert target.prompts[1].endswith("Score:") or target.prompts[1].endswith("Score: ")
-
-
 async def test_specreason_threshold_may_move_with_the_chain() -> None:
     draft = Script(["one\n\n", "two\n\n", "so \\boxed{5}"])
     target = Script(["TWO\n\n"], decides=["5", "5", "9"])
-    engines = {"draft": draft.engine(), "target": target.engine()}
-    trace = await solve("specreason", engines, threshold=5.0, threshold_slope=2.0)
+    trace = await solve_pair("specreason", draft, target, threshold=5.0, threshold_slope=2.0)
     assert [step.role for step in trace.steps] == ["draft", "fallback", "draft"]
     assert SpecReason(threshold=5.0, threshold_slope=2.0).threshold_at(9) == 9.0

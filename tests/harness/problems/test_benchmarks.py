@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-import types
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -23,42 +21,19 @@ from harness.problems.benchmarks import (
     load_recorded,
     select,
 )
-from harness.problems.problem import Problem
+from tests.harness.problems.stand_ins import Table, put_datasets
 from tests.shared import SHARED, shared_rows
 
-ROOT = Path(__file__).resolve().parents[3]
 SHARED_NAMES = [
     name
     for name, of in DATASETS.items()
     if name not in {"aime25", "gpqa", "demo", "demo-train"} and not (of.part_of or of.spans)
 ]
-PARTS = [name for name, of in DATASETS.items() if of.part_of]
-RIGHT = "the right one"
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     path.write_bytes(b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows))
     return path
-
-
-def gpqa_row(number: int) -> dict[str, Any]:
-    return {
-        "Question": f"Which one of {number}?\n",
-        "Correct Answer": f"{RIGHT} \n",
-        **{f"Incorrect Answer {i}": f"wrong {i}" for i in (1, 2, 3)},
-        "High-level domain": "Physics",
-    }
-
-
-def revision_of(name: str) -> str | None:
-    source = DATASETS[name].source
-    return source.revision if isinstance(source, hub.HubSource) else None
-
-
-def problem_of(name: str, row: dict[str, Any]) -> Problem:
-    one = DATASETS[name].model_copy(update={"count": 1, "hub_count": None})
-    [problem] = from_hub_rows(one, [row])
-    return problem
 
 
 @pytest.fixture(autouse=True)
@@ -117,11 +92,9 @@ def test_the_environment_names_a_data_folder_and_the_argument_wins(
     ("line", "complaint"),
     [
         (b"{", "line 2:"),
-        (b"[]", "line 2:"),
         (b'{"problem": "1?"}', "line 2: answer:"),
         (b'{"problem": "1?", "answer": "1", "tolerance": "x"}', "line 2: tolerance:"),
         (b'{"problem": "1?", "answer": "1"}', "demo should have 40"),
-        (b'{"id": "demo/0", "problem": "1?", "answer": "1"}', "line 2: the same id as line 1"),
     ],
 )
 def test_a_broken_file_is_refused_by_name_and_line(tmp_path: Path, line: bytes, complaint: str) -> None:
@@ -134,29 +107,23 @@ def test_a_broken_file_is_refused_by_name_and_line(tmp_path: Path, line: bytes, 
     assert "\n" not in str(e.value)
 
 
-def test_an_unknown_name_is_answered_with_the_valid_ones() -> None:
-    with pytest.raises(ValueError, match=r"^unknown dataset 'gsm9k'; valid: gsm8k, .*, demo, demo-train$"):
-        load("gsm9k")
-
-
 @pytest.mark.parametrize("is_pinned", [True, False])
 def test_the_hub_gets_the_pinned_revision_and_another_commit_is_refused(
     is_pinned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests: list[Any] = []
-    pinned = revision_of("amc23")
+    pins = [of.source.revision for of in DATASETS.values() if isinstance(of.source, hub.HubSource)]
+    assert [pin for pin in pins if pin and not re.fullmatch("[0-9a-f]{40}", pin)] == []
+    source = DATASETS["amc23"].source
+    assert isinstance(source, hub.HubSource)
+    pinned = source.revision
     commit = pinned if is_pinned else "0123456789" * 4
-
-    class Table(list[dict[str, Any]]):
-        cache_files = ({"filename": f"/cache/math-ai___amc23/default/0.0.0/{commit}/amc23-test.arrow"},)
 
     def load_dataset(*place: Any, **options: Any) -> Table:
         requests.append((place, options))
-        return Table({"question": f"{i}?", "answer": float(i), "url": "", "id": i} for i in range(40))
+        return Table("math-ai___amc23", commit, ({"question": f"{i}?", "answer": float(i), "id": i} for i in range(40)))
 
-    fake = types.ModuleType("datasets")
-    fake.__dict__.update(load_dataset=load_dataset, exceptions=types.SimpleNamespace(DatasetsError=RuntimeError))
-    monkeypatch.setitem(sys.modules, "datasets", fake)
+    put_datasets(monkeypatch, load_dataset)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     if not is_pinned:
         with pytest.raises(DatasetNotFound, match=f"{commit}, not {pinned}"):
@@ -168,12 +135,9 @@ def test_the_hub_gets_the_pinned_revision_and_another_commit_is_refused(
     assert requests == [(("math-ai/amc23", None), {"split": "test", "revision": commit})]
 
 
-def test_every_pin_is_a_full_commit() -> None:
-    revisions = [revision for name in DATASETS if (revision := revision_of(name))]
-    assert [one for one in revisions if not re.fullmatch("[0-9a-f]{40}", one)] == []
-
-
-def test_a_hub_with_other_columns_or_another_count_is_refused() -> None:
+def test_an_unknown_name_other_columns_or_another_count_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^unknown dataset 'gsm9k'; valid: gsm8k, .*, demo, demo-train$"):
+        load("gsm9k")
     with pytest.raises(BadDataset, match=r"openai/gsm8k:main@\w+ .*'answer'; it has question"):
         from_hub_rows(DATASETS["gsm8k"], [{"question": "q"}])
     with pytest.raises(BadDataset, match="aime24 should have 30"):
@@ -223,7 +187,7 @@ def test_select_refuses_what_is_not_there(ids: str) -> None:
     ],
 )
 def test_rows_of_the_hub_become_problems(name: str, row: dict[str, Any], expected: dict[str, Any]) -> None:
-    problem = problem_of(name, row)
+    [problem] = from_hub_rows(DATASETS[name].model_copy(update={"count": 1, "hub_count": None}), [row])
     assert {field: getattr(problem, field) for field in expected} == expected
 
 
@@ -235,16 +199,13 @@ def test_math_answers_from_solutions_equal_the_checked_file() -> None:
             assert record.get(field) == row.get(field), row["id"]
 
 
-def right_option(problem: Problem) -> str:
-    return problem.choices["ABCD".index(problem.answer)]
-
-
 def test_gpqa_letters_vary_and_always_name_the_right_option() -> None:
-    rows = [gpqa_row(i) for i in range(198)]
+    wrong = {f"Incorrect Answer {i}": f"wrong {i}" for i in (1, 2, 3)}
+    rows = [{"Question": f"Which of {i}?\n", "Correct Answer": "right \n", **wrong} for i in range(198)]
     first, second = from_hub_rows(DATASETS["gpqa"], rows), from_hub_rows(DATASETS["gpqa"], rows, seed=1)
     for problems in (first, second):
-        assert {right_option(p) for p in problems} == {RIGHT}
-        assert all(sorted(p.choices) == sorted([RIGHT, "wrong 1", "wrong 2", "wrong 3"]) for p in problems)
+        assert {p.choices["ABCD".index(p.answer)] for p in problems} == {"right"}
+        assert all(sorted(p.choices) == ["right", "wrong 1", "wrong 2", "wrong 3"] for p in problems)
         assert all(30 < count < 70 for count in Counter(p.answer for p in problems).values())
     assert 100 < sum(a.answer != b.answer for a, b in zip(first, second, strict=True)) < 198
     assert first == from_hub_rows(DATASETS["gpqa"], rows)

@@ -20,8 +20,7 @@ def no_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathF
 
 
 def output(*arguments: str) -> str:
-    result = CliRunner().invoke(main, arguments, prog_name="sizing", catch_exceptions=False)
-    return result.output
+    return CliRunner().invoke(main, arguments, prog_name="sizing", catch_exceptions=False).output
 
 
 def test_the_tokens_that_a_draft_proposes_are_part_of_the_target_s_engine() -> None:

@@ -36,7 +36,6 @@ _DEEPSEEK = (
     "%s{{ m.content.split('</think>')[-1] }}<|close|>{% endif %}{% endfor %}" + _ADDED + "<|Assistant|>%s{% endif %}"
 )
 R1 = _DEEPSEEK.replace("%s", "", 1).replace("%s", "<think>\n")
-R1_0528 = _DEEPSEEK.replace("%s", "")
 V31 = _DEEPSEEK.replace("%s", "</think>", 1).replace("%s", "{% if thinking %}<think>{% else %}</think>{% endif %}")
 _OFF = "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
 _STRIPS = (
@@ -44,7 +43,6 @@ _STRIPS = (
     "{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
 )
 QWEN3 = _STRIPS + _ADDED + "<|im_start|>assistant\n" + _OFF + "{% endif %}"
-QWEN3_INSTRUCT = _STRIPS + _ADDED + "<|im_start|>assistant\n{% endif %}"
 GPT_OSS = (
     "<|start|>system<|message|>Current date: {{ strftime_now('%Y-%m-%d') }}<|end|>{% for m in messages %}<|start|>"
     "{{ m.role }}{% if m.role == 'assistant' %}<|channel|>final{% endif %}<|message|>{{ m.content }}<|end|>{% endfor %}"
@@ -71,21 +69,6 @@ GEMMA2 = (
     "<start_of_turn>{{ 'model' if m.role == 'assistant' else m.role }}\n{{ m.content | trim }}<end_of_turn>\n"
     "{% endfor %}" + _ADDED + "<start_of_turn>model\n{% endif %}"
 )
-_LLAMA = (
-    "<|bot|><|head|>system<|/head|>\n\nToday Date: {{ date_string }}<|eot|>{% for m in messages %}<|head|>{{ m.role }}"
-    "<|/head|>\n\n{{ m.content | trim }}<|eot|>{% endfor %}" + _ADDED + "<|head|>assistant<|/head|>\n\n{% endif %}"
-)
-LLAMA31 = "{% if date_string is not defined %}{% set date_string = '26 Jul 2024' %}{% endif %}" + _LLAMA
-LLAMA32 = "{% if date_string is not defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}" + _LLAMA
-_LLAMA_USER = "<|head|>user<|/head|>\n\nQ<|eot|><|head|>assistant<|/head|>\n\n"
-GRANITE = "{% if thinking %}Think first.{% endif %}" + PLAIN
-COMMAND = (
-    CHATML
-    + _ADDED
-    + "<|im_start|>assistant\n<|START_THINKING|>{% if reasoning is defined and not reasoning %}<|END_THINKING|>"
-    "{% endif %}{% endif %}"
-)
-
 _DAY = "<|start|>system<|message|>Current date: 2026-03-01<|end|>"
 _SMOL_DAY = "<|im_start|>system\nToday: 01 March 2026\n<|im_end|>\n"
 _FINAL = "<|channel|>final<|message|>"
@@ -98,28 +81,7 @@ SENT = (
         "<|close|><|User|>Q<|Assistant|><think>\n\n</think>\n\n",
         thinks=True,
     ),
-    Case(
-        "R1-0528, by its tags",
-        R1_0528,
-        "<|begin|><|User|>Q<|Assistant|><think>\n",
-        "<|close|><|User|>Q<|Assistant|><think>\n\n</think>\n\n",
-        thinks=True,
-        tags="<think>,</think>",
-    ),
-    Case(
-        "DeepSeek-V3.1",
-        V31,
-        "<|begin|><|User|>Q<|Assistant|></think>",
-        "<|close|><|User|>Q<|Assistant|></think>",
-    ),
     Case("Qwen3", QWEN3, _USER + _REPLY + "<think>\n", _AGAIN + "<think>\n\n</think>\n\n", thinks=True),
-    Case(
-        "Qwen3 off",
-        QWEN3,
-        _USER + _REPLY + "<think>\n\n</think>\n\n",
-        _AGAIN + "<think>\n\n</think>\n\n",
-        variables={"enable_thinking": False},
-    ),
     Case(
         "gpt-oss",
         GPT_OSS,
@@ -128,15 +90,12 @@ SENT = (
         thinks=True,
     ),
     Case("SmolLM3", SMOLLM3, _SMOL_DAY + _USER + _REPLY + "<think>\n", _AGAIN + "<think>\n\n</think>\n", thinks=True),
-    *(
-        Case(
-            f"a thought opened by [THINK]{end!r}",
-            CHATML + _ADDED + f"<|im_start|>assistant\n[THINK]{end}{{% endif %}}",
-            _USER + _REPLY + f"[THINK]{end}",
-            _AGAIN + f"[THINK]{end}\n[/THINK]\n\n",
-            thinks=True,
-        )
-        for end in ("", "\n\n")
+    Case(
+        "a thought opened by [THINK]",
+        CHATML + _ADDED + "<|im_start|>assistant\n[THINK]\n\n{% endif %}",
+        _USER + _REPLY + "[THINK]\n\n",
+        _AGAIN + "[THINK]\n\n\n[/THINK]\n\n",
+        thinks=True,
     ),
     Case("Mistral Small", MISTRAL, _SMALL_TODAY + "[INST]Q[/INST]", "</s>[INST]Q[/INST]"),
     Case(
@@ -148,28 +107,11 @@ SENT = (
         tags="[THINK],[/THINK]",
     ),
     Case(
-        "Gemma",
-        GEMMA2,
-        "<bos><start_of_turn>user\nQ<end_of_turn>\n<start_of_turn>model\n",
-        "<end_of_turn>\n<start_of_turn>user\nQ<end_of_turn>\n<start_of_turn>model\n",
-    ),
-    Case(
-        "Llama 3.2",
-        LLAMA32,
-        "<|bot|><|head|>system<|/head|>\n\nToday Date: 01 Mar 2026<|eot|>" + _LLAMA_USER,
-        "<|eot|>" + _LLAMA_USER,
-    ),
-    Case(
-        "Granite thinking",
-        GRANITE,
-        "Think first." + _USER + _REPLY + "<think>\n",
-        _AGAIN + "<think>\n\n</think>\n\n",
-        thinks=True,
-        variables={"thinking": True},
-    ),
-    Case(
         "Command A Reasoning",
-        COMMAND,
+        CHATML
+        + _ADDED
+        + "<|im_start|>assistant\n<|START_THINKING|>{% if reasoning is defined and not reasoning %}<|END_THINKING|>"
+        "{% endif %}{% endif %}",
         _USER + _REPLY + "<|START_THINKING|>",
         _AGAIN + "<|START_THINKING|><|END_THINKING|>",
         thinks=True,
@@ -192,7 +134,6 @@ REFUSED = (
         refusal="not the beginning of a reply: it ends in '<|im_start|>user\\n'",
     ),
     Case("no question", PLAIN.replace("{{ m.content }}", "{{ m.text }}"), refusal="0 times"),
-    Case("an escaped question", PLAIN.replace("m.content", "m.content | e"), refusal="changes more than the question"),
     Case(
         "an ending that a generation prompt replaces",
         CHATML + _ADDED + "<|im_start|>assistant\n{% else %}<|end|>{% endif %}",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,9 +20,6 @@ SETTINGS = EngineSettings(kind="transformers", dtype="float32", max_context=300)
 
 
 def test_an_adapter_changes_verdicts_and_nothing_that_is_written(tiny_models: dict[Role, Path], tmp_path: Path) -> None:
-    import asyncio
-    from dataclasses import replace
-
     folder = save_tiny_adapter(tmp_path / "adapter", tiny_models["target"])
 
     async def answers(settings: EngineSettings) -> tuple[object, object, object]:

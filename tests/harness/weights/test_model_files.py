@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,49 +36,46 @@ def remove(folder: Path, *names: str) -> None:
         (folder / name).unlink()
 
 
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-1])
+POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 12\n".encode()
 
 
-def keep(path: Path, num_bytes: int) -> None:
-    path.write_bytes(path.read_bytes()[:num_bytes])
-
-
-def as_gguf(folder: Path) -> None:
-    remove(folder, *(path.name for path in folder.glob("model*")))
-    (folder / "model.gguf").write_bytes(b"GGUF")
-
-
-POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 12\n"
-DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "an index names files elsewhere": (
-        lambda f: (f / INDEX).write_text(json.dumps({"weight_map": {"w": "../other.safetensors"}})),
-        "not a valid index",
-    ),
-    "a shard is missing": (lambda f: (f / SECOND).unlink(), "1 of 2 weight files are missing (model-00002"),
-    "a shard is empty": (lambda f: (f / SECOND).write_bytes(b""), f"{SECOND} is empty"),
-    "a shard is cut off": (lambda f: cut(f / SECOND), f"{SECOND} is damaged ("),
-    "a shard is a Git LFS pointer": (
-        lambda f: (f / SECOND).write_text(POINTER),
-        f"{SECOND} is a Git LFS pointer (git lfs pull)",
-    ),
-    "a shard is cut in its header": (lambda f: keep(f / SECOND, 30), f"{SECOND} is damaged ("),
-    "a shard is too long": (lambda f: (f / SECOND).open("ab").write(b"more"), f"{SECOND} is damaged ("),
-    "GGUF alone": (as_gguf, "has GGUF weights alone"),
-    "no weights": (lambda f: remove(f, *(p.name for p in f.glob("model*"))), "no weights"),
-    "no config.json": (lambda f: (f / "config.json").unlink(), "has no config.json"),
-    "a broken config.json": (lambda f: cut(f / "config.json"), "not a valid configuration"),
-    "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "has no tokenizer.json"),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_model_folder_is_told_by_a_line_that_names_what_is_missing(tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "change", "told"),
+    [
+        (INDEX, json.dumps({"weight_map": {"w": "../other.safetensors"}}).encode(), "not a valid index"),
+        (SECOND, None, "1 of 2 weight files are missing (model-00002"),
+        (SECOND, b"", f"{SECOND} is empty"),
+        (SECOND, POINTER, f"{SECOND} is a Git LFS pointer (git lfs pull)"),
+        (SECOND, -1, f"{SECOND} is damaged ("),
+        (SECOND, 30, f"{SECOND} is damaged ("),  # cut off in its header
+        ("model*", None, "no weights"),
+        ("config.json", None, "has no config.json"),
+        ("config.json", -1, "not a valid configuration"),
+        ("tokenizer.json", None, "has no tokenizer.json"),
+    ],
+)
+def test_a_damaged_model_folder_is_told_by_a_line_that_names_what_is_missing(
+    name: str, change: bytes | int | None, told: str, tmp_path: Path
+) -> None:
+    """`change`: the file's new content, where it is cut off, or None where it is missing."""
     folder = write_model(tmp_path / "model")
     assert models.faults_of(folder) == []
-    harm, text = DAMAGES[damage]
-    harm(folder)
-    assert text in "\n".join(models.faults_of(folder))
+    for path in folder.glob(name):
+        content = path.read_bytes()
+        path.unlink()
+        if change is not None:
+            path.write_bytes(content[:change] if isinstance(change, int) else change)
+    assert told in "\n".join(models.faults_of(folder))
+
+
+def test_weights_of_gguf_or_more_bytes_than_the_header_says_are_told(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "model")
+    with (folder / SECOND).open("ab") as file:
+        file.write(b"more")
+    assert f"{SECOND} is damaged (" in "\n".join(models.faults_of(folder))
+    remove(folder, *(path.name for path in folder.glob("model*")))
+    (folder / "model.gguf").write_bytes(b"GGUF")
+    assert "has GGUF weights alone" in "\n".join(models.faults_of(folder))
 
 
 def test_a_configuration_cannot_write_to_the_terminal(tmp_path: Path) -> None:

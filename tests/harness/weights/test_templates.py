@@ -10,20 +10,15 @@ import pytest
 from harness import prompts
 from harness.chain.chain import ModelContext
 from harness.problems.problem import Problem
-from harness.prompts import BUILT_IN, THINK_END, Prompts
-from harness.recording import Model
+from harness.prompts import BUILT_IN, Prompts
 from harness.weights import models, templates
 from harness.weights.templates import BadTemplate, Conventions, variables_of
 from harness.weights.tokenizer import HFTokenizer
 from tests.harness.conftest import THINK_TEMPLATE, save_tokenizer
-from tests.harness.scripts import new_trace
 from tests.harness.weights.chat_templates import (
     CHATML,
     DATE,
     GEMMA2,
-    GRANITE,
-    LLAMA31,
-    LLAMA32,
     MISTRAL,
     PLAIN,
     REFUSED,
@@ -65,33 +60,13 @@ def test_a_template_that_means_something_else_is_refused_in_one_line(case: Case,
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        "m.content[:200]",
-        "m.content | replace('$', '')",
-        "('[long]' if m.content | length > 120 else '') ~ m.content",
-    ],
-)
-def test_a_template_that_changes_what_problems_have_is_refused(changed: str, tmp_path: Path) -> None:
-    tokenizer = _tokenizer(tmp_path, Case("", PLAIN.replace("m.content", changed, 1)))
-    with pytest.raises(BadTemplate, match="changes more than the question"):
-        tokenizer.open_reply("Q")
-
-
 @pytest.mark.parametrize(("template", "sent"), [(GEMMA2, "Q\n 1"), (PLAIN, " \nQ\n 1\n")])
 def test_white_space_around_a_question_is_sent_as_the_template_sends_it(
     template: str, sent: str, tmp_path: Path
 ) -> None:
     tokenizer = _tokenizer(tmp_path, Case("", template))
-    wording = Prompts.model_validate(
-        BUILT_IN.model_dump()
-        | {
-            "instruction": {
-                kind: {"math": "{problem}", "choice": "{problem} {options}"} for kind in ("thinking", "plain")
-            }
-        }
-    )
+    bare = {"math": "{problem}", "choice": "{problem} {options}"}
+    wording = Prompts.model_validate(BUILT_IN.model_dump() | {"instruction": {"thinking": bare, "plain": bare}})
     ids, text = prompts.opening(tokenizer, Problem("own/1", "own", " \nQ\n 1\n", "2"), wording)
     assert text == tokenizer.open_reply("Q").replace("Q", sent)
     assert tokenizer.decode(ids) == text
@@ -146,16 +121,13 @@ def test_questions_apart_from_the_chain_close_a_thought_in_the_templates_own_for
     assert tokenizer.thought.closing == closing
 
 
-@pytest.mark.parametrize(
-    ("template", "date"), [(SMOLLM3, DATE), (MISTRAL, DATE), (LLAMA32, DATE), (LLAMA31, None), (GRANITE, None)]
-)
+@pytest.mark.parametrize(("template", "date"), [(SMOLLM3, DATE), (MISTRAL, DATE), (PLAIN, None)])
 def test_a_date_in_the_prompt_is_that_of_the_run(template: str, date: str | None, tmp_path: Path) -> None:
     assert _tokenizer(tmp_path, Case("", template)).prompt_date == date
     other = _tokenizer(tmp_path, Case("", template), "2027-12-31")
     assert (other.open_reply("Q") == _tokenizer(tmp_path, Case("", template)).open_reply("Q")) == (date is None)
 
 
-MAGISTRAL = ("[THINK]", "[/THINK]")
 SWITCHED = (
     "{% if reasoning_effort %}{{ reasoning_effort }}{% endif %}"
     + CHATML
@@ -171,68 +143,32 @@ def made(
     return HFTokenizer(str(folder), None, asked or Conventions())
 
 
-def of(**variables: object) -> Conventions:
-    """Conventions with these variables of the template."""
-    return Conventions.of(variables, None)
-
-
-@pytest.fixture(scope="module")
-def magistral(tmp_path_factory: pytest.TempPathFactory) -> HFTokenizer:
-    asked = Conventions(thinking_tags=",".join(MAGISTRAL))
-    return made(tmp_path_factory.mktemp("magistral"), PLAIN, MAGISTRAL, asked)
-
-
-@pytest.fixture(scope="module")
-def canonical(tmp_path_factory: pytest.TempPathFactory) -> HFTokenizer:
-    return made(tmp_path_factory.mktemp("canonical"), THINK_TEMPLATE, ("<think>", "</think>"))
-
-
-def test_text_has_the_usual_tags_and_ids_the_models_own(magistral: HFTokenizer) -> None:
+def test_text_has_the_usual_tags_and_ids_the_models_own_so_that_two_models_read_one_chain(tmp_path: Path) -> None:
+    canonical = made(tmp_path / "canonical", THINK_TEMPLATE, ("<think>", "</think>"))
+    tags = Conventions(thinking_tags="[THINK],[/THINK]")
+    magistral = made(tmp_path / "magistral", PLAIN, ("[THINK]", "[/THINK]"), tags)
+    [control] = magistral.encode_template("[/THINK]")
+    assert control not in magistral.encode("ignore [/THINK] this"), "a problem cannot close the thought"
     text = "So it is 2.\n</think>\n\n\\boxed{2}"
     ids = magistral.encode(text)
     raw = magistral._backend.decode(ids, skip_special_tokens=False)
-    assert raw == magistral.native(text) == text.replace(THINK_END, magistral.tags[1])
+    assert raw == magistral.native(text) == text.replace("</think>", "[/THINK]")
     assert magistral.decode(ids) == text
-
-
-def test_a_problem_cannot_close_the_thought_in_the_models_own_tags(magistral: HFTokenizer) -> None:
-    control = magistral.encode_template("[/THINK]")
-    assert len(control) == 1
-    assert control[0] not in magistral.encode("ignore [/THINK] this")
-
-
-def test_a_draft_and_a_target_with_different_tags_read_one_chain(
-    canonical: HFTokenizer, magistral: HFTokenizer
-) -> None:
-    draft, target = (Model(_Engine(t), role, new_trace()) for t, role in ((canonical, "draft"), (magistral, "target")))  # type: ignore[arg-type]
-    context = ModelContext(target.tokenizer, PROBLEM)
-    step = "It is 2.\n</think>\n\n"
-    context.append(canonical.encode(step), step, draft.tokenizer)
-    assert magistral.decode(context.ids).endswith(f"<think>\nIt is 2.\n{THINK_END}\n\n".replace("<think>\n", "<think>"))
-    assert magistral.encode_template("[/THINK]")[0] in context.ids
-
-
-def test_two_readings_of_one_vocabulary_do_not_share_ids_of_tags(canonical: HFTokenizer, tmp_path: Path) -> None:
-    own = made(tmp_path, THINK_TEMPLATE, ("<think>", "</think>"), Conventions(thinking_tags="[T],[/T]"))
-    assert own.fingerprint == canonical.fingerprint
-    reader, author = (Model(_Engine(t), role, new_trace()) for t, role in ((own, "target"), (canonical, "draft")))  # type: ignore[arg-type]
-    step = "Yes.</think>"
-    read = ModelContext(reader.tokenizer, PROBLEM).read(canonical.encode(step), step, author.tokenizer)
-    assert own._backend.decode(list(read), skip_special_tokens=False) == "Yes.[/T]"
-
-
-class _Engine:
-    """As much of an engine as a context needs."""
-
-    def __init__(self, tokenizer: HFTokenizer) -> None:
-        self.tokenizer = tokenizer
+    context = ModelContext(magistral, PROBLEM)
+    context.append(canonical.encode(text), text, canonical)
+    assert magistral.decode(context.ids).endswith(f"<think>{text}")
+    assert control in context.ids
+    other = made(tmp_path / "other", THINK_TEMPLATE, ("<think>", "</think>"), Conventions(thinking_tags="[T],[/T]"))
+    assert other.fingerprint == canonical.fingerprint
+    read = ModelContext(other, PROBLEM).read(canonical.encode("Yes.</think>"), "Yes.</think>", canonical)
+    assert other._backend.decode(list(read), skip_special_tokens=False) == "Yes.[/T]"
 
 
 def test_a_template_that_closes_the_thought_makes_the_model_a_plain_one(tmp_path: Path) -> None:
     tags = ("<think>", "</think>")
     usual = made(tmp_path / "usual", SWITCHED, tags)
-    quiet = made(tmp_path / "quiet", SWITCHED, tags, of(enable_thinking=False))
-    low = made(tmp_path / "low", SWITCHED, tags, of(reasoning_effort="low"))
+    quiet = made(tmp_path / "quiet", SWITCHED, tags, Conventions.of({"enable_thinking": False}, None))
+    low = made(tmp_path / "low", SWITCHED, tags, Conventions.of({"reasoning_effort": "low"}, None))
     assert (usual.thinks, quiet.thinks, low.thinks) == (True, False, True)
     assert quiet.open_reply("2?").endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
     assert low.open_reply("2?") == "low" + usual.open_reply("2?")
@@ -251,7 +187,7 @@ def test_a_variable_that_the_template_does_not_read_is_refused(
     template: str | None, variables: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        made(tmp_path, template, (), of(**variables))
+        made(tmp_path, template, (), Conventions.of(variables, None))
 
 
 def test_marks_of_the_assistants_text_are_no_obstacle() -> None:
@@ -263,7 +199,7 @@ def test_marks_of_the_assistants_text_are_no_obstacle() -> None:
         variables_of("{% if %}")
 
 
-@pytest.mark.parametrize("text", ["<think>", ",", "a,a", "a,b,c", "a,\x00", "x" * 300 + ",y"])
+@pytest.mark.parametrize("text", ["<think>", "a,a", "a,b,c", "a,\x00", "x" * 300 + ",y"])
 def test_tags_are_two_or_none(text: str) -> None:
     with pytest.raises(ValueError, match="expected"):
         templates.parsed_tags(text)

@@ -32,20 +32,17 @@ def _made(folder: Path, template: str | None, added: tuple[str, ...] = ()) -> HF
     return HFTokenizer(str(folder))
 
 
-@pytest.mark.parametrize("text", ["<|im_end|>\n<|im_start|>user", "a<|bos|>", "<｜User｜>", "x<｜User｜><｜User｜>y"])
-def test_control_tokens_in_text_stay_plain_text(thinking: HFTokenizer, text: str) -> None:
-    ids = thinking.encode(text)
+@pytest.mark.parametrize("text", ["<|im_end|>\n<|im_start|>user", "a<|bos|>", "x<｜User｜><｜User｜>y"])
+def test_control_tokens_in_text_stay_plain_text_and_think_tags_keep_their_meaning(
+    thinking: HFTokenizer, text: str
+) -> None:
     control = {BOS, IM_START, IM_END, *thinking.encode_template("<｜User｜>")}
-    assert not control & set(ids)
-    assert thinking.decode(ids) == text
-
-
-def test_think_tags_keep_their_meaning_in_text(thinking: HFTokenizer) -> None:
-    ids = thinking.encode("<think>\nYes.</think> no")
     tags = thinking.encode_template("<think></think>")
     assert len(tags) == 2
+    ids = thinking.encode(f"<think>{text}</think>")
+    assert not control & set(ids)
     assert [i for i in ids if i in tags] == tags
-    assert thinking.decode(ids) == "<think>\nYes.</think> no"
+    assert thinking.decode(ids) == f"<think>{text}</think>"
 
 
 @pytest.mark.parametrize("text", ["", "a  b\n\n c .", "2 + 2 = 4 , isn't it ?", "naïve 数学 🙂", "\\boxed{7}"])
@@ -53,24 +50,16 @@ def test_decoding_gives_the_text_back_uncleaned(plain: HFTokenizer, text: str) -
     assert plain.decode(plain.encode(text)) == text
 
 
-def test_the_beginning_of_sequence_appears_once(plain: HFTokenizer) -> None:
-    assert plain.encode_template(plain.open_reply("Hi")).count(BOS) == 1
-    assert BOS not in plain.encode_template(plain.ask_again("Hi"))
-    assert BOS not in plain.encode("Hi")
-
-
-def test_without_a_template_a_plain_dialogue_is_made(tmp_path: Path) -> None:
-    tokenizer = _made(tmp_path, None)
-    assert tokenizer.open_reply("Hi").endswith("User: Hi\n\nAssistant: ")
-    assert tokenizer.ask_again("Hi") == "\n\nUser: Hi\n\nAssistant: "
-    assert not tokenizer.thinks
-
-
-def test_fingerprints_differ_where_an_id_means_something_else(
+def test_a_template_decides_what_surrounds_a_question_and_the_vocabulary_the_fingerprint(
     tmp_path: Path, plain: HFTokenizer, thinking: HFTokenizer
 ) -> None:
-    assert plain.fingerprint == _made(tmp_path, THINK_TEMPLATE).fingerprint
-    assert plain.fingerprint != thinking.fingerprint
+    assert plain.encode_template(plain.open_reply("Hi")).count(BOS) == 1
+    assert BOS not in plain.encode_template(plain.ask_again("Hi")) + plain.encode("Hi")
+    bare = _made(tmp_path / "bare", None)
+    assert bare.open_reply("Hi").endswith("User: Hi\n\nAssistant: ")
+    assert bare.ask_again("Hi") == "\n\nUser: Hi\n\nAssistant: "
+    assert not bare.thinks
+    assert plain.fingerprint == bare.fingerprint != thinking.fingerprint
 
 
 def test_options_are_one_distinct_token_each_behind_a_common_prefix(plain: HFTokenizer) -> None:
