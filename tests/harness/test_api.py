@@ -171,8 +171,3 @@ def test_a_run_folder_is_loaded_into_the_database_that_is_named(
 def test_what_cannot_be_read_is_one_line(call: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(harness.HarnessError, match=message):
         call(tmp_path)
-
-
-def texts(cell: Any) -> str:
-    """Everything that a cell printed or ended with, as text."""
-    return "".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.outputs)
