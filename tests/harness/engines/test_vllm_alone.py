@@ -43,7 +43,7 @@ async def test_an_adapter_is_served_beside_the_base_model_for_verdicts_alone_and
     engine = await VLLMEngine.start(str(tiny_models["target"]), "target", served, tmp_path / "log")
     try:
         monkeypatch.setattr(vllm, "lora_request", lambda _: LoRARequest("bad", 2, str(tmp_path / "none")))
-        with pytest.raises(EngineDied, match="cannot serve the adapter"):
+        with pytest.raises(EngineDied, match="cannot load the adapter"):
             await engine._load_adapter(engine.llm)
         crowd = [engine.generate([i, *PROMPT], Sampling(24, 1.0, seed=i)) for i in range(3, 9)]
         choice, written, _ = await asyncio.gather(
