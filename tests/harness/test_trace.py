@@ -13,7 +13,7 @@ def step(role: str) -> Step:
 
 @pytest.mark.parametrize("word", ["", "Second look", "x" * 41, "a\nb", "<b>"])
 def test_a_word_that_is_none_is_refused(word: str) -> None:
-    with pytest.raises(ValueError, match=r"role of a step: .* is not 1 to 40 of a-z"):
+    with pytest.raises(ValueError, match=r"role of a step: .* is invalid: use 1 to 40 of a-z"):
         step(word)
-    with pytest.raises(ValueError, match=r"purpose of a call: .* is not 1 to 40 of a-z"):
+    with pytest.raises(ValueError, match=r"purpose of a call: .* is invalid: use 1 to 40 of a-z"):
         Call(word, "draft", 0, 1, 1, 0, 1, 1, 0.0, 0.0, 0.0, 0.0, 1)
