@@ -1,7 +1,7 @@
-"""What happens to one problem.
+"""Solve one problem: methods, engines, prompts.
 
-From Python and notebooks: `harness.run(…)`, `harness.load(…)` and `harness.results(…)`, see `harness.api`. They are
-imported with their first use, so that `import harness` costs nothing.
+The Python interface is `harness.run(…)`, `harness.load(…)` and `harness.results(…)`, see `harness.api`. They are
+imported on first use, to keep `import harness` fast.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["HarnessError", "Run", "RunFailed", "load", "results", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    """Return a call of the interface for Python."""
+    """Import and return a function of the Python interface."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from harness import api
@@ -24,5 +24,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return the names that completion offers."""
+    """Return the names for completion."""
     return sorted({*globals(), *__all__})

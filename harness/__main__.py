@@ -1,4 +1,4 @@
-"""`python -m harness`: all commands, as `speculative-harness` has them."""
+"""`python -m harness`: all commands, as in `speculative-harness`."""
 
 from __future__ import annotations
 

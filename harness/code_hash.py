@@ -1,9 +1,9 @@
-"""A hash of the code that decides results, so that a run knows whether it is continued by the code that began it.
+"""A hash of the code that determines results, to detect whether a run is continued by the code that started it.
 
-What is hashed are the modules that a worker runs between a problem and its recorded steps, the grader, and the files
-that they read. Left out is what cannot change a recorded result, or what a run's specification already holds: commands
-and their flags, benchmarks (a run folder holds its problems), presets of papers, trainings, checks and benchmarks of
-speed, submission, status, the warehouse, pages and the tests.
+It covers the modules used by a worker between a problem and its recorded steps, the grader, and the files that they
+read. It omits code that cannot change a recorded result, or whose effect is recorded in the run's specification:
+commands and their flags, benchmarks (problems are stored in the run folder), presets of papers, training, checks, speed
+benchmarks, submission, status, the warehouse, pages and tests.
 
 Only the standard library is imported.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import cast
 
 ROOT: Traversable = cast(Path, resources.files("harness")).parent
-"""What this process imports the project from: a checkout, an installation, or the zip that a job was submitted with."""
+"""Import location of the project: a checkout, an installation, or a job's zip."""
 
 _HASHED = (
     "harness",
@@ -31,18 +31,18 @@ _HASHED = (
         "derived", "endings", "journal", "retries", "spec", "trace_files",
     )),
 )  # fmt: skip
-"""Folders and files of the project that are hashed, but for those below."""
+"""Hashed folders and files of the project, except for those below."""
 _LEFT_OUT = (
     *(f"harness/{name}" for name in (
         "checks", "cli", "papers", "settings", "training",
     )),
-    "harness/data",  # weights have fingerprints, and problems a hash of their own
+    "harness/data",  # weights have fingerprints, and problems have their own hash
     *(f"harness/problems/{name}.py" for name in ("benchmarks", "columns", "hub", "sources")),
     *(f"harness/{name}.py" for name in (
         "__init__", "__main__", "api", "code_hash", "doctor", "environment", "installation",
         "launch", "reproduce", "train",
     )),
-    # What finds and loads a method of a user's own, whose code is hashed beside this one.
+    # Finds and loads custom methods, whose code is hashed separately.
     *(f"harness/methods/{name}.py" for name in ("plugins", "references")),
     "harness/sizing/__main__.py",
     "jobs/work/attempt.py",
@@ -56,7 +56,7 @@ _MAX_NAMES = 3
 
 @dataclass(frozen=True)
 class Code:
-    """The code that decides results, by file."""
+    """The code that determines results, by file."""
 
     digests: Mapping[str, str]
     """16 hex digits for each file, by its path in the project."""
@@ -69,12 +69,12 @@ class Code:
 
 @lru_cache(maxsize=1)
 def running_code() -> Code:
-    """Return the code that this process runs, as it is when this is first called."""
+    """Return the code of this process, as read by the first call."""
     return read(ROOT)
 
 
 def read(root: Traversable) -> Code:
-    """Return the code in a folder or in a zip."""
+    """Return the code in a folder or zip."""
     digests, ahead = {}, [(top, root / top) for top in ("harness", "grading", "jobs")]
     while ahead:
         name, entry = ahead.pop()
@@ -86,7 +86,7 @@ def read(root: Traversable) -> Code:
 
 
 def changed_files(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Return the names of the files that differ, as `a.py, b.py and 2 more files`; empty where none does."""
+    """Return the names of the files that differ, as `a.py, b.py and 2 more files`; empty if there are none."""
     names = sorted(path for path in {*before, *now} if before.get(path) != now.get(path))
     more = len(names) - _MAX_NAMES
     shown = ", ".join(names[:_MAX_NAMES])
@@ -107,5 +107,5 @@ def is_hashed(path: str) -> bool:
 
 
 def digest_of(content: bytes) -> str:
-    """Return 16 hex digits over the content of a file."""
+    """Return 16 hex digits over a file's content."""
     return hashlib.sha256(content).hexdigest()[:_DIGITS]

@@ -1,8 +1,8 @@
-"""`python -m harness.doctor`, with the flags of a launch: would that run work here, and on a node?
+"""`python -m harness.doctor`, with the flags of a launch: check whether the run would work here and on a node.
 
-Looks at everything that a run needs, in seconds, without loading a model: packages, devices, models, tokenizers,
-dataset, output folder, Slurm. `--on-node` asks a node the same in a one-minute job. Exit code 0: nothing failed,
-1: something did, 2: the flags are wrong. What only real engines can show, `--engines` tests, in minutes.
+Checks all requirements of a run in seconds, without loading a model: packages, devices, models, tokenizers, dataset,
+output folder, Slurm. `--on-node` runs the same checks in a one-minute job on a node. Exit code 0: no failures,
+1: failures, 2: invalid flags. `--engines` runs tests with real engines, in minutes.
 """
 
 from __future__ import annotations
@@ -39,20 +39,21 @@ Examples:
 @click.option("--on-node", is_flag=True, help="Also check a node, in a one-minute job with the given sbatch options.")
 @click.option("--wait", type=click.FloatRange(1), default=600, show_default=True, help="Seconds to wait for the node.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-@click.option("--engines", is_flag=True, help="Test this machine with real engines instead, in some minutes.")
-@click.option("--only", metavar="CHECK,…", default="", help="Make only these checks of --engines.")
+@click.option("--engines", is_flag=True, help="Test this machine with real engines instead, in a few minutes.")
+@click.option("--only", metavar="CHECK,…", default="", help="Run only these checks of --engines.")
 @click.option(
     "--time-limit", type=click.FloatRange(1), default=600, show_default=True,
-    help="Seconds that one check of --engines may take, starts included; large models need more.",
+    help="Time limit for each check of --engines, in seconds, including starts; large models need more.",
 )  # fmt: skip
 @click.pass_context
 def main(
     context: click.Context, /, on_node: bool, wait: float, as_json: bool, engines: bool, only: str, time_limit: float,
     **_: Json,
 ) -> None:  # fmt: skip
-    """Check what a run with these flags needs, in seconds and without loading a model. Takes the flags of a launch.
+    """Check the requirements of a run with these flags, in seconds and without loading a model.
 
-    With --engines, of which --draft, --target and --engine say the models, real engines start and answer.
+    Takes the flags of a launch. --engines starts and tests real engines, with models from --draft, --target and
+    --engine.
     """
     from jobs.submission.on_node import examine
 
@@ -63,7 +64,7 @@ def main(
         if engines:
             sys.exit(not _check_engines(launch, flags, only, time_limit, as_json=as_json))
         if only:
-            raise ValueError("--only chooses checks of --engines, which is not given")
+            raise ValueError("--only requires --engines")
         say = (lambda _: None) if as_json else partial(click.echo, err=True)
         found = examine(launch, flags, wait if on_node else None, say)
     except (ValueError, models.ModelUnavailable) as error:
@@ -88,7 +89,7 @@ def _check_engines(
 
 
 def _print(host: str, made: list[Check]) -> None:
-    """Print a line for each check; the terminal wraps it, so that a command in it can be copied."""
+    """Print one line per check; only the terminal wraps it, so commands in it can be copied."""
     from rich.text import Text
 
     from harness.cli.screen import printable, terminal

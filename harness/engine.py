@@ -1,8 +1,7 @@
-"""The interface between a method and a model: the requests that an engine takes and the replies that it gives.
+"""The interface between methods and models: an engine's requests and replies.
 
-A method knows two engines and these types, nothing else. Prompts are token ids, never strings: step-wise continuation
-through a chat endpoint would lose the reasoning, and ids keep the prefix identical from step to step, so that the
-prefix cache hits.
+A method depends only on engines and these types. Prompts are token ids, never strings: stepwise continuation through a
+chat endpoint would lose the reasoning, and identical prefix ids from step to step lead to prefix-cache hits.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from typing import Literal, Protocol, TypeAlias
 from harness.weights.templates import Thought
 
 Role = Literal["draft", "target", "reward"]
-"""Which model: the small or the large one of the cooperating pair, or one beside them that rates steps."""
+"""The model's role: the small or the large one of the pair, or an additional one that rates steps."""
 Finish = Literal["stop", "eos", "length"]
-"""Why a completion ended: a stop string, the model's own end-of-sequence token, or `max_tokens`."""
+"""Reason why a completion ended: a stop string, the model's end-of-sequence token, or `max_tokens`."""
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
-"""A value as JSON holds it: what a server replies and what a model's configuration says."""
+"""A JSON value, such as a server's reply or a model's configuration."""
 
 
 class EngineError(Exception):
-    """Base class of the errors that an engine raises to its caller."""
+    """Base class of an engine's errors."""
 
 
 class EngineDied(EngineError):
@@ -31,38 +30,38 @@ class EngineDied(EngineError):
 
 
 class RequestRefused(EngineError):
-    """This one request is invalid for the engine (too long, unknown token); other requests are not affected."""
+    """This request is invalid for the engine (too long, unknown token); other requests are not affected."""
 
 
 class VerdictUnavailable(EngineError):
-    """`choose` did not get a finite log-probability for every option, which engines do not report as an error."""
+    """`choose` did not return a finite log-probability for every option, which is not an error of the engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How completions are drawn."""
+    """Sampling parameters of completions."""
 
     max_tokens: int
     temperature: float = 0.0
     top_p: float = 1.0
     stop: tuple[str, ...] = ()
-    """Generation ends after the first of these strings; the string stays part of the completion."""
+    """Generation ends after the first of these strings, which remains part of the completion."""
     seed: int = 0
-    """Completion i of `n` is drawn with seed + i, so results do not depend on scheduling."""
+    """Completion i of `n` uses seed + i, so results do not depend on scheduling."""
     n: int = 1
     top_k: int = 0
-    """Only so many of the most probable tokens are drawn from; 0: all."""
+    """Number of most probable tokens to sample from; 0: all."""
     min_p: float = 0.0
-    """Only tokens are drawn that have this share of the most probable token's probability; 0: all."""
+    """Minimum probability of sampled tokens, relative to the most probable one; 0: no minimum."""
     repetition_penalty: float = 1.0
-    """Divides the positive logits of tokens that prompt or completion hold already, and multiplies the negative ones
-    (CTRL, arXiv 1909.05858, section 4.1); 1: none. It counts at temperature 0 too, and never for a `choose`."""
+    """Divides the positive logits of tokens in prompt or completion, and multiplies the negative ones (CTRL, arXiv
+    1909.05858, section 4.1); 1: none. Applies at temperature 0 too, but never to a `choose`."""
     mean_logprob: bool = False
-    """Asks for `Completion.mean_logprob`, which costs vLLM's client 50 µs a token."""
+    """Requests `Completion.mean_logprob`, which costs vLLM's client 50 µs per token."""
     token_logprobs: bool = False
-    """Asks for `Completion.token_logprobs`."""
+    """Requests `Completion.token_logprobs`."""
     entropies: bool = False
-    """Asks for `Completion.entropies`."""
+    """Requests `Completion.entropies`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,27 +71,27 @@ class Completion:
     token_ids: tuple[int, ...]
     """The generated tokens without the end-of-sequence token."""
     text: str
-    """decode(token_ids). The last token may carry text past the stop string; it is kept, so text and ids agree."""
+    """decode(token_ids). The last token may extend past the stop string; it is kept, so text and ids agree."""
     finish: Finish
     num_tokens: int
-    """Tokens that the engine generated, the end-of-sequence token included."""
+    """Number of generated tokens, including the end-of-sequence token."""
     mean_logprob: float | None = None
-    """Mean log-probability of the generated tokens, in nats; None where it was not asked for."""
+    """Mean log-probability of the generated tokens, in nats; None if not requested."""
     proposed_tokens: int | None = None
-    """Tokens proposed by token-level speculation; None without it, or where the engine does not count them."""
+    """Tokens proposed by token-level speculation; None without it, or if the engine does not count them."""
     confirmed_tokens: int | None = None
-    """Proposed tokens that became part of the completion."""
+    """Accepted proposed tokens, which are part of the completion."""
     token_logprobs: tuple[float, ...] | None = None
     """Log-probability (nats) of each of the `num_tokens` generated tokens under the model's own distribution, at
-    temperature 1 and before any truncation; None where it was not asked for."""
+    temperature 1 and before any truncation; None if not requested."""
     entropies: tuple[float, ...] | None = None
-    """Entropy (nats) of the same distribution at each generated token; None where it was not asked for. An engine that
-    sees only the most probable tokens counts all others as one, which gives a lower bound (docs/engines.md)."""
+    """Entropy (nats) of the same distribution at each generated token; None if not requested. Engines that only return
+    the most probable tokens count all others as one, which gives a lower bound (docs/engines.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """When one request was handled. Durations are in seconds since `submitted_at`."""
+    """Times of one request. Durations are in seconds since `submitted_at`."""
 
     submitted_at: float
     """UTC, seconds since the epoch."""
@@ -101,7 +100,7 @@ class Timing:
     first_token_seconds: float
     end_seconds: float
     in_flight: int
-    """Requests of this engine that were running or queued when this one was submitted, itself included."""
+    """Requests of this engine that were running or queued at submission, including this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +110,7 @@ class Generation:
     completions: tuple[Completion, ...]
     prompt_tokens: int
     cached_tokens: int
-    """Prompt tokens that were read from the prefix cache."""
+    """Prompt tokens read from the prefix cache."""
     timing: Timing
 
 
@@ -127,7 +126,7 @@ class Choice:
 
     @property
     def mass(self) -> float:
-        """Probability of all options together; a low mass means that the model did not understand the question."""
+        """Total probability of all options; if it is low, the model did not understand the question."""
         return sum(math.exp(x) for x in self.logprobs)
 
     @property
@@ -137,35 +136,35 @@ class Choice:
 
     @property
     def best(self) -> int:
-        """Index of the most probable option; the first one of a tie."""
+        """Index of the most probable option; the first one in a tie."""
         return max(range(len(self.logprobs)), key=lambda i: self.logprobs[i])
 
 
 @dataclass(frozen=True, slots=True)
 class Likelihood:
-    """The answer to one `log_probabilities`: how probable a given text is to a model."""
+    """The answer to one `log_probabilities`: how probable a model considers a given text."""
 
     token_logprobs: tuple[float, ...]
     """Log-probability (nats) of each token of the continuation, given the prompt and the tokens before it."""
     prompt_tokens: int
-    """Tokens of prompt and continuation."""
+    """Number of tokens of prompt and continuation."""
     cached_tokens: int
     timing: Timing
 
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """The answer to one `rate`: what a model's own head says of a text."""
+    """The answer to one `rate`: the output of a model's rating head for a text."""
 
     outputs: tuple[float, ...]
-    """One number per class of a classifier, one of a value head, at the text's last token and before any activation."""
+    """One number per class of a classifier, or one of a value head, at the text's last token before any activation."""
     prompt_tokens: int
     cached_tokens: int
     timing: Timing
 
     @property
     def probability(self) -> float:
-        """Probability of the last class, from 0 to 1: of two classes that the text is good. A value is a logit."""
+        """Probability of the last class (good), from 0 to 1. A single value is treated as a logit."""
         values = self.outputs if len(self.outputs) > 1 else (0.0, *self.outputs)
         return normalized(values)[-1]
 
@@ -178,50 +177,50 @@ def normalized(logprobs: Sequence[float]) -> tuple[float, ...]:
 
 
 class Tokenizer(Protocol):
-    """A model's tokenizer and chat template, as far as prompts need them."""
+    """A model's tokenizer and chat template, limited to the needs of prompts."""
 
     def __hash__(self) -> int:
         """Hash by identity: prompts are cached per tokenizer."""
 
     @property
     def fingerprint(self) -> str:
-        """Equal for two tokenizers that give every token id the same meaning."""
+        """Equal for two tokenizers if every token id has the same meaning."""
 
     @property
     def thinks(self) -> bool:
-        """True for a reasoning model: its replies open with a chain inside `<think>…</think>`."""
+        """True for a reasoning model, whose replies start with a chain inside `<think>…</think>`."""
 
     @property
     def thought(self) -> Thought:
-        """How a reasoning model's prompts open a thought, and close one."""
+        """The texts that open and close a thought in a reasoning model's prompts."""
 
     @property
     def opening(self) -> list[int]:
-        """Ids that start a text without a chat template: the beginning-of-sequence token, where there is one."""
+        """Ids that start a text without a chat template: the beginning-of-sequence token, if any."""
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a model's or a benchmark's text. Control tokens in it stay plain text; nothing is added.
+        """Return the ids of a model's or a benchmark's text, with control tokens as plain text.
 
         `<think>` and `</think>` are the exception: they are part of a chain and keep their meaning.
         """
 
     def encode_template(self, text: str) -> list[int]:
-        """Return the ids of text from `open_reply` or `ask_again`, with its control tokens; nothing is added."""
+        """Return the ids of text from `open_reply` or `ask_again`, including its control tokens."""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids, control tokens included, without any clean-up."""
+        """Return the text of ids, including control tokens, without any clean-up."""
 
     def open_reply(self, question: str, system: str = "") -> str:
         """Return the chat template's text up to where the assistant's reply to the user's `question` starts.
 
         For a reasoning model it ends in `thought.opening`. `system` is a system prompt before the question; raises
-        ValueError where the template has no place for one.
+        ValueError if the template does not support one.
         """
 
     def ask_again(self, question: str) -> str:
         """Return text that closes the unfinished reply, asks `question` as the user and opens the next reply.
 
-        The new reply is open for plain text: for a reasoning model it ends in `thought.empty`.
+        The new reply starts with plain text: for a reasoning model the returned text ends in `thought.empty`.
         """
 
 
@@ -233,22 +232,22 @@ class Engine(Protocol):
 
     @property
     def context_tokens(self) -> int:
-        """Longest prompt plus completion that the engine accepts."""
+        """Maximum length of prompt plus completion."""
 
     @property
     def kv_tokens(self) -> int | None:
-        """Tokens that fit in the KV cache, for admission; None where there is no such limit."""
+        """Size of the KV cache in tokens, for admission; None if there is no such limit."""
 
     @property
     def restarts(self) -> int:
-        """Number of times that its processes died and were replaced; samples running then have no true latency."""
+        """Number of times its processes died and were replaced; samples running then have no valid latency."""
 
     @property
     def has_head(self) -> bool:
-        """True where the model ends in a value head or a classifier: it answers `rate` alone, and others all else."""
+        """True if the model ends in a value head or a classifier: it only supports `rate`, and other models do not."""
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
-        """Generate `sampling.n` completions. Raises EngineError; a cancelled call frees its request at once."""
+        """Generate `sampling.n` completions. Raises EngineError; cancelling a call frees its request immediately."""
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
         """Return the log-probabilities of `options` (distinct token ids) as the next token, in one forward pass.
@@ -264,12 +263,12 @@ class Engine(Protocol):
         """
 
     async def rate(self, prompt: Sequence[int]) -> Rating:
-        """Return what the model's head says of a text. Raises EngineError."""
+        """Return the rating head's output for a text. Raises EngineError."""
 
     async def reset_prefix_cache(self) -> bool:
-        """Forget the prompts of earlier requests, so that none of their tokens counts as cached from now on.
+        """Clear the prefix cache, so no tokens of earlier requests count as cached from now on.
 
-        Returns False where requests are still running, which keep what they use. Raises EngineDied.
+        Returns False if requests are still running, whose entries are kept. Raises EngineDied.
         """
 
     async def close(self) -> None:

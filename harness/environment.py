@@ -1,6 +1,6 @@
-"""Versions and hardware of this machine as runs record them.
+"""Versions and hardware of this machine, as recorded by runs.
 
-Beside harness.gpus only the standard library is imported, because harness.installation runs before anything is
+Besides harness.gpus, only the standard library is imported, because harness.installation runs before anything is
 installed.
 """
 
@@ -23,12 +23,12 @@ RECORDED = (
     "math-verify", "latex2sympy2-extended", "sympy", "antlr4-python3-runtime", "mpmath", "submitit", "duckdb",
     "pyarrow", "numpy", "peft",
 )  # fmt: skip
-"""Packages whose versions a run records, because they can change a result."""
+"""Packages with recorded versions, because they can change a result."""
 GIT_COMMIT = "HARNESS_GIT_COMMIT"
-"""Environment variable: the commit of code that runs outside of its checkout."""
+"""Environment variable with the commit of code that runs outside its checkout."""
 _GIT_SECONDS = 10.0
 _CODE = ("harness/", "grading/", "jobs/")
-"""Folders in which a file that is not tracked may change results."""
+"""Folders in which untracked files may change results."""
 
 
 @cache
@@ -47,18 +47,17 @@ def versions() -> dict[str, str]:
 
 
 def version_line() -> str:
-    """Return the project's name, its version, and the commit it runs from if that is known."""
+    """Return the project's name and version, and its commit if known."""
     commit, dash, dirty = (git_commit() or "").partition("-")
     release = installed_version(DISTRIBUTION) or "(not installed)"  # a copy of the code without an installation
     return f"{DISTRIBUTION} {release}" + (f", commit {commit[:12]}{dash}{dirty}" if commit else "")
 
 
 def git_commit() -> str | None:
-    """Return the commit of the checkout that this package runs from.
+    """Return the commit of this package's checkout.
 
-    `-dirty` follows where tracked files differ, or where code that is not tracked lies among the code that is run.
-    Outside of a checkout, as in a Slurm job, which runs from an archive of the code, it is the value of
-    HARNESS_GIT_COMMIT, or None.
+    `-dirty` is appended if tracked files differ, or there is untracked code in the executed folders. Outside a
+    checkout, as in Slurm jobs, which run from a code archive, it is the value of HARNESS_GIT_COMMIT, or None.
     """
     root = Path(__file__).resolve().parent.parent
     if not (root / ".git").exists():
@@ -72,12 +71,12 @@ def git_commit() -> str | None:
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def hardware() -> dict[str, Any]:
-    """Return what latencies depend on: CPU, cores, memory in bytes, and the GPUs that this process may use."""
+    """Return the hardware that affects latencies: CPU, cores, memory in bytes, and this process's GPUs."""
     return {
         "hostname": socket.gethostname(),
         "cpu": _cpu_model(),
@@ -97,9 +96,9 @@ def hardware() -> dict[str, Any]:
 
 
 def load() -> float:
-    """Return how many processes of the whole machine ran, or waited to, on average over the last minute.
+    """Return the machine's average number of running or waiting processes over the last minute.
 
-    In a container too it is that of the machine, as the number of cores is.
+    In a container it still refers to the whole machine, as does the number of cores.
     """
     return os.getloadavg()[0]
 

@@ -1,8 +1,7 @@
-"""The GPUs of this node, those of them that this process may use, and whether their driver serves vLLM.
+"""The GPUs of this node, the ones usable by this process, and their driver's compatibility with vLLM.
 
-nvidia-smi lists the cards, so a process learns about them without loading a GPU library. Which of them it may use
-follows from CUDA_VISIBLE_DEVICES, which Slurm sets in its jobs. Only the standard library is imported, because
-harness.installation runs before anything is installed.
+GPUs are listed by nvidia-smi, without loading a GPU library. Visible GPUs follow from CUDA_VISIBLE_DEVICES, which Slurm
+sets in its jobs. Only the standard library is imported, because harness.installation runs before anything is installed.
 """
 
 from __future__ import annotations
@@ -18,36 +17,36 @@ from pathlib import Path
 from typing import Literal
 
 _TIMEOUT_SECONDS = 30.0
-"""nvidia-smi initializes every card where no persistence daemon keeps them initialized, which takes seconds each."""
+"""Without a persistence daemon, nvidia-smi initializes every GPU, which takes seconds each."""
 _FIELDS = ("index", "uuid", "name", "memory.total", "memory.used", "driver_version", "compute_mode", "mig.mode.current")
 _MIG_SLICE = re.compile(r"\s+MIG\s+(?P<profile>\S*?(?P<gigabytes>\d+)gb\S*)\s.*\(UUID:\s*(?P<uuid>\S+)\)")
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A card, or a slice of one that is divided by MIG."""
+    """A GPU, or a MIG slice of one."""
 
     index: int
-    """Number on the node in PCI order, as nvidia-smi counts; of a slice that of its card."""
+    """Index on the node in PCI order, as in nvidia-smi; a slice has its GPU's index."""
     uuid: str | None
-    """Name that stays the same in any order; CUDA_VISIBLE_DEVICES takes it."""
+    """Name independent of the order; valid in CUDA_VISIBLE_DEVICES."""
     name: str
     memory_bytes: int
-    """0 where the tool does not say, as for memory that GPU and CPU share."""
+    """0 if unknown, as for memory shared by GPU and CPU."""
     used_bytes: int
-    """Memory in use by any process."""
+    """Memory in use by all processes."""
     driver: str | None
     is_exclusive: bool = False
-    """Serves one process at a time (compute mode Exclusive_Process), as many clusters set it."""
+    """Whether it serves one process at a time (compute mode Exclusive_Process), a common setting on clusters."""
 
     @property
     def device(self) -> str:
-        """The value that makes exactly this card visible."""
+        """The value that makes only this GPU visible."""
         return self.uuid or str(self.index)
 
 
 def node_gpus() -> list[Gpu]:
-    """Return all cards that nvidia-smi lists, slices in place of divided cards; empty where it fails."""
+    """Return all GPUs listed by nvidia-smi, with slices in place of divided GPUs; empty if it fails."""
     text = _run(f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits")
     rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines())]
     rows = [row for row in rows if len(row) == len(_FIELDS) and row[0].isdecimal()]
@@ -62,7 +61,6 @@ def node_gpus() -> list[Gpu]:
 
 
 def _with_slices(cards: list[Gpu], divided: set[int]) -> Iterator[Gpu]:
-    """Yield the cards, with the slices that nvidia-smi lists in place of the divided ones."""
     slices: dict[int, list[Gpu]] = {}
     by_index = {card.index: card for card in cards}
     card: Gpu | None = None
@@ -70,7 +68,7 @@ def _with_slices(cards: list[Gpu], divided: set[int]) -> Iterator[Gpu]:
         if heading := re.match(r"GPU (\d+):", line):
             card = by_index.get(int(heading[1]))
         elif card is not None and (found := _MIG_SLICE.match(line)):
-            size = int(found["gigabytes"]) * 10**9  # the profile's size, of which a slice has slightly more
+            size = int(found["gigabytes"]) * 10**9  # the profile's size; slices are slightly larger
             part = replace(card, uuid=found["uuid"], name=f"{card.name} MIG {found['profile']}", memory_bytes=size)
             slices.setdefault(card.index, []).append(replace(part, used_bytes=0))
     for each in cards:
@@ -78,7 +76,7 @@ def _with_slices(cards: list[Gpu], divided: set[int]) -> Iterator[Gpu]:
 
 
 def output_of(*command: str, seconds: float) -> str:
-    """Return what a command prints; nothing where it is missing, fails or does not answer in time."""
+    """Return a command's output; empty if it is missing, fails or times out."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=seconds, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -94,19 +92,19 @@ _DEVICES = Path("/dev")
 
 
 def visible_gpus() -> list[Gpu]:
-    """Return the cards that this process may use, in the order in which CUDA numbers them."""
+    """Return the GPUs usable by this process, in CUDA's order."""
     cards, names = node_gpus(), _visible()
     if names is not None:
         cards = select(names, cards)
-    # Of MIG slices CUDA shows a process only the first.
+    # CUDA shows a process only the first MIG slice.
     slices = [card for card in cards if (card.uuid or "").startswith("MIG-")]
     return slices[:1] if slices and slices[0] is cards[0] else [card for card in cards if card not in slices]
 
 
 def select(names: Iterable[str], cards: Sequence[Gpu]) -> list[Gpu]:
-    """Return the cards that these numbers, UUIDs, beginnings of UUIDs or MIG ids name, in that order.
+    """Return the GPUs with these indices, UUIDs, UUID prefixes or MIG ids, in the given order.
 
-    As in CUDA, the first name of no card ends the list.
+    As in CUDA, the list ends at the first name without a GPU.
     """
     chosen: list[Gpu] = []
     for name in names:
@@ -122,15 +120,14 @@ def select(names: Iterable[str], cards: Sequence[Gpu]) -> list[Gpu]:
 
 
 def visible_names() -> list[str]:
-    """Return a name for each visible card, in order, as CUDA_VISIBLE_DEVICES takes it."""
+    """Return a name for each visible GPU, in order, as used in CUDA_VISIBLE_DEVICES."""
     return [card.device for card in visible_gpus()]
 
 
 def held_gpus(engines: Iterable[tuple[Sequence[str] | None, int]]) -> list[Gpu]:
-    """Return the cards that engines hold together, from each one's visible devices and tensor parallel size.
+    """Return the GPUs used by engines, from each one's visible devices and tensor-parallel size.
 
-    None stands for all visible cards, of which an engine takes the first ones. A card that two engines share counts
-    once.
+    None means all visible GPUs, of which an engine uses the first ones. A GPU shared by two engines counts once.
     """
     visible = visible_gpus()
     held: list[Gpu] = []
@@ -145,37 +142,36 @@ def accelerator() -> Literal["gpu", "cpu"]:
     names = _visible()
     if names is not None and not re.match(r"\d|GPU-|MIG-", names[0]):  # empty, `-1`, or Slurm's NoDevFiles
         return "cpu"
-    # A control group that denies a card leaves its file and denies the access to it.
+    # A control group that denies access to a GPU leaves its file in place.
     if any(os.access(path, os.R_OK | os.W_OK) for path in _DEVICES.glob("nvidia[0-9]*")):
         return "gpu"
-    return "gpu" if _run("-L").strip() else "cpu"  # without such files, as in Windows' Linux
+    return "gpu" if _run("-L").strip() else "cpu"  # without such files, as in WSL
 
 
 def _visible() -> list[str] | None:
-    """Return the names in CUDA_VISIBLE_DEVICES; None where it is not set."""
     text = os.environ.get(_CUDA)
     return None if text is None else [name.strip() for name in text.split(",")]
 
 
 CUDA, MIN_DRIVER = "13.0", 580
-"""The CUDA that the builds of vLLM in pyproject.toml (0.31 and 0.32) are for, as torch's requirement cuda-toolkit says,
-and the first number of the oldest driver that serves any minor version of it (table 1 of
-https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html). When pyproject.toml admits another
-version of vLLM, see whether they still hold."""
+"""The CUDA version of the vLLM builds in pyproject.toml (0.31 and 0.32), from torch's requirement cuda-toolkit. Second,
+the major version of the oldest driver that supports all its minor versions (table 1 of
+https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html). Check both when pyproject.toml
+allows another version of vLLM."""
 
 
 def driver_problem(driver: str) -> str | None:
-    """Return why vLLM does not run with a driver such as `570.86.15`, and what helps; None where it does.
+    """Return why vLLM does not run with a driver such as `570.86.15`, and the remedy; None if it does.
 
-    Raises ValueError where it is no driver's version.
+    Raises ValueError for an invalid driver version.
     """
     first = driver.partition(".")[0]
     if not first.isdecimal():
-        raise ValueError(f"a driver's version starts with a number, as 570.86.15 does, not {driver!r}")
+        raise ValueError(f"expected a driver version such as 570.86.15, not {driver!r}")
     if int(first) >= MIN_DRIVER:
         return None
     return (
-        f"vLLM is built for CUDA {CUDA}, which needs driver {MIN_DRIVER} or later, not {driver}. Have the driver "
-        "updated; or, with data-center cards, set VLLM_ENABLE_CUDA_COMPATIBILITY=1 and install NVIDIA's "
-        f"cuda-compat-{CUDA.replace('.', '-')} or run in vLLM's container vllm/vllm-openai"
+        f"vLLM is built for CUDA {CUDA}, which needs driver {MIN_DRIVER} or later, not {driver}. Update the driver. On "
+        "data-center GPUs, alternatively set VLLM_ENABLE_CUDA_COMPATIBILITY=1 and install NVIDIA's "
+        f"cuda-compat-{CUDA.replace('.', '-')}, or run in vLLM's container vllm/vllm-openai"
     )

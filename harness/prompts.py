@@ -1,19 +1,19 @@
-"""Every prompt: its wording as data, how it is put together, and how the options of a verdict are read.
+"""Every prompt: its wording as data, its construction, and the options of verdicts.
 
-The wording is what `--prompts FILE.toml` may hold on top of the built-in file, data/prompts.toml, which is this
-project's own; it is hashed into every run. A placeholder such as `{problem}` is replaced by text; other braces, such
-as those of `\\boxed{}`, are ordinary text. Files are data: bounded in size, checked key by key, and never evaluated.
+The wording is the built-in file data/prompts.toml, which is this project's own, with changes from `--prompts
+FILE.toml`. It is hashed into every run. Placeholders such as `{problem}` are replaced by text; other braces, such as
+those of `\\boxed{}`, are ordinary text. Files are data: limited in size, checked key by key, and never evaluated.
 
-No text of a paper or of its program is shipped: of the wording that the papers' authors used there are the places where
-it is published, and the hashes that tell a file that holds it. It is compared piece by piece, because a method uses
-only some of its texts: the rest of a file may say anything. SCoT's template is its Figure 3, and the programs of SCoT
-and SpecReason are public; SpecCoT published neither.
+Texts of papers and their code are not included. For the authors' wordings there are references to their publication,
+and hashes to recognize files that contain them. They are compared piece by piece, because a method uses only some of
+its texts and the rest of a file does not matter. SCoT's template is its Figure 3, and the code of SCoT and SpecReason
+is public; SpecCoT published neither.
 
-Prompts are pure functions over a tokenizer and a wording. The question of a verdict follows the target's own chain: the
-ids of the chain do not change, so the prefix cache holds them, and only the candidate (or candidates) and a short
-question are new (SpecReason, section 4.1: "templated to reuse most of the CoT prefix"). Text by a model or a benchmark
-goes through `Tokenizer.encode`, where control tokens are plain text; only the chat template's own text is encoded with
-control tokens.
+Prompts are pure functions of a tokenizer and a wording. A verdict's question follows the target's own chain. The
+chain's ids do not change and are in the prefix cache; only the candidates and a short question are new (SpecReason,
+section 4.1: "templated to reuse most of the CoT prefix"). Texts of models and benchmarks are encoded with
+`Tokenizer.encode`, which treats control tokens as plain text. Only the chat template's own text is encoded with control
+tokens.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ from harness.weights.tokenizer import verdict_options
 
 MAX_TEXT_CHARACTERS = 8000
 _LONE_WORD = re.compile(r"(?<![\\\w}])\{([a-z]+(?:_[a-z]+)*)\}")
-"""A lower-case word in braces that is no argument of a LaTeX command, and so meant as a placeholder."""
+"""A lower-case word in braces outside LaTeX arguments, and so intended as a placeholder."""
 
 
 def render(template: str, **values: str) -> str:
-    """Return the template with its placeholders replaced, in one pass, so that inserted text is never read again."""
+    """Return the template with its placeholders replaced in one pass; inserted text is not processed again."""
     pattern = "|".join(map(re.escape, values))
     return re.sub(rf"\{{({pattern})\}}", lambda found: values[found[1]], template)
 
 
 def _reply(text: str) -> str:
     if text != text.rstrip():
-        raise ValueError("ends with white space; a space follows by itself where the tokenizer has one there")
+        raise ValueError("ends with white space; the tokenizer's own space, if any, is added automatically")
     return text
 
 
 def placeholders(*required: str, optional: tuple[str, ...] = ()) -> AfterValidator:
-    """Return the check of a template: it holds what is required and no unknown placeholder."""
+    """Return a validator of templates: required placeholders are present, and none is unknown."""
     known = (*required, *optional)
 
     def check(template: str) -> str:
@@ -77,10 +77,10 @@ AnyText = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS)]
 NeededText = Annotated[AnyText, AfterValidator(filled)]
 """A text that may not be empty."""
 ReplyText = Annotated[NeededText, placeholders(), AfterValidator(_reply)]
-"""The beginning of a reply, which the model goes on with."""
+"""The beginning of a reply, continued by the model."""
 Word = Annotated[str, Field(min_length=1, max_length=50)]
 ItemText = Annotated[AnyText, placeholders("label", "text")]
-"""How one of several candidates or options is shown."""
+"""Format of one candidate or option in a list."""
 
 
 class _Table(BaseModel):
@@ -88,10 +88,10 @@ class _Table(BaseModel):
 
 
 class Instruction(_Table):
-    """What a model is told with a problem, by the problem's kind.
+    """Instructions for a problem, by the problem's kind.
 
-    It follows the problem after a blank line. With `{problem}` in it, it is the whole message; empty, the problem
-    stands alone.
+    They follow the problem after a blank line. With `{problem}` in it, a text is the whole message; an empty text adds
+    nothing to the problem.
     """
 
     math: Annotated[AnyText, placeholders(optional=("problem",))]
@@ -100,7 +100,7 @@ class Instruction(_Table):
     @model_validator(mode="after")
     def _shows_all_of_a_choice(self) -> Instruction:
         if ("{problem}" in self.choice) != ("{options}" in self.choice):
-            raise ValueError("choice: {problem} and {options} go together")
+            raise ValueError("choice: {problem} and {options} must be used together")
         return self
 
 
@@ -112,7 +112,7 @@ class Instructions(_Table):
 
 
 class Options(_Table):
-    """How the options of a multiple-choice problem are listed."""
+    """Format of a multiple-choice problem's options."""
 
     item: ItemText
     separator: AnyText
@@ -123,31 +123,31 @@ class Score(_Table):
 
     question: Annotated[NeededText, placeholders()]
     thought: AnyText
-    """What the reply of a reasoning model holds before `reply`."""
+    """Text of a reasoning model's reply before `reply`."""
     reply: ReplyText
 
 
 class Reward(_Table):
-    """What a reward model is asked about the last step, and the two answers whose probabilities are compared."""
+    """The question to a reward model about the last step, and its two answers, whose probabilities are compared."""
 
     question: Annotated[AnyText, placeholders()]
-    """Empty: no turn is opened, and `reply` follows the step."""
+    """If empty, no new turn is opened, and `reply` follows the step."""
     thought: AnyText
     reply: ReplyText
     good: Word
     bad: Word
     mark: NeededText | None = None
-    """What follows a step for a model with a head of its own, with control tokens; None: the head reads at its end."""
+    """Text after a step for a model with a rating head, with control tokens; None: the head reads at the step's end."""
 
 
 class Equivalence(_Table):
-    """What a judge is asked about two versions of a step, and the two answers whose probabilities are compared."""
+    """The question to a judge about two versions of a step, and its two answers, whose probabilities are compared."""
 
     question: Annotated[NeededText, placeholders("first", "second")]
     blank: NeededText
-    """Stands for a version without text."""
+    """Replaces a version without text."""
     closing: AnyText
-    """Follows a version that ends the thought."""
+    """Suffix for a version that ends the thought."""
     reply: ReplyText
     same: Word
     different: Word
@@ -167,9 +167,9 @@ class StepChoice(_Table):
     item: ItemText
     separator: AnyText
     blank: AnyText
-    """Shown for a candidate without text."""
+    """Replaces a candidate without text."""
     closing: Annotated[NeededText, placeholders()] | None = None
-    """Follows every candidate that holds `</think>`. None: `blank` follows it, only where another says the same."""
+    """Suffix for candidates that contain `</think>`. None: `blank`, but only if another candidate has the same text."""
     thought: AnyText
     reply: ReplyText
 
@@ -179,7 +179,7 @@ class ChainChoice(_Table):
 
     question: Annotated[AnyText, placeholders("problem", "candidates", optional=("label",))]
     rejection: Annotated[AnyText, placeholders("reject")]
-    """Appended to the question where all chains may be refused."""
+    """Appended to the question if all chains may be rejected."""
     item: ItemText
     separator: AnyText
     blank: AnyText
@@ -191,18 +191,18 @@ class ChainChoice(_Table):
     @model_validator(mode="after")
     def _both_or_neither(self) -> ChainChoice:
         if (self.before is None) != (self.after is None):
-            raise ValueError("before and after go together: they replace the chat template around the question")
+            raise ValueError("before and after must be used together: they replace the chat template of the question")
         return self
 
 
 class Prompts(_Table):
-    """Every text of the harness that a model reads, beside the problem and what models wrote."""
+    """All texts shown to a model besides the problem and generated text."""
 
     system: AnyText
-    """The message of a system role; empty: none."""
+    """System prompt; empty: none."""
     step_separator: Word
     answer_bridge: Annotated[NeededText, placeholders()]
-    """Opens the final answer where no `</think>` does so (plain models under SCoT), and trial answers (early exit)."""
+    """Starts the final answer if there is no `</think>` (plain models under SCoT), and trial answers (early exit)."""
     instruction: Instructions
     options: Options
     score: Score
@@ -220,12 +220,12 @@ class Prompts(_Table):
 
     @property
     def stored(self) -> str | None:
-        """The whole wording as JSON, as the warehouse has it; None for the built-in one."""
+        """The whole wording as JSON, as stored in the warehouse; None for the built-in one."""
         return self.model_dump_json(exclude_none=True) if self.changes else None
 
     @property
     def num_bytes(self) -> int:
-        """The length of all texts in UTF-8."""
+        """The total length of all texts in UTF-8."""
         return sum(len(text.encode()) for text in _flat(self.model_dump(exclude_none=True)).values())
 
 
@@ -254,7 +254,6 @@ def _merged_over_built_in(own: Mapping[str, Json], label: str) -> Prompts:
 
 
 def _merged(below: Mapping[str, Json], above: Mapping[str, Json]) -> dict[str, Json]:
-    """Return `above` on top of `below`, table by table."""
     merged = dict(below)
     for name, value in above.items():
         inner = below.get(name)
@@ -263,18 +262,18 @@ def _merged(below: Mapping[str, Json], above: Mapping[str, Json]) -> dict[str, J
 
 
 def of_stored(stored: str | None) -> Prompts:
-    """Return the wording that `Prompts.stored` wrote. Raises ValueError with one line."""
+    """Return the wording from `Prompts.stored`. Raises ValueError with one line."""
     return _merged_over_built_in(json.loads(stored), "prompts") if stored else BUILT_IN
 
 
 def built_in_text() -> str:
-    """Return the built-in file as it is shipped."""
+    """Return the content of the built-in file."""
     return (resources.files("harness") / "data" / "prompts.toml").read_text(encoding="utf-8")
 
 
 @cache
 def demo_prompts() -> Prompts:
-    """Return the wording that the demo asks with; the bundled pair is trained on it and on the built-in one."""
+    """Return the demo's wording; the bundled pair is trained on it and on the built-in one."""
     name = "demo_prompts.toml"
     return parse((resources.files("harness") / "data" / name).read_text(encoding="utf-8"), name)
 
@@ -293,38 +292,37 @@ Piece = Literal[
     "reward",
     "equivalence",
 ]
-"""Texts that a method uses together."""
+"""Groups of texts used together by a method."""
 _BY_METHOD: Mapping[str, tuple[Piece, ...]] = {
     "scot": ("chain_choice",),
     "speccot": ("steps", "step_choice", "separate_score"),
     "specreason": ("steps", "score"),
 }
-"""What a method uses beside the opening."""
+"""Pieces used by a method besides the opening."""
 
 
 class Published(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: str
-    """Figure, or program with commit and lines."""
+    """Figure, or code with commit and lines."""
     pieces: Mapping[Piece, Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]]
-    """The hash of each piece that is published."""
+    """Hashes of the published pieces."""
     how: tuple[str, ...] = Field(min_length=1)
-    """Which lines of the source belong to which key of a prompt file."""
+    """The lines of the source for each key of a prompt file."""
 
 
 @cache
 def published() -> Mapping[str, Published]:
-    """Return the published wordings by paper; a paper that is not among them published none."""
+    """Return the published wordings by paper; other papers did not publish theirs."""
     text = (resources.files("harness.papers") / "prompts.toml").read_text(encoding="utf-8")
     return {paper: Published.model_validate(values) for paper, values in tomllib.loads(text).items()}
 
 
 def piece_hashes(wording: Prompts) -> dict[Piece, str]:
-    """Return the hash of every piece of a wording: 16 hex digits over its texts, whatever the file looks like.
+    """Return the hash of every piece of a wording: 16 hex digits over its texts, independent of the file's layout.
 
-    An opening's is over the instruction for reasoning models, which all models of the papers are, and over what stands
-    around it.
+    The hash of an opening covers the instruction for reasoning models, which all papers use, and its context.
     """
     instruction = wording.instruction.thinking
     texts: dict[Piece, Any] = {
@@ -343,9 +341,9 @@ def piece_hashes(wording: Prompts) -> dict[Piece, str]:
 
 
 def unlike(wording: Prompts, paper: str, method: str, kind: Kind) -> list[Piece]:
-    """Return the pieces that a method uses on problems of a kind and that are not worded as the paper's are.
+    """Return the pieces used by a method for a kind of problem whose wording differs from the paper's.
 
-    Raises KeyError for a paper that published none.
+    Raises KeyError for a paper without published wording.
     """
     expected, found = published()[paper].pieces, piece_hashes(wording)
     opening: Piece = "opening.math" if kind == "math" else "opening.choice"
@@ -354,7 +352,7 @@ def unlike(wording: Prompts, paper: str, method: str, kind: Kind) -> list[Piece]
 
 
 STEP_END = BUILT_IN.step_separator
-"""Steps of a chain end at a blank line (SpecReason's code; the other papers do not say)."""
+"""Steps of a chain end at a blank line (SpecReason's code; not specified in the other papers)."""
 THINK_END = CLOSE
 SCORE_LABELS = tuple("0123456789")
 
@@ -375,9 +373,9 @@ class Question:
 
 
 def prompt_hash(wording: Prompts = BUILT_IN) -> str:
-    """Return 16 hex digits over a wording: results under different ones are not comparable.
+    """Return 16 hex digits over a wording. Results with different wordings are not comparable.
 
-    Wordings of the same texts have the same hash, whatever their files look like.
+    Wordings with the same texts have the same hash, independent of the file's layout.
     """
     at_default = {"reward": {"mark"}} if wording.reward.mark is None else None
     return hashlib.sha256(wording.model_dump_json(exclude=at_default).encode()).hexdigest()[:16]
@@ -391,10 +389,10 @@ def problem_text(problem: Problem, wording: Prompts = BUILT_IN) -> str:
 def opening(
     tokenizer: Tokenizer, problem: Problem, wording: Prompts = BUILT_IN, *, rubric: bool = False
 ) -> tuple[list[int], str]:
-    """Return ids and text of the prompt that a chain continues; it ends where the model's first step starts.
+    """Return ids and text of the prompt before a chain; it ends where the model's first step starts.
 
-    With `rubric` it also explains what a score is, so that each verdict's question is short (`short_score_question`).
-    Raises ValueError where the wording has a system prompt and the chat template has no place for it.
+    With `rubric` it also explains the score, to keep each verdict's question short (`short_score_question`). Raises
+    ValueError if the wording has a system prompt and the chat template does not support one.
     """
     instructions = wording.instruction.thinking if tokenizer.thinks else wording.instruction.plain
     instruction = instructions.math if problem.kind == "math" else instructions.choice
@@ -416,7 +414,7 @@ def score_question(tokenizer: Tokenizer, wording: Prompts = BUILT_IN) -> Questio
 
 @lru_cache(maxsize=8)
 def short_score_question(tokenizer: Tokenizer, wording: Prompts = BUILT_IN) -> Question:
-    """Return the question for a score of the step right before it, inside the target's own reply.
+    """Return the question for a score of the previous step, inside the target's own reply.
 
     Its meaning is explained by the rubric in the target's prompt.
     """
@@ -425,9 +423,9 @@ def short_score_question(tokenizer: Tokenizer, wording: Prompts = BUILT_IN) -> Q
 
 @lru_cache(maxsize=8)
 def reward_question(tokenizer: Tokenizer, wording: Prompts = BUILT_IN) -> Question:
-    """Return the question of a reward model about the step right before it: the good answer, then the bad one.
+    """Return a reward model's question about the previous step, with the good answer first.
 
-    Raises ValueError where the two answers are not one token each.
+    Raises ValueError if the two answers are not one token each.
     """
     reward = wording.reward
     ids = _followup(tokenizer, reward.question, reward.thought) if reward.question else []
@@ -437,9 +435,9 @@ def reward_question(tokenizer: Tokenizer, wording: Prompts = BUILT_IN) -> Questi
 def step_choice_question(tokenizer: Tokenizer, candidates: Sequence[str], wording: Prompts = BUILT_IN) -> Question:
     """Return the question of SpecCoT's verdict: one of the candidates, or the last label to reject all (equation 4).
 
-    A candidate that closes the thought is marked where another says the same and does not, so that no two options look
-    equal; a mark on every last step would make judges reject it that do not expect one. A wording with
-    `step_choice.closing` marks every candidate that holds `</think>`. Raises ValueError for more than 25 candidates.
+    A candidate that closes the thought is marked if another one has the same text without closing it, to keep options
+    distinct. A mark on every last step would confuse judges that do not expect one. A wording with
+    `step_choice.closing` marks every candidate that contains `</think>`. Raises ValueError for more than 25 candidates.
     """
     choice, labels = wording.step_choice, option_labels(len(candidates) + 1)
     visible = [text.replace(THINK_END, "").strip() for text in candidates]
@@ -456,7 +454,7 @@ def step_choice_question(tokenizer: Tokenizer, candidates: Sequence[str], wordin
 
 
 def marked_candidate(text: str, closing: str) -> str:
-    """Return a candidate, if it holds `</think>` and other text with `closing` in place of the former."""
+    """Return a candidate; if it contains `</think>` and other text, `closing` replaces the former."""
     shown = text.replace(THINK_END, "").strip()
     return f"{shown}\n{closing}" if THINK_END in text and shown else text
 
@@ -466,8 +464,8 @@ def chain_choice_question(
 ) -> Question:
     """Return the question of SCoT's verdict: one of the whole chains, or the last label if all are wrong (section 3.4).
 
-    It is a prompt of its own and does not follow a chain. Raises ValueError for more than 25 chains, and where the
-    wording has a system prompt and the chat template has no place for it.
+    It is a separate prompt and does not follow a chain. Raises ValueError for more than 25 chains, and if the wording
+    has a system prompt and the chat template does not support one.
     """
     choice, labels = wording.chain_choice, option_labels(len(chains) + may_reject)
     shown, listed = problem_text(problem, wording), _listed(chains, labels, choice)
@@ -483,10 +481,10 @@ def chain_choice_question(
 
 
 def equivalence_question(tokenizer: Tokenizer, first: str, second: str, wording: Prompts = BUILT_IN) -> Question:
-    """Return the question whether two versions of a step mean the same: the answer that they do, then the other one.
+    """Return the question whether two versions of a step mean the same, with the positive answer first.
 
-    It is a prompt of its own and does not follow a chain. Raises ValueError where the two answers are not one token
-    each, and where the wording has a system prompt and the chat template has no place for it.
+    It is a separate prompt and does not follow a chain. Raises ValueError if the two answers are not one token each,
+    and if the wording has a system prompt and the chat template does not support one.
     """
     asked = wording.equivalence
     shown = [
@@ -499,7 +497,7 @@ def equivalence_question(tokenizer: Tokenizer, first: str, second: str, wording:
 
 
 def option_labels(n: int) -> tuple[str, ...]:
-    """Return `n` labels that are single tokens: the digits from 1, or letters where `n` is above 9."""
+    """Return `n` single-token labels: the digits from 1, or letters if `n` is above 9."""
     if n > 26:
         raise ValueError(f"at most 26 options can be distinguished by one token, not {n}")
     return tuple(str(i + 1) for i in range(n)) if n <= 9 else tuple(chr(65 + i) for i in range(n))
@@ -538,15 +536,15 @@ _PLACEHOLDER, _SYSTEM = "QUESTION-GOES-HERE", "SYSTEM-PROMPT-GOES-HERE"
 
 @lru_cache(maxsize=16)
 def _opening_frame(tokenizer: Tokenizer, system: str) -> tuple[str, str, str]:
-    """Return the chat template of an opening: before the system prompt, between that and the question, and after.
+    """Return the chat template of an opening: before the system prompt, between it and the question, and after.
 
-    Raises ValueError where the chat template does more with the system prompt than to insert it.
+    Raises ValueError if the chat template changes the system prompt.
     """
     whole = tokenizer.open_reply(_PLACEHOLDER, _SYSTEM if system else "")
     if system and tokenizer.open_reply(_PLACEHOLDER, system) not in {
         whole.replace(_SYSTEM, text) for text in (system, system.strip())
     }:
-        raise ValueError("its chat template does not send the system prompt of the wording as it is")
+        raise ValueError("its chat template does not insert the wording's system prompt unchanged")
     before, _, after = whole.partition(_PLACEHOLDER)
     begun, _, between = before.partition(_SYSTEM) if system else ("", "", before)
     return begun, between, after
@@ -554,14 +552,12 @@ def _opening_frame(tokenizer: Tokenizer, system: str) -> tuple[str, str, str]:
 
 @lru_cache(maxsize=8)
 def _followup_frame(tokenizer: Tokenizer) -> tuple[str, str]:
-    """Return the chat template around a question that follows a reply."""
     before, _, after = tokenizer.ask_again(_PLACEHOLDER).partition(_PLACEHOLDER)
     return before, after
 
 
 @lru_cache(maxsize=16)
 def _trims(tokenizer: Tokenizer) -> bool:
-    """Return whether the chat template sends a question without the white space around it."""
     return tokenizer.open_reply(f" \n{_PLACEHOLDER}\n ") == tokenizer.open_reply(_PLACEHOLDER)
 
 
@@ -574,7 +570,7 @@ def _opened(tokenizer: Tokenizer, question: str, system: str) -> tuple[list[int]
 
 
 def _opened_plainly(tokenizer: Tokenizer, question: str, system: str) -> list[int]:
-    """Return the ids of a prompt of its own up to a reply that holds no thought."""
+    """Return the ids of a separate prompt up to a reply without a thought."""
     ids, _ = _opened(tokenizer, question, system)
     thought = tokenizer.thought
     if not tokenizer.thinks:
@@ -589,7 +585,7 @@ def _opened_plainly(tokenizer: Tokenizer, question: str, system: str) -> list[in
 def _followup(tokenizer: Tokenizer, question: str, thought: str) -> list[int]:
     """Return the ids of a question that follows a reply, up to the next one.
 
-    `thought` opens a reasoning model's: the wording's, or the chat template's own where that is the built-in one.
+    `thought` opens a reasoning model's reply; if it is the built-in one, the chat template's own is used.
     """
     before, after = _followup_frame(tokenizer)
     if tokenizer.thinks and thought != EMPTY_THOUGHT:

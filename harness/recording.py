@@ -1,7 +1,7 @@
-"""A model as a method sees it: an engine that records every request.
+"""A model for a method: an engine with every request recorded.
 
-The model records calls, the method records decisions. A method can only reach an engine through a Model, so it cannot
-forget to count a rejected draft, a verdict, or a reply that was requested early and then discarded.
+Models record calls, methods record decisions. A method can only reach an engine through a Model, so every rejected
+draft, verdict, and discarded early request is counted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from harness.trace import Call, Purpose, Trace
 
 @dataclass(slots=True)
 class _EarlyRequest:
-    """A request that was sent early and may never be needed."""
+    """A request that was sent early and may not be needed."""
 
     prompt: list[int]
     sampling: Sampling
@@ -55,7 +55,7 @@ class Model:
     async def generate(
         self, prompt: Sequence[int], sampling: Sampling, *, purpose: Purpose, step: int
     ) -> tuple[Completion, ...]:
-        """Engine.generate, recorded. Uses the reply of `begin` where that sent the identical request."""
+        """Call Engine.generate and record it. Uses the reply of `begin` if its request was identical."""
         ahead = self._ahead
         if ahead is None or (ahead.prompt, ahead.sampling) != (list(prompt), sampling):
             self.discard()
@@ -71,9 +71,9 @@ class Model:
     async def generate_each(
         self, requests: Sequence[tuple[Sequence[int], Sampling]], *, purpose: Purpose, step: int
     ) -> list[Completion]:
-        """Engine.generate for several prompts in parallel, recorded as one call, because a user waits only once.
+        """Call Engine.generate for several prompts in parallel, recorded as one call, because a user waits only once.
 
-        Every request is for one completion. Where one fails, the others are cancelled.
+        Every request is for one completion. If one fails, the others are cancelled.
         """
         self.discard()
         replies = await gather_or_cancel([self.engine.generate(*request) for request in requests])
@@ -86,26 +86,26 @@ class Model:
     async def log_probabilities(
         self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], *, step: int
     ) -> tuple[Likelihood, ...]:
-        """Engine.log_probabilities of each pair, in parallel; recorded as one verdict of one token each."""
+        """Call Engine.log_probabilities for each pair in parallel, recorded as one verdict of one token each."""
         pairs = zip(prompts, continuations, strict=True)
         replies = await gather_or_cancel([self.engine.log_probabilities(*pair) for pair in pairs])
         self._record_verdicts(step, replies)
         return tuple(replies)
 
     async def rate_each(self, prompts: Sequence[Sequence[int]], *, step: int) -> tuple[Rating, ...]:
-        """Engine.rate of each prompt, in parallel; recorded as one verdict that writes no token."""
+        """Call Engine.rate for each prompt in parallel, recorded as one verdict without tokens."""
         replies = await gather_or_cancel([self.engine.rate(prompt) for prompt in prompts])
         self._record_verdicts(step, replies, 0)
         return tuple(replies)
 
     def begin(self, prompt: Sequence[int], sampling: Sampling, *, step: int) -> None:
-        """Send the request that the next `generate` will probably make. A second call discards the first request."""
+        """Send the request expected from the next `generate`. A second call discards the first request."""
         self.discard()
         self._ahead = ahead = _EarlyRequest(list(prompt), sampling, step)
         ahead.task = asyncio.create_task(self._generate_ahead(ahead), name=f"step {step} ahead of its turn")
 
     def discard(self) -> None:
-        """Discard the request of `begin`. It runs to its end: if it were cut off, its tokens could not be counted."""
+        """Discard the request of `begin`. It runs to its end, because its tokens could not be counted otherwise."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.discarded = True
@@ -113,14 +113,14 @@ class Model:
             self._record_discarded(ahead)
 
     async def finish_discarded(self) -> None:
-        """Wait for the discarded requests. An engine's failure in them is raised by the next request to that engine."""
+        """Wait for the discarded requests. Engine failures in them are raised by the engine's next request."""
         self.discard()
         for ahead in self._discarded:
             with suppress(EngineError):
                 await ahead.task
 
     async def cancel(self) -> None:
-        """Cancel the requests that still run, because the sample has failed."""
+        """Cancel the requests that are still running, because the sample has failed."""
         self.discard()
         tasks = [ahead.task for ahead in self._discarded]
         for task in tasks:
@@ -130,7 +130,7 @@ class Model:
     async def choose_each(
         self, prompts: Sequence[Sequence[int]], options: Sequence[int], *, step: int
     ) -> tuple[Choice, ...]:
-        """Engine.choose of several prompts in parallel, recorded as one call, because a user waits only once."""
+        """Call Engine.choose for several prompts in parallel, recorded as one call, because a user waits only once."""
         replies = await gather_or_cancel([self.engine.choose(prompt, options) for prompt in prompts])
         self._record_verdicts(step, replies)
         return tuple(replies)
@@ -141,7 +141,7 @@ class Model:
         return ahead.reply
 
     def _record_discarded(self, ahead: _EarlyRequest) -> None:
-        """Record a request once it is both discarded and finished, whichever comes later."""
+        """Record a request once it is both discarded and finished."""
         if ahead.discarded and ahead.reply is not None:
             call = self._record_generation("lookahead", ahead.step, ahead.reply)
             call.overlapped_seconds = call.end_seconds
@@ -179,7 +179,7 @@ async def recording_models(
 ) -> AsyncIterator[dict[Role, Model]]:
     """Yield the models of one sample, by role.
 
-    On exit their discarded requests are awaited, or cancelled where the sample has failed.
+    On exit their discarded requests are awaited, or cancelled if the sample has failed.
     """
     models = {role: Model(engines[role], role, trace) for role in roles}
     try:
@@ -192,7 +192,7 @@ async def recording_models(
 
 
 def _together(timings: Sequence[Timing]) -> Timing:
-    """Return when requests that ran at the same time were handled, from the first submission to the last end."""
+    """Return the combined timing of parallel requests, from the first submission to the last end."""
     submitted_at = min(timing.submitted_at for timing in timings)
     delays = [timing.submitted_at - submitted_at for timing in timings]
     return Timing(

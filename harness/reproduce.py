@@ -1,9 +1,9 @@
-"""`python -m harness.reproduce SUITE`: the runs behind a published table or figure, ours beside the published values.
+"""`python -m harness.reproduce SUITE`: run a published table or figure, and compare with the published values.
 
-SUITE may also be a file of launches of one's own, as `python -m jobs suite` takes it: its table is laid out likewise.
+SUITE may also be a custom file of launches, as for `python -m jobs suite`, with a table in the same layout.
 
-A command front: every run is launched with the suite's flags and, on top, those typed here; what is finished is not run
-again. Then the table is printed from the warehouse. The work is in `warehouse.suites.reproduction`.
+Every run is launched with the suite's flags, overridden by those typed here; finished runs are not repeated. The table
+is then printed from the warehouse. The implementation is in `warehouse.suites.reproduction`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from harness.settings.launch_command import LaunchCommand
 _SUITE_DECIDES = {
     "method", "dataset", "split", "columns", "preset", "config", "samples", "limit", "problems", "take_turns",
 }  # fmt: skip
-"""Flags of the launcher that the suite decides, or that not every method takes."""
+"""Launch flags that are set by the suite, or do not apply to every method."""
 _COMMON = {"concurrency", "profile", "shards", "output"}
 _EXAMPLES = """\b
 Examples:
@@ -39,13 +39,13 @@ _further = functools.partial(click.option, cls=FurtherOption)
 @click.command(cls=LaunchCommand, without=_SUITE_DECIDES, common=_COMMON, epilog=_EXAMPLES)
 @click.argument("name", metavar="SUITE", required=False)
 @click.option("--list", "listing", is_flag=True, help="Print the suites, and exit.")
-@click.option("--costs", is_flag=True, help="Print the GPU-hours of every suite, also of every sample alone, and exit.")
-@click.option("--dry-run", is_flag=True, help="Print what would be run and what it would take, and exit.")
-@click.option("--table", "only_table", is_flag=True, help="Run nothing; print the table from the warehouse.")
+@click.option("--costs", is_flag=True, help="Print the GPU-hours of every suite, also with samples alone, and exit.")
+@click.option("--dry-run", is_flag=True, help="Print the planned runs with their estimated costs, and exit.")
+@click.option("--table", "only_table", is_flag=True, help="Only print the table from the warehouse.")
 @click.option(
     "--scale",
     metavar="PROBLEMSxSAMPLES",
-    help="The first problems of each dataset and samples of each, e.g. 30x2; `paper` is the paper's.  [default: paper]",
+    help="Problems per dataset and samples per problem, e.g. 30x2; `paper`: as in the paper.  [default: paper]",
 )
 @click.option("--column", "columns", multiple=True, help="Only this column (dataset), e.g. gsm8k; may be repeated.")
 @_further("--every-sample-alone", is_flag=True, help="Published table: run every sample alone for its latencies.")
@@ -67,18 +67,18 @@ _further = functools.partial(click.option, cls=FurtherOption)
     "--metric",
     "metrics",
     multiple=True,
-    help="A number of every cell; may be repeated. Own suite: pass@1, difference, tokens, spent-tokens, "
+    help="Metric in every cell; may be repeated. Custom suite: pass@1, difference, tokens, spent-tokens, "
     "critical-path-tokens, latency, speed-up, latency-at-one, speed-up-at-one, fallback.  [default: pass@1, tokens, "
-    "latency, speed-up, and with latency-sample the two at one; all of a published table]",
+    "latency, speed-up, and with latency-sample the two at one; all metrics of a published table]",
 )
-@_further("--no-intervals", is_flag=True, help="Leave out the 95 % intervals; CSV always has them.")
-@_further("--database", type=click.Path(path_type=Path), help="Database to use.  [default: beside the run folders]")
+@_further("--no-intervals", is_flag=True, help="Omit the 95 % intervals; CSV always has them.")
+@_further("--database", type=click.Path(path_type=Path), help="Database to use.  [default: next to the run folders]")
 @click.pass_context
 def main(context: click.Context, /, **values: Any) -> None:
-    """Run a suite and print its table, ours beside the published values.
+    """Run a suite and print its table next to the published values.
 
-    SUITE is a published table (--list), or a TOML file of launches of your own: its table has a row for each
-    method and a column for each dataset. Flags of harness.launch override the suite's.
+    SUITE is a published table (--list), or a custom TOML file of launches: its table has a row for each method and a
+    column for each dataset. Flags of harness.launch override the suite's.
     """
     from warehouse.suites import reproduction
 
@@ -89,7 +89,6 @@ def main(context: click.Context, /, **values: Any) -> None:
 
 
 def _scale(text: str | None) -> dict[str, int]:
-    """Return the flags of a scale such as 30x2."""
     if text in (None, "paper"):
         return {}
     numbers = re.fullmatch(r"([1-9]\d{0,5})x([1-9]\d{0,3})", str(text))

@@ -1,7 +1,7 @@
-"""Run one sample: the only place that catches errors, classifies and times them.
+"""Run one sample: the only place that catches, classifies and times errors.
 
-A sample that fails is data and is returned as a finished trace with stop reason `error`. An engine that dies or a bug
-in the code is not data: the exception reaches the caller, which crashes and can be resumed.
+A failed sample is data, returned as a finished trace with stop reason `error`. A dead engine or a bug in the code is
+not data: the exception reaches the caller, which crashes and can be resumed.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ async def run_sample(
     on_start: Callable[[], None] = lambda: None,
     wording: Prompts = BUILT_IN,
 ) -> Trace:
-    """Fill `trace` until its sample ends, resuming after the steps that it already holds.
+    """Fill `trace` until its sample ends, resuming after its existing steps.
 
-    `on_start` is called once the trace holds its prompts and before the first call. `on_step` is called after each
-    accepted step, before the next one starts. Raises EngineDied, VerdictUnavailable, and MethodFailed for a method of a
-    user's own.
+    `on_start` is called once the trace has its prompts, before the first call. `on_step` is called after each accepted
+    step, before the next one starts. Raises EngineDied, VerdictUnavailable, and MethodFailed for a custom method.
     """
     trace.started_at = trace.started_at or time.time()
     async with recording_models(engines, method.roles, trace) as models:
@@ -49,9 +48,7 @@ async def run_sample(
         on_start()
         try:
             chain.check()
-            draft, target = (
-                cast(Model, models.get(role)) for role in ("draft", "target")
-            )  # None where it is not needed
+            draft, target = (cast(Model, models.get(role)) for role in ("draft", "target"))  # None if not needed
             await method(chain, draft, target)
             trace.stop_reason = "answered"
         except Stop as stop:
@@ -59,7 +56,7 @@ async def run_sample(
         except RequestRefused as refusal:
             trace.stop_reason = "error"
             trace.error = f"{type(refusal).__name__}: {refusal}"[:_ERROR_CHARS]
-        except (EngineError, OSError):  # of the machine, wherever it was met
+        except (EngineError, OSError):  # a problem of the machine
             raise
         except Exception as error:
             if (failure := failure_in(method, error)) is not None:

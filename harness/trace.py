@@ -1,7 +1,7 @@
-"""The record of one sample: every step, candidate, verdict and call. Facts only; everything derived is a property.
+"""The record of one sample: steps, candidates, verdicts and calls. Stores only facts; derived values are properties.
 
-The recorder (recording.py) writes calls, the method (through chain/) writes steps; totals follow from both, so no
-method can forget to count a rejected draft. Field names are the column names of the trace files and of the warehouse.
+Calls are written by recording.py, steps by the method (through chain/). Totals follow from both, so every rejected
+draft is counted. Field names are the column names of trace files and warehouse.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from harness.engine import Finish, Role, normalized
 StepRole = Literal["guidance", "draft", "fallback", "rethink", "chain", "closing", "answer"] | str
 """guidance: opening written by the target. draft: an accepted draft. fallback: the target's own step after a rejection.
 rethink: the target's own chain after "all wrong" (SCoT). chain: a whole chain by one model (vanilla).
-closing: `</think>` that the method set, which nobody generated. answer: the final answer.
-Any other word is a method's own, for a step that is neither a draft nor in place of one, such as thought."""
+closing: `</think>` added by the method, not generated. answer: the final answer.
+Methods may use other words for steps that are neither drafts nor fallbacks, such as thought."""
 Purpose = Literal["guidance", "draft", "verdict", "fallback", "rethink", "chain", "answer", "lookahead", "probe"] | str
-"""The role of the step that a call worked for, or its verdict. probe: what the chain does not keep. lookahead: a draft
-that was started early (`--lookahead`) and discarded; one that was used has the purpose draft."""
+"""The role of the step that a call contributes to, or its verdict. probe: text outside the chain. lookahead: a
+discarded draft that was started early (`--lookahead`); if used, its purpose is draft."""
 VerdictKind = Literal["choice", "score", "reward"]
 """choice: one of several options, the last of which may reject all. score: a digit from 0 to 9. reward: a reward
 model's probability, from 0 to 1, that a step is good."""
 DECIDING_KINDS: frozenset[VerdictKind] = frozenset(("choice", "score"))
-"""Kinds that need no `Decision` beside them: the verdict says itself what was compared with what."""
+"""Kinds that need no separate `Decision`, because the verdict contains the comparison."""
 StopReason = Literal["answered", "budget", "repeated", "context", "error"]
 """answered: the model ended its answer. budget: the token budget was spent. repeated: a step had the same text as
-the one before. context: the model's context window was full. error: an exception, kept in `error`."""
+the previous one. context: the model's context window was full. error: an exception, stored in `error`."""
 
 LogProbability = Annotated[float, BeforeValidator(lambda value: -math.inf if value is None else value)]
-"""In nats; JSON has no infinity, so a journal holds null for the log-probability of an impossible token."""
+"""In nats; JSON has no infinity, so a journal stores null for the log-probability of an impossible token."""
 
 
 def _check_word(what: str, word: str) -> None:
     if not re.fullmatch("[a-z][a-z0-9_ ]{0,39}", word):
-        raise ValueError(f"{what}: {word!r} is not 1 to 40 of a-z, 0-9, space and _, a letter first")
+        raise ValueError(f"{what}: {word!r} is invalid: use 1 to 40 of a-z, 0-9, space and _, starting with a letter")
 
 
 @dataclass(slots=True)
@@ -50,30 +50,29 @@ class Call:
     purpose: Purpose
     model: Role
     step: int
-    """Index of the step that this call worked for."""
+    """Index of the step that this call contributes to."""
     n: int
     """Number of completions requested in parallel; 1 for a verdict."""
     prompt_tokens: int
     cached_tokens: int
-    """Prompt tokens that were read from the prefix cache."""
+    """Prompt tokens read from the prefix cache."""
     output_tokens: int
     """Generated tokens of all n completions together."""
     longest_output_tokens: int
-    """Tokens of the longest completion: what a user waits for."""
+    """Tokens of the longest completion, which determines the waiting time."""
     submitted_at: float
     """UTC, seconds since the epoch."""
     queued_seconds: float
     first_token_seconds: float
     end_seconds: float
     in_flight: int
-    """Requests of this engine that were running or queued at submission, this one included."""
+    """Requests of this engine that were running or queued at submission, including this one."""
     proposed_tokens: int | None = None
-    """Tokens proposed by token-level speculation, of all n completions; None without it, or where it is not counted."""
+    """Tokens proposed by token-level speculation, for all n completions; None without it, or if not counted."""
     confirmed_tokens: int | None = None
-    """Proposed tokens that the model confirmed."""
+    """Proposed tokens accepted by the model."""
     overlapped_seconds: float = 0.0
-    """The part of `end_seconds` during which the sample did not wait for this call: above 0 for a draft that was
-    started early, all of `end_seconds` for a lookahead."""
+    """Part of `end_seconds` without waiting by the sample: above 0 for early drafts, all of it for lookaheads."""
 
     def __post_init__(self) -> None:
         _check_word("purpose of a call", self.purpose)
@@ -104,19 +103,19 @@ class Verdict:
 
     kind: VerdictKind
     question: str
-    """The question after the chain, exactly as sent, candidates included."""
+    """The question after the chain, exactly as sent, including candidates."""
     options: tuple[str, ...]
     """The option labels, e.g. ("1", "2", "3") or ("0", …, "9")."""
     logprobs: tuple[LogProbability, ...]
     """Log-probability of each option before any mask (nats)."""
     decision: int
-    """Index of the decided option: the chosen candidate or the rejection; else the most probable one."""
+    """Index of the chosen option: a candidate or the rejection; otherwise the most probable one."""
     score: float | None
     """The score or reward that was compared with a threshold; None for a choice."""
     accepted: bool
-    """True where a candidate was accepted."""
+    """True if a candidate was accepted."""
     model: Role = "target"
-    """Whose judgment it is."""
+    """The model that judged."""
 
     @property
     def probabilities(self) -> tuple[float, ...]:
@@ -126,37 +125,37 @@ class Verdict:
 
 @dataclass(slots=True)
 class Decision:
-    """How a step came to be taken, or its candidates to be refused: by what, at which number, against which threshold.
+    """Why a step was accepted or its candidates were rejected: criterion, value and threshold.
 
-    A choice or a score says so itself. A method that decides by other means (the draft's own confidence, agreement of
-    several drafts, a reward model) records a decision with every step that it decided about; rates, positions,
-    calibration and replay count it under its kind like a verdict.
+    Choices and scores need no decision. Methods with other criteria (the draft's confidence, agreement of several
+    drafts, a reward model) record a decision with every step decided that way. Rates, positions, calibration and replay
+    count it under its kind like a verdict.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     kind: str
-    """What decided, one word or a few: `confidence`, `agreement`, `reward`. `choice` and `score` are verdicts'."""
+    """The criterion in one or a few words: `confidence`, `agreement`, `reward`. `choice` and `score` need a verdict."""
     value: float | None
-    """The number that was decided by; None where there is none."""
+    """The value compared with the threshold, if any."""
     threshold: float | None
-    """What it was compared with; None where it was not compared."""
+    """The threshold; None if there was no comparison."""
     accepted: bool
-    """True where the draft's proposal became the step."""
+    """True if the draft's proposal became the step."""
     accepts_below: bool = False
-    """True where values up to the threshold are accepted, as of an entropy; False: values from the threshold on."""
+    """True if values up to the threshold are accepted, as for an entropy; False: values from the threshold on."""
 
     def __post_init__(self) -> None:
         _check_word("kind of a decision", self.kind)
 
     @classmethod
     def at_least(cls, kind: str, value: float, threshold: float) -> Decision:
-        """Return the decision that accepts a value from the threshold on. Raises ValueError for an invalid kind."""
+        """Return a decision that accepts values at or above the threshold. Raises ValueError for an invalid kind."""
         return cls(kind, value, threshold, value >= threshold)
 
     @classmethod
     def at_most(cls, kind: str, value: float, threshold: float) -> Decision:
-        """Return the decision that accepts a value up to the threshold. Raises ValueError for an invalid kind."""
+        """Return a decision that accepts values at or below the threshold. Raises ValueError for an invalid kind."""
         return cls(kind, value, threshold, value <= threshold, accepts_below=True)
 
 
@@ -170,24 +169,24 @@ class Step:
     role: StepRole
     text: str
     num_tokens: int
-    """Tokens that the author generated for it (end-of-sequence token included)."""
+    """Tokens generated by the author, including the end-of-sequence token."""
     token_ids: tuple[int, ...]
-    """The ids that entered the author's own context, text forced by the harness included; used to resume."""
+    """The ids in the author's own context, including text forced by the harness; used to resume."""
     finish: Finish
     candidates: list[Candidate] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
-    """In the order in which they were asked for; the last one decided."""
+    """In request order; the last one decided."""
     elapsed_seconds: float = 0.0
-    """Active time of the sample until this step was accepted, earlier attempts included."""
+    """Active time of the sample until this step was accepted, including earlier attempts."""
     decision: Decision | None = None
-    """How it was decided about, where the last verdict does not say it; files leave the field out where it is None."""
+    """The decision, if the last verdict does not contain it; omitted from files if None."""
 
     def __post_init__(self) -> None:
         _check_word("role of a step", self.role)
 
     @property
     def verdict(self) -> Verdict | None:
-        """The verdict that decided; None where no model was asked."""
+        """The verdict that decided, if any."""
         return self.verdicts[-1] if self.verdicts else None
 
 
@@ -212,11 +211,11 @@ class Trace:
     stop_reason: StopReason | None = None
     """None while the sample is unfinished."""
     error: str | None = None
-    """Class and message (bounded) of what ended the sample, for stop reason `error`."""
+    """Class and message (limited length) of the error, for stop reason `error`."""
     latency_seconds: float = 0.0
-    """Wall time during which the sample was running, all attempts together."""
+    """Wall time during which the sample was running, over all attempts."""
     num_attempts: int = 1
-    """Number of worker attempts that took part; above 1 the latency is not comparable."""
+    """Number of worker attempts; above 1 the latency is not comparable."""
 
     @property
     def output_text(self) -> str:
@@ -229,13 +228,13 @@ class Trace:
         return sum(step.num_tokens for step in self.steps)
 
     def spent_tokens(self, model: Role | None = None) -> int:
-        """Return the output tokens of every call of a model (None: both), rejected candidates and verdicts included."""
+        """Return the output tokens of all calls of a model (None: both), including rejected candidates and verdicts."""
         return sum(c.output_tokens for c in self.calls if model in (None, c.model))
 
     @property
     def critical_path_tokens(self) -> int:
-        """Output tokens that a user waits for: of parallel candidates the longest.
+        """Output tokens on the waiting path: of parallel candidates the longest.
 
-        The calls of one sample run one after the other, except for a lookahead, which the sample does not wait for.
+        The calls of one sample are sequential, except for a lookahead, which the sample does not wait for.
         """
         return sum(c.longest_output_tokens for c in self.calls if c.purpose != "lookahead")

@@ -225,7 +225,7 @@ async def kill_engine(machine: Machine) -> list[Measured]:
     launched.wait_for_steps()
     return [
         Measured("back at work after", time.monotonic() - killed_at, "s"),
-        Measured("revivals", launched.printed.count("engine died and is started again"), "", "=", 1),
+        Measured("revivals", launched.printed.count("engine died; restarting it"), "", "=", 1),
     ]
 
 

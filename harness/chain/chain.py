@@ -1,8 +1,8 @@
-"""One sample's chain of thought while it grows: both models' contexts, what ends it, and what is recorded of it.
+"""One sample's growing chain of thought: both models' contexts, the end of the chain, and its record.
 
-The method decides and the chain executes: it holds the prompt of each model in token ids, appends accepted steps to
-both (as ids where the tokenizers agree, as text where they do not), and is the only place where budget, context,
-repetition and completion are checked, so that these mean the same for every method.
+The method decides and the chain executes. It holds the prompt of each model in token ids and appends accepted steps to
+both: as ids if the tokenizers agree, otherwise as text. Budget, context, repetition and completion are checked only
+here, so they mean the same for every method.
 """
 
 from __future__ import annotations
@@ -55,43 +55,42 @@ class Stop(Exception):
 
 
 Proposal = tuple[Model, Completion]
-"""A step that the chain does not hold, with its author."""
+"""A step outside the chain, with its author."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Sampling and length limits, which are the same for every method of a comparison."""
+    """Sampling and length limits, equal for all methods in a comparison."""
 
     temperature: float
     top_p: float
     token_budget: int
-    """Most tokens that a sample may emit, final answer included."""
+    """Maximum number of tokens that a sample may emit, including the final answer."""
     by_role: Mapping[Role, Mapping[str, float]] = field(default_factory=dict)
-    """What a model draws by instead (fields of `Sampling`), where it differs from the other one or from vLLM's
-    defaults."""
+    """Sampling overrides per model (fields of `Sampling`), if they differ from the other model's or vLLM's defaults."""
 
 
 class ModelContext:
-    """One model's reading of a growing chain. It also knows where the last whole step ends.
+    """One model's view of a growing chain, including the end of the last whole step.
 
-    A chain may end inside a step: guidance is a fixed number of tokens, a step may reach its token limit, and a token
-    may carry text past the separator that ends a step.
+    A chain may end inside a step: guidance has a fixed number of tokens, a step may reach its token limit, and a token
+    may extend past the separator that ends a step.
     """
 
     def __init__(
         self, tokenizer: Tokenizer, problem: Problem, wording: Prompts = BUILT_IN, *, rubric: bool = False
     ) -> None:
-        """Open the context with the prompt; `rubric` lets the prompt explain what a score is."""
+        """Open the context with the prompt; with `rubric` the prompt explains the score."""
         self.tokenizer = tokenizer
         self.ids, self.prompt = prompts.opening(tokenizer, problem, wording, rubric=rubric)
         self._separator = wording.step_separator
         self.open_text = ""
-        """The text behind the last step separator: the beginning of the unfinished step that the chain ends in."""
+        """The text after the last step separator: the beginning of an unfinished step."""
         self._last_boundary = len(self.ids), ""
-        """How many ids stand before the piece with the last separator, and the text of that piece up to it."""
+        """Number of ids before the piece with the last separator, and that piece's text up to the separator."""
 
     def read(self, ids: Sequence[int], text: str, author: Tokenizer) -> Sequence[int]:
-        """Return the ids under which this model reads what `author` wrote; a plain model is not shown `</think>`."""
+        """Return the ids under which this model reads `author`'s text; plain models are not shown `</think>`."""
         reader, tag = self.tokenizer, prompts.THINK_END
         if not reader.thinks and tag in text:
             return reader.encode(text.replace(tag, ""))
@@ -108,23 +107,22 @@ class ModelContext:
         self.ids += self.read(ids, text, author)
 
     def whole_steps(self) -> list[int]:
-        """Return the ids up to the end of the last whole step: all of them where the chain ends in one.
+        """Return the ids up to the end of the last whole step; all ids if the chain ends with one.
 
-        They are a prefix of the context, so that the prefix cache holds them, except where a token straddles the end of
-        the step.
+        They are a prefix of the context, and so in the prefix cache, unless a token straddles the end of the step.
         """
         if not self.open_text.strip():
             return self.ids
         start, text = self._last_boundary
         ids, decode = self.ids[start:], self.tokenizer.decode
-        # A decoded prefix never gets shorter by another id, so bisection finds the first that is long enough.
+        # A decoded prefix never gets shorter with another id, so bisection finds the first that is long enough.
         count = bisect_left(range(len(ids) + 1), len(text), key=lambda n: len(decode(ids[:n])))
         return self.ids[:start] + (ids[:count] if decode(ids[:count]) == text else self.tokenizer.encode(text))
 
 
 @dataclass(frozen=True)
 class _Place:
-    """What a model reads before it writes, and the steps in it that the chain does not hold yet."""
+    """The text that a model continues, and its steps that are not in the chain yet."""
 
     model: Model
     ids: list[int]
@@ -132,10 +130,10 @@ class _Place:
 
 
 class Chain:
-    """The steps that models share, the contexts that they read, and what is asked of the models about them.
+    """The steps shared by the models, the models' contexts, and requests about them.
 
-    Requests for text are sent in the chain's context, within its limits, with a seed of their own. A judgement (a
-    verdict, a reward, log-probabilities) is one forward pass, and adds nothing to the chain.
+    Text requests use the chain's context, its limits and a seed of their own. A judgement (verdict, reward or
+    log-probabilities) is one forward pass and adds nothing to the chain.
     """
 
     def __init__(
@@ -150,11 +148,11 @@ class Chain:
         ends_at_box: bool = False,
         wording: Prompts = BUILT_IN,
     ) -> None:
-        """Open both models' contexts and enter the steps that the trace holds already.
+        """Open both models' contexts and enter the steps already in the trace.
 
-        `rubric`: the target's prompt explains what a score is, for `score_each`. `ends_at_box`: the chain ends with the
-        first step that holds an answer, also inside a thought; nothing else closes the thought. `wording`: every text
-        that the models are given beside the problem.
+        `rubric`: the target's prompt explains the score, for `score_each`. `ends_at_box`: the chain ends with the first
+        step that contains an answer, even inside a thought; nothing else closes the thought. `wording`: all texts shown
+        to the models besides the problem.
         """
         self.problem = problem
         self.wording = wording
@@ -162,17 +160,17 @@ class Chain:
         self._ends_at_box = ends_at_box
         self.trace = trace
         self.steps = trace.steps
-        """The accepted steps so far; a resumed sample starts with those of its earlier attempts."""
+        """The accepted steps; a resumed sample starts with those of its earlier attempts."""
         self.reasoning = True
-        """False once the chain is closed: by `</think>`, or by its author's end of sequence."""
+        """False once the chain is closed, by `</think>` or by its author's end of sequence."""
         self.answered = False
-        """True once the chain holds a final answer, so that nothing more is written."""
+        """True once the chain contains a final answer; nothing more is written."""
         self._on_step = on_step
         self._models = {m.role: m for m in models}
         self._contexts: dict[Role, ModelContext] = {}
         self._started = time.monotonic() - (trace.steps[-1].elapsed_seconds if trace.steps else 0.0)
         self.thinks = any(m.tokenizer.thinks for m in models if m.role != "reward")
-        """True where any writing model reasons: the chain is a thought, which `</think>` closes before the answer."""
+        """True if any writing model reasons: the chain is a thought, closed by `</think>` before the answer."""
         for role, model in self._models.items():
             self._contexts[role] = ModelContext(model.tokenizer, problem, wording, rubric=rubric and role == "target")
             if role != "reward":  # it writes nothing; its prompt is the same in its own template
@@ -181,21 +179,21 @@ class Chain:
             self._enter(step)
 
     def model(self, role: Role) -> Model:
-        """Return the model of a role; raises KeyError where the method has none."""
+        """Return the model of a role. Raises KeyError if the method has none."""
         return self._models[role]
 
     def room(self, model: Model) -> int:
-        """Return how many tokens the model's context has left behind the chain."""
+        """Return the number of tokens left in the model's context after the chain."""
         return model.engine.context_tokens - len(self._contexts[model.role].ids)
 
     def check_fits(self, model: Model, num_tokens: int) -> None:
-        """Raise Stop where a prompt of so many tokens leaves no room for a token of the model's."""
+        """Raise Stop if a prompt of this length leaves no room for a token."""
         if num_tokens >= model.engine.context_tokens:
             raise Stop("context")
 
     @property
     def at_separator(self) -> bool:
-        """True where the last step ends with the step separator, also inside its last token."""
+        """True if the last step ends with the step separator, even if its last token continues past it."""
         last = self.steps[-1] if self.steps else None
         return last is not None and (last.finish == "stop" or last.text.endswith(self.wording.step_separator))
 
@@ -217,9 +215,9 @@ class Chain:
     ) -> None:
         """Append a step to both contexts and to the trace; `closing` ends the thought after it, whatever its text.
 
-        `verdict`: the verdict on the candidates, or all of them in the order in which they were asked for; the last one
-        decided. `decision`: how the candidates were decided about, where that verdict does not say it. Raises Stop
-        where the chain cannot continue after the step, and ValueError for a decision by a verdict that there is not.
+        `verdict`: one verdict on the candidates, or several in order, the last of which decided. `decision`: how the
+        candidates were decided on, if the verdict does not contain it. Raises Stop if the chain cannot continue after
+        the step, and ValueError for a decision without its verdict.
         """
         step = self._step(author, role, completion, closing=closing)
         step.verdicts = [verdict] if isinstance(verdict, Verdict) else list(verdict or ())
@@ -228,7 +226,7 @@ class Chain:
             and decision.kind in DECIDING_KINDS
             and (step.verdict is None or step.verdict.kind != decision.kind)
         ):
-            raise ValueError(f"a decision of the kind {decision.kind!r} needs a verdict of this kind")
+            raise ValueError(f"a decision of kind {decision.kind!r} needs a verdict of the same kind")
         step.candidates, step.decision = list(candidates), decision
         self._enter(step)
         self.steps.append(step)
@@ -236,7 +234,7 @@ class Chain:
         self.check()
 
     def check(self) -> None:
-        """Raise Stop where nothing may follow the last step. Called directly for a resumed sample."""
+        """Raise Stop if nothing may follow the last step. Called directly for a resumed sample."""
         before, last = [None, None, *self.steps][-2:]
         if last and last.finish == "length" and last.role in WHOLE_REPLY_ROLES:
             is_full = self._budget() > 0 and self.room(self._models[last.author]) <= 0
@@ -259,8 +257,8 @@ class Chain:
     ) -> list[Completion]:
         """Return `n` continuations of the chain by one model, generated in parallel from one prefix. Raises Stop.
 
-        `behind`: proposals that the chain does not hold and is to be continued after, as if it held them.
-        `token_logprobs` and `entropies`: the engine is asked for these (see Completion).
+        `behind`: proposals outside the chain to continue from, as if they were part of it. `token_logprobs` and
+        `entropies`: also request these (see Completion).
         """
         place = self._behind(model, behind)
         sampling = self._sampling(place, purpose, max_tokens, stop=stop, n=n, temperature=temperature)
@@ -270,9 +268,9 @@ class Chain:
     async def propose_each(
         self, model: Model, prefixes: Sequence[Sequence[Proposal]], *, max_tokens: int, purpose: Purpose
     ) -> list[Completion]:
-        """Return one model's next step behind each of several prefixes (see `propose`), all generated in parallel.
+        """Return one model's next step after each of several prefixes (see `propose`), generated in parallel.
 
-        They count as one call, because a sample waits once. Raises Stop where there is no room behind one of them.
+        Counted as one call, because a sample waits once. Raises Stop if there is no room after one of the prefixes.
         """
         places = [self._behind(model, prefix) for prefix in prefixes]
         requests = [(place.ids, self._sampling(place, purpose, max_tokens)) for place in places]
@@ -292,10 +290,10 @@ class Chain:
         stop: tuple[str, ...] | None = None,
         temperature: float | None = None,
     ) -> Completion:
-        """Return a proposal that its limit cut, with what its author writes behind it: one step from two requests.
+        """Return a truncated proposal with its author's continuation: one step from two requests.
 
-        `max_tokens` limits what is added. A proposal that has ended, or that spends the budget or fills the context,
-        is returned as it is; raises Stop where it holds nothing that was generated.
+        `max_tokens` limits the continuation. A proposal that has ended, spends the budget or fills the context is
+        returned unchanged. Raises Stop if it has no generated tokens.
         """
         if begun.finish != "length":
             return begun
@@ -307,7 +305,7 @@ class Chain:
             if begun.num_tokens:
                 return begun
             raise
-        # Another seed than that of the beginning, whose random numbers would be drawn again.
+        # A different seed from the beginning's, to avoid the same random numbers.
         seed = mixed_seed(f"{self._seed(purpose, len(self.steps))}/{len(begun.token_ids)}")
         sampling = replace(
             sampling, seed=seed, token_logprobs=begun.token_logprobs is not None, entropies=begun.entropies is not None
@@ -316,9 +314,9 @@ class Chain:
         return joined(begun, more, model.tokenizer)
 
     def may_continue(self, behind: Sequence[Proposal], *models: Model) -> bool:
-        """Return False where nothing may follow these proposals: they hold the answer or repeat a step.
+        """Return False if nothing may follow these proposals.
 
-        The same where they leave no budget, or one of the models no room in its context.
+        They contain the answer, repeat a step, spend the budget, or fill the context of one of the models.
         """
         steps, reasoning, answered = self._as_steps(behind)
         repeats = any(is_repeat(step, before) for before, step in pairwise([*self.steps[-1:], *steps]))
@@ -328,9 +326,9 @@ class Chain:
     def propose_behind(self, candidate: Completion, model: Model, *, max_tokens: int) -> None:
         """Start the request that `propose` will send if this candidate of the model becomes the next step.
 
-        `propose` uses the started request where prompt, limits and seed are those that it would send, so the chain is
-        the same with and without it. Nothing is started where `propose` would not be called: after a step that ends the
-        chain, repeats the previous one, or leaves no budget or context.
+        `propose` uses the started request if its prompt, limits and seed match, so the chain is the same with and
+        without it. Nothing is started if `propose` would not be called: after a step that ends the chain, repeats the
+        previous one, or leaves no budget or context.
         """
         behind = [(model, candidate)]
         if self.may_continue(behind, model):
@@ -350,10 +348,10 @@ class Chain:
         temperature: float | None = None,
         opening: str = "",
     ) -> None:
-        """Let one model write the next step without a verdict of its own. Raises Stop.
+        """Let one model write the next step without a verdict on it. Raises Stop.
 
-        `refused`, `verdict` and `decision` are recorded with the step: the candidates that it replaces, and what
-        rejected them (see `accept`). `opening`: text that the step begins with, which nobody generates.
+        `refused`, `verdict` and `decision` are recorded with the step: the replaced candidates and the reason for
+        their rejection (see `accept`). `opening`: text at the beginning of the step, which is not generated.
         """
         for other in self._models.values():
             other.discard()  # a draft that was started after a rejected candidate
@@ -371,7 +369,7 @@ class Chain:
 
     async def answer(self, model: Model, temperature: float | None = None, *, max_tokens: int | None = None) -> None:
         """Let the model write the final answer after the finished reasoning, within the budget. Raises Stop."""
-        is_plain = not model.tokenizer.thinks  # nothing in its context tells it to answer now
+        is_plain = not model.tokenizer.thinks  # its context does not ask for an answer
         forced = model.tokenizer.encode(self.wording.answer_bridge) if is_plain else []
         stop = ("\n",) if is_plain else ()
         place = _Place(model, self._contexts[model.role].ids + forced)
@@ -386,10 +384,10 @@ class Chain:
         self.accept(model, "answer", whole)
 
     def close(self, author: Model, candidates: Sequence[Candidate] = (), *, decision: Decision | None = None) -> None:
-        """Close the thought behind the last step, as `author` writes it, so that `answer` may follow.
+        """Close the thought after the last step, as `author` writes it, to let `answer` follow.
 
-        Recorded as a step of the role `closing`, without a token, with the candidates and the decision that closed it
-        (see `accept`). A chain that reasons no more stays as it is.
+        Recorded as a step of the role `closing` without tokens, with the candidates and the decision that closed it
+        (see `accept`). Does nothing if the thought is already closed.
         """
         if self.reasoning:
             nothing = Completion((), "", "stop", num_tokens=0)
@@ -407,10 +405,10 @@ class Chain:
         token_logprobs: bool = False,
         entropies: bool = False,
     ) -> list[Completion]:
-        """Return `n` continuations of the chain and this text that the chain does not keep, such as a trial answer.
+        """Return `n` continuations of the chain and this text, outside the chain, such as trial answers.
 
-        They count as spent (purpose `probe`), not as emitted, and the token budget does not limit them. Behind the
-        same chain and text the same is drawn again, with a seed of their own. Raises Stop where there is no room.
+        They count as spent tokens (purpose `probe`), not as emitted ones, and are not limited by the token budget. They
+        have their own seed: the same chain and text give the same continuations. Raises Stop if there is no room.
         """
         place = _Place(model, [*self._contexts[model.role].ids, *model.tokenizer.encode(text)])
         drawn = self._sampling(place, "probe", max_tokens, stop=stop, n=n, temperature=temperature, budget=max_tokens)
@@ -431,11 +429,11 @@ class Chain:
     async def choose(self, model: Model, candidates: Sequence[Candidate]) -> Verdict:
         """Return SpecCoT's verdict: one candidate or a rejection, in one forward pass (equation 4).
 
-        Where the chain ends inside a step, as it does behind most guidance, the target judges whole steps: its context
-        ends at the last step boundary, and each candidate is shown as the step that it would complete. Shown the
-        second half of a formula alone, a target rejects what it would have written itself. The beginning is shown once
-        per candidate. Where it is so long that the prompt would not fit, which takes a chain without step boundaries,
-        the candidates are shown behind the whole chain as they are. Raises Stop.
+        If the chain ends inside a step, as after most guidance, the target judges whole steps. Its context ends at the
+        last step boundary, and each candidate is shown as the step that it completes: shown only the second half of a
+        formula, a target rejects even its own text. The beginning is repeated for each candidate. If it is too long for
+        the prompt (a chain without step boundaries), the candidates are shown unchanged after the whole chain. Raises
+        Stop.
         """
         context, texts = self._contexts[model.role], offered_texts(candidates)
         question = prompts.step_choice_question(model.tokenizer, [context.open_text + t for t in texts], self.wording)
@@ -449,10 +447,9 @@ class Chain:
     async def score_each(
         self, model: Model, candidates: Sequence[Candidate], completions: Sequence[Completion], author: Model
     ) -> list[Verdict]:
-        """Return a score for each distinct candidate, in the order of their options; all are asked in parallel.
+        """Return a score for each distinct candidate, in the order of their options, all asked in parallel.
 
-        Each candidate is judged in place, right after the chain, so that the cache of the accepted one is the next
-        context. Raises Stop.
+        Each candidate is judged directly after the chain, so the accepted one's cache is the next context. Raises Stop.
         """
         question = prompts.short_score_question(model.tokenizer, self.wording)
         context, judged = self._contexts[model.role], []
@@ -464,8 +461,8 @@ class Chain:
     async def reward(self, candidate: Completion, author: Model) -> Verdict:
         """Return the reward model's verdict on this next step; its `score` is the probability that it is right.
 
-        For methods whose `roles` have a reward model. The candidate is read right after the chain, with the wording's
-        `reward` question behind it, or its `mark` for a model with a head of its own. Raises Stop.
+        For methods with a reward model in `roles`. The candidate is read directly after the chain, followed by the
+        wording's `reward` question, or its `mark` for a model with a rating head. Raises Stop.
         """
         model, wording = self._models["reward"], self.wording
         if model.engine.has_head:
@@ -481,27 +478,27 @@ class Chain:
         return verdict
 
     async def rate(self, model: Model, candidates: Sequence[Completion], author: Model, mark: str = "") -> list[Rating]:
-        """Return what a model's own head says of each candidate as the next step, asked in parallel.
+        """Return a model head's ratings of each candidate as the next step, asked in parallel.
 
-        `mark`: text with control tokens behind the candidate, at whose end the head reads. Recorded as one call that
-        writes nothing. Raises Stop where one does not fit.
+        `mark`: text with control tokens after the candidate, at whose end the head reads. Recorded as one call without
+        tokens. Raises Stop if a candidate does not fit.
         """
         if not model.engine.has_head:
-            raise ValueError(f"the {model.role} model has no head of its own that could rate: ask it by `score`")
+            raise ValueError(f"the {model.role} model has no rating head: use `score`")
         context, behind = self._contexts[model.role], model.tokenizer.encode_template(mark)
         texts = [[*context.ids, *context.read(c.token_ids, c.text, author.tokenizer), *behind] for c in candidates]
         self.check_fits(model, max(map(len, texts)))
         return list(await model.rate_each(texts, step=len(self.steps)))
 
     async def ask_each(self, model: Model, questions: Sequence[prompts.Question]) -> list[Choice]:
-        """Return the answers to whole prompts, which do not follow the chain by themselves; all are asked in parallel.
+        """Return the answers to whole prompts, independent of the chain, all asked in parallel.
 
-        Recorded as one call. Raises Stop where a prompt does not fit.
+        Recorded as one call. Raises Stop if a prompt does not fit.
         """
         self.check_fits(model, max(len(question.ids) for question in questions))
         options = {question.option_ids for question in questions}
         if len(options) != 1:
-            raise ValueError("questions that are asked together have the same options")
+            raise ValueError("questions asked together must have the same options")
         prompt_ids = [question.ids for question in questions]
         return list(await model.choose_each(prompt_ids, options.pop(), step=len(self.steps)))
 
@@ -510,7 +507,7 @@ class Chain:
     ) -> list[tuple[float, ...]]:
         """Return the model's log-probability (nats) of each token of each candidate as the next step, in one pass.
 
-        The tokens are the model's own. An empty candidate has none. Raises Stop where one does not fit.
+        Tokens are those of the model. An empty candidate has none. Raises Stop if a candidate does not fit.
         """
         context = self._contexts[model.role]
         texts = [context.read(c.token_ids, c.text, author.tokenizer) for c in candidates]
@@ -542,8 +539,7 @@ class Chain:
     ) -> Sampling:
         """Return the sampling of the next step at a place. Raises Stop.
 
-        A `temperature` of the method's own takes precedence over the run's. `budget`: the tokens that may be emitted;
-        None: what the chain leaves.
+        `temperature` overrides the run's. `budget`: maximum number of emitted tokens; None: the chain's remainder.
         """
         budget = self._budget(place.ahead) if budget is None else budget
         room = place.model.engine.context_tokens - len(place.ids)
@@ -564,7 +560,7 @@ class Chain:
     async def _written(
         self, place: _Place, sampling: Sampling, purpose: Purpose, step: int | None = None
     ) -> list[Completion]:
-        """Return completions that do not end inside a character, wherever their limit cut them."""
+        """Return completions without unfinished characters at their end."""
         step = len(self.steps) + len(place.ahead) if step is None else step
         drawn = await place.model.generate(place.ids, sampling, purpose=purpose, step=step)
         return await self._whole(place, sampling, purpose, drawn)
@@ -572,7 +568,7 @@ class Chain:
     async def _whole(
         self, place: _Place, sampling: Sampling, purpose: Purpose, drawn: Sequence[Completion]
     ) -> list[Completion]:
-        """Return completions without a character that their limit cut, drawing what a character lacks."""
+        """Return completions without a truncated character; generate its remainder if needed."""
         step, model, tokenizer = len(self.steps), place.model, place.model.tokenizer
         if not any(num_cut(completion, tokenizer) for completion in drawn):
             return list(drawn)
@@ -587,13 +583,12 @@ class Chain:
 
             whole.append(await whole_completion(completion, tokenizer, next_token, min(budget, room)))
         if room < budget and not any(completion.token_ids for completion in whole):
-            raise Stop("context")  # there is no room for one character
+            raise Stop("context")  # no room for one character
         return whole
 
     async def _verdicts(
         self, model: Model, contexts: Sequence[list[int]], question: prompts.Question, kind: VerdictKind
     ) -> list[Verdict]:
-        """Return the answers to one question behind each of these contexts, all asked in parallel. Raises Stop."""
         asked = [replace(question, ids=(*context, *question.ids)) for context in contexts]
         return [
             Verdict(kind, question.text, question.labels, choice.logprobs, choice.best, None, False, model.role)
@@ -601,7 +596,7 @@ class Chain:
         ]
 
     def _as_steps(self, behind: Sequence[Proposal]) -> tuple[list[Step], bool, bool]:
-        """Return proposals as steps, and whether the chain would still be reasoning, and be answered, after them."""
+        """Return proposals as steps, and whether the chain after them would still reason and be answered."""
         steps: list[Step] = []
         reasoning, answered = self.reasoning, self.answered
         for author, completion in behind:
@@ -612,7 +607,6 @@ class Chain:
         return steps, reasoning, answered
 
     def _behind(self, model: Model, behind: Sequence[Proposal]) -> _Place:
-        """Return the place behind the chain and these proposals."""
         context = self._contexts[model.role]
         steps, ids = self._as_steps(behind)[0], [*context.ids] if behind else context.ids
         for step in steps:
@@ -630,7 +624,7 @@ class Chain:
     ) -> Step:
         """Return the completion as the next step, without candidates and verdict.
 
-        `reasoning`: whether the chain reasons before it; None: as it does now.
+        `reasoning`: whether the chain reasons before the step; None: its current state.
         """
         reasoning = self.reasoning if reasoning is None else reasoning
         text, ids = completion.text, completion.token_ids
@@ -639,7 +633,7 @@ class Chain:
             text, ids = open_text, ids if open_text == text else tuple(author.tokenizer.encode(open_text))
         ends = closing or (completion.finish == "eos" and not self._ends_at_box)
         if ends and self.thinks and reasoning and prompts.THINK_END not in text:
-            bridge = author.tokenizer.thought.closing  # the author stopped, or was cut off, inside its thought
+            bridge = author.tokenizer.thought.closing  # the author stopped or was truncated inside its thought
             text += bridge
             ids += tuple(author.tokenizer.encode(bridge) if author.tokenizer.thinks else ())
         return Step(
@@ -653,7 +647,6 @@ class Chain:
         )
 
     def _enter(self, step: Step) -> None:
-        """Append a step to both contexts and update what it ends."""
         author = self._models[step.author].tokenizer
         for context in self._contexts.values():
             context.append(step.token_ids, step.text, author)
@@ -666,17 +659,16 @@ class Chain:
         return ending(step, in_thought=self.thinks and reasoning, at_any_answer=self._ends_at_box)
 
     def _budget(self, ahead: Sequence[Step] = ()) -> int:
-        """Return how many tokens may be emitted after `ahead` steps that the chain does not hold yet."""
         return self.limits.token_budget - self.trace.emitted_tokens - sum(step.num_tokens for step in ahead)
 
     def _seed(self, purpose: Purpose, num_steps: int) -> int:
         """Return the seed of a call, from sample, step and purpose.
 
-        Results so do not depend on scheduling, and a resumed step is drawn as it was.
+        Results therefore do not depend on scheduling, and a resumed step is identical.
         """
         return mixed_seed(f"{self.trace.seed}/{num_steps}/{purpose}")
 
 
 def mixed_seed(text: str) -> int:
-    """Return a seed of 31 bits from what sets a request apart."""
+    """Return a 31-bit seed from a text that identifies the request."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1

@@ -1,10 +1,10 @@
-"""What a step ends: the thought, the whole chain, or neither; and steps that a limit cuts inside a character.
+"""Ends of the thought and the chain, and steps truncated inside a character.
 
-A character has up to four bytes and often as many tokens, and guidance and step limits cut anywhere. A context that
-ends inside a character makes vLLM end the next request after one token (vllm-project/vllm#48853), and the rest of the
-character would be lost to a model with another tokenizer. So the tokens of the unfinished character are dropped: they
-stay counted as generated, and their author writes them again at the start of the next step. Where nothing else would
-remain, the character is finished instead, so that every step is a step forward.
+A character has up to four bytes and often as many tokens, and guidance and step limits may fall between them. If a
+context ends inside a character, vLLM ends the next request after one token (vllm-project/vllm#48853), and another
+tokenizer would lose the rest of the character. The tokens of an unfinished character are therefore dropped. They still
+count as generated, and their author writes them again at the start of the next step. If nothing else would remain, the
+character is completed instead, so every step makes progress.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from harness.prompts import STEP_END, THINK_END
 from harness.trace import Step, StepRole
 
 WHOLE_REPLY_ROLES: tuple[StepRole, ...] = ("chain", "rethink", "answer")
-"""Roles whose author writes until it ends its reply."""
+"""Roles whose author writes to the end of its reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
     chain: bool
-    """True where the step holds the final answer."""
+    """True if the step contains the final answer."""
     thought: bool
-    """True where no reasoning follows the step."""
+    """True if no reasoning follows the step."""
 
 
 def ending(step: Step, *, in_thought: bool, at_any_answer: bool = False) -> Ending:
-    """Return what a step ends.
+    """Return whether a step ends the chain or the thought.
 
-    Inside a thought (`in_thought`) a boxed result is an intermediate one, unless the step also closes the thought.
-    `at_any_answer`: the chain ends with its first answer, and with nothing else.
+    Inside a thought (`in_thought`) a boxed result is intermediate, unless the step also closes the thought.
+    `at_any_answer`: only the first answer ends the chain.
     """
     if at_any_answer:
         is_answer = has_any_answer(step.text)
@@ -47,15 +47,15 @@ def ending(step: Step, *, in_thought: bool, at_any_answer: bool = False) -> Endi
 
 
 def has_any_answer(text: str) -> bool:
-    """Return True where a step holds what the SpecReason authors' program takes for an answer, wherever it stands."""
+    """Return whether a text contains an answer by the rules of the SpecReason authors' code."""
     return any(marker in text for marker in ("boxed", "Answer:", "ANSWER:"))
 
 
 def kept_open(text: str, finish: Finish, separator: str = STEP_END) -> str:
-    """Return a step's text so that the thought continues after it, unless it holds an answer.
+    """Return a step's text with the thought left open, unless it contains an answer.
 
-    `</think>` is removed, and the step separator also follows a step that its author ended or that reached its limit
-    (SpecReason authors' program, which joins all steps with it).
+    `</think>` is removed. The step separator is also added after a step that its author ended or that reached its
+    limit (SpecReason authors' code, which joins all steps with it).
     """
     if has_any_answer(text):
         return text
@@ -64,12 +64,12 @@ def kept_open(text: str, finish: Finish, separator: str = STEP_END) -> str:
 
 
 def is_repeat(step: Step, previous: Step) -> bool:
-    """Return True where a step's text equals the previous one's, up to surrounding whitespace."""
+    """Return whether a step's text equals the previous one's, ignoring surrounding whitespace."""
     return step.text.strip() == previous.text.strip()
 
 
 def has_boxed(text: str) -> bool:
-    """Return True where the last `\\boxed{…}` of the text has balanced braces."""
+    """Return whether the last `\\boxed{…}` of the text has balanced braces."""
     start = text.rfind("\\boxed{")
     if start < 0:
         return False
@@ -82,11 +82,11 @@ def has_boxed(text: str) -> bool:
 
 
 _UNFINISHED = "\ufffd"
-"""How decoders show the bytes of an unfinished character, and any others that are none."""
+"""Replacement character in decoded text for unfinished and invalid characters."""
 _MOST_MISSING = 3
-"""Most bytes, and so tokens, that an unfinished character lacks."""
+"""Maximum number of bytes, and so tokens, missing from an unfinished character."""
 _MOST_CUT = 8
-"""Most tokens that are dropped for it: such a text may also end in the same sign, written by its author."""
+"""Maximum number of tokens dropped for it: an author may also write the replacement character itself."""
 
 
 async def whole_completion(
@@ -97,8 +97,8 @@ async def whole_completion(
 ) -> Completion:
     """Return a completion without the unfinished character that its limit left at its end.
 
-    `next_token` draws one token behind these ids of the completion. It is called, up to `most_tokens` of the whole
-    completion, only where all of it is one unfinished character.
+    `next_token` generates one token after the given ids. It is called only if the whole completion is one unfinished
+    character, and only up to `most_tokens` tokens in total.
     """
     count = num_cut(completion, tokenizer)
     for _ in range(_MOST_MISSING):
@@ -113,9 +113,9 @@ async def whole_completion(
 
 
 def num_cut(completion: Completion, tokenizer: Tokenizer) -> int:
-    """Return how many ids of an unfinished character the completion's limit has left.
+    """Return the number of ids of an unfinished character at a completion's limit.
 
-    Further bytes that can become no character are the author's own.
+    Further bytes that cannot become a character are the author's own.
     """
     if completion.finish != "length" or not completion.text.endswith(_UNFINISHED):
         return 0
@@ -127,7 +127,7 @@ def num_cut(completion: Completion, tokenizer: Tokenizer) -> int:
 
 
 def joined(begun: Completion, more: Completion, tokenizer: Tokenizer) -> Completion:
-    """Return a completion with what was drawn behind it; what only one of them says of its tokens is left out."""
+    """Return a completion joined with its continuation; token details missing from either are omitted."""
     ids = (*begun.token_ids, *more.token_ids)
     num_tokens, mean = begun.num_tokens + more.num_tokens, None
     if begun.mean_logprob is not None and more.mean_logprob is not None:

@@ -1,16 +1,15 @@
-"""Scores of a finished chain: rewards of its steps by a process reward model, and how probable it is to the target.
+"""Scores of a finished chain: step rewards from a process reward model, and the chain's likelihood under the target.
 
-Rewards: how good is a step, given the problem and the steps before it? Stored steps and candidates are scored after a
-run; no method sees the scores. The prompt format is Math-Shepherd's (Wang et al., arXiv 2312.08935, section 3), which
-SpecReason (section 5.5) and SpecCoT (appendix A.1) measure with: a tag ends each step, and after the tag the model says
-"+" or "-". That is one forward pass over two options, which any engine can do.
+Rewards rate a step, given the problem and the previous steps. Stored steps and candidates are scored after a run; the
+scores are not visible to methods. The prompt format is Math-Shepherd's (Wang et al., arXiv 2312.08935, section 3), also
+used in SpecReason (section 5.5) and SpecCoT (appendix A.1): a tag ends each step, followed by "+" or "-". This is one
+forward pass over two options, supported by every engine.
 
-Likelihood: the log-probability of each accepted step given all before it. The chain is read as the target would have
-read it while it wrote alone: its own prompt, without the explanations that a judge is given, then every accepted step
-in its own token ids (`ModelContext`). One request for the whole chain gives the log-probability of every token under
-the target's own distribution, at temperature 1 and before any truncation. Only tokens that a model generated count:
-text that the harness added (the bridge to the answer, a closing `</think>`) was nobody's choice. The end-of-sequence
-token is not part of a chain and does not count either.
+Likelihood is the log-probability of each accepted step given all previous text. The chain is read as if the target had
+written it alone: its own prompt without a judge's explanations, then every accepted step in its own token ids
+(`ModelContext`). One request for the whole chain returns the log-probability of every token under the target's
+distribution, at temperature 1 without truncation. Only generated tokens count: no text added by the harness (the bridge
+to the answer, a closing `</think>`), and no end-of-sequence token, which is not part of a chain.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from harness.trace import Step
 from harness.weights.tokenizer import verdict_options
 
 REWARDS_VERSION = 2
-"""Version of the prompt format: another format gives other scores. 1 showed halves of steps."""
+"""Prompt format version; scores of different versions are not comparable. Version 1 showed partial steps."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """A piece of a chain as it is stored: a step, which may begin or end inside a step of the text."""
+    """A stored piece of a chain, which may begin or end inside a step of the text."""
 
     text: str
     finish: Finish
@@ -41,21 +40,21 @@ class Written:
 
 @dataclass(frozen=True)
 class WholeSteps:
-    """The whole steps of the text that one stored piece belongs to."""
+    """The whole steps that contain one stored piece."""
 
     before: tuple[str, ...]
-    """The steps before it."""
+    """The previous steps."""
     begun: str
-    """The beginning of the piece's first step, in pieces before it; empty where the piece begins with a step."""
+    """Start of the piece's first step, in previous pieces; empty if the piece starts with a step."""
     rest: str
-    """The end of its last step, in pieces behind it; empty where the piece, or the chain, ends with a step."""
+    """End of the piece's last step, in later pieces; empty if the piece, or the chain, ends with a step."""
 
 
 def whole_steps(pieces: Sequence[Written], separator: str) -> list[WholeSteps]:
-    """Return for each piece of a chain the whole steps that a reward model is to be shown.
+    """Return, for each piece of a chain, the whole steps to show to a reward model.
 
-    Guidance is a fixed number of tokens and a step may reach its limit: both may end in the middle of a step, which
-    the next piece completes.
+    Guidance has a fixed number of tokens and a step may reach its limit. Both may end inside a step, which the next
+    piece completes.
     """
     before: list[str] = []
     found: list[WholeSteps] = []
@@ -72,13 +71,13 @@ def whole_steps(pieces: Sequence[Written], separator: str) -> list[WholeSteps]:
 
 
 def _unfinished(text: str, finish: Finish, separator: str) -> str:
-    """Return the beginning of the unfinished step that a text ends in; empty where it ends with a whole step."""
+    """Return the unfinished step at the end of a text; empty if the text ends with a whole step."""
     _, found, tail = text.rpartition(separator)
     return tail if tail.strip() and (finish == "length" or (finish == "stop" and found)) else ""
 
 
 def _rest(unfinished: str, behind: Sequence[Written], separator: str) -> str:
-    """Return what completes an unfinished step: the text behind it up to the first separator."""
+    """Return the completion of an unfinished step: the following text up to the first separator."""
     step = unfinished
     for piece in behind:
         head, found, _ = (step + piece.text).partition(separator)
@@ -89,7 +88,7 @@ def _rest(unfinished: str, behind: Sequence[Written], separator: str) -> str:
 
 
 _TAG, _GOOD, _BAD = "ки", "+", "-"
-"""What ends a step, a word that no solution contains, and the two judgments behind it, as Math-Shepherd has them."""
+"""End of a step (a word that occurs in no solution) and the two judgments after it, as in Math-Shepherd."""
 
 
 def judgment_ids(tokenizer: Tokenizer, problem: str, steps: Sequence[str]) -> list[int]:
@@ -100,7 +99,7 @@ def judgment_ids(tokenizer: Tokenizer, problem: str, steps: Sequence[str]) -> li
 
 
 def reward_prompt(problem: str, steps: Sequence[str]) -> str:
-    """Return the problem and its steps, each with its tag; a tag that a model wrote itself is removed."""
+    """Return the problem and its steps, each with its tag; tags written by a model are removed."""
     texts = [" ".join(step.replace(_TAG, " ").split()) for step in steps]
     return f"{problem} " + "\n".join(f"Step {number}: {text} {_TAG}" for number, text in enumerate(texts, 1))
 
@@ -109,36 +108,36 @@ class RewardModel:
     """An engine that scores the quality of steps."""
 
     def __init__(self, engine: Engine) -> None:
-        """Raises ValueError where the tokenizer cannot tell the two judgments apart."""
+        """Raises ValueError if the tokenizer cannot distinguish the two judgments."""
         self._engine = engine
         _, self._options = verdict_options(engine.tokenizer, _TAG, (_GOOD, _BAD))
 
     @property
     def context_tokens(self) -> int:
-        """Longest judgment plus its one token."""
+        """Maximum prompt length of a judgment plus the one generated token."""
         return self._engine.context_tokens
 
     async def quality(self, problem: str, steps: Sequence[str]) -> float:
-        """Return the probability, from 0 to 1, that the last of the steps is good. Raises EngineError."""
+        """Return the probability that the last step is good. Raises EngineError."""
         ids = judgment_ids(self._engine.tokenizer, problem, steps)
         choice = await self._engine.choose(ids, self._options)
         return choice.probabilities[0]
 
 
 LIKELIHOOD_VERSION = 1
-"""Version of what is counted, and in which prompt: another one gives other numbers."""
+"""Version of the counted tokens and the prompt; results of different versions are not comparable."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepLikelihood:
-    """The log-probability of one step's generated tokens, as the target's tokenizer splits them."""
+    """The log-probability of one step's generated tokens, as split by the target's tokenizer."""
 
     num_tokens: int
-    """Tokens that were read: fewer than the step has where the target's context ends in it."""
+    """Tokens read; fewer than the step's if the target's context ends inside it."""
     logprob: float | None
-    """Sum over these tokens (nats); None where the engine's number for one of them is not finite."""
+    """Sum over these tokens (nats); None if one of them has no finite value."""
     lowest_logprob: float | None
-    """That of the least probable token (nats); None without a token, or where the sum is None."""
+    """Value of the least probable token (nats); None without a token or a sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,15 +146,15 @@ class ReadChain:
 
     prompt: tuple[int, ...]
     ids: tuple[int, ...]
-    """The whole chain behind the prompt."""
+    """The whole chain after the prompt."""
     generated: tuple[tuple[int, int], ...]
-    """For each step, where its generated tokens begin and end among `ids`."""
+    """Start and end of each step's generated tokens among `ids`."""
 
 
 def read_chain(
     problem: Problem, steps: Sequence[Step], tokenizers: Mapping[Role, Tokenizer], wording: Prompts = BUILT_IN
 ) -> ReadChain:
-    """Return a chain as the target reads it. `tokenizers`: of the target and of every author of a step, by role."""
+    """Return a chain as the target reads it. `tokenizers`: of the target and all authors of steps, by role."""
     context = ModelContext(tokenizers["target"], problem, wording)
     start, places = len(context.ids), []
     for step in steps:
@@ -169,8 +168,8 @@ def read_chain(
 async def step_likelihoods(engine: Engine, chain: ReadChain) -> list[StepLikelihood]:
     """Return the likelihood of each step, in one request for the whole chain.
 
-    An engine may compute a long chain in several passes. What lies beyond the engine's context is not read: of a chain
-    that fills it, the last token. Raises EngineError.
+    An engine may compute a long chain in several passes. Tokens beyond the engine's context are not read, which
+    includes the last token of a chain that fills it. Raises EngineError.
     """
     room = engine.context_tokens - 1 - len(chain.prompt)
     ids = chain.ids[: max(0, room)]
@@ -182,14 +181,14 @@ async def step_likelihoods(engine: Engine, chain: ReadChain) -> list[StepLikelih
 def _of_step(logprobs: Sequence[float]) -> StepLikelihood:
     if not all(map(math.isfinite, logprobs)):
         return StepLikelihood(len(logprobs), None, None)
-    known = [min(0.0, logprob) for logprob in logprobs]  # rounding makes a certain token's a little positive
+    known = [min(0.0, logprob) for logprob in logprobs]  # rounding makes a certain token's slightly positive
     return StepLikelihood(len(known), math.fsum(known), min(known, default=None))
 
 
 def _generated(
     step: Step, ids: Sequence[int], author: Tokenizer, target: Tokenizer, wording: Prompts
 ) -> tuple[int, int]:
-    """Return where among the target's ids of a step what its author generated begins and ends."""
+    """Return start and end of the generated tokens among the target's ids of a step."""
     before, behind = _added_texts(step, author, wording)
     if not before and not behind:
         return 0, len(ids)
@@ -204,9 +203,9 @@ def _generated(
 
 
 def _added_texts(step: Step, author: Tokenizer, wording: Prompts) -> tuple[str, str]:
-    """Return the text at the beginning and at the end of a step that the harness added.
+    """Return the text added by the harness at the beginning and at the end of a step.
 
-    The step says how many tokens its author generated; the ids that it holds beyond these were added.
+    Ids beyond the number of tokens generated by the author were added.
     """
     num_added = len(step.token_ids) - (step.num_tokens - (step.finish == "eos"))
     own_text, bridge, separator = author.decode(step.token_ids), author.thought.closing, wording.step_separator

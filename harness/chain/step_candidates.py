@@ -1,4 +1,4 @@
-"""The candidates for a step: what a verdict is asked about, what is recorded of them, and how similar texts are."""
+"""The candidates for a step: options of a verdict, records, and text similarity."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from harness.trace import Candidate, Verdict
 def as_candidates(completions: Sequence[Completion]) -> list[Candidate]:
     """Return the record of each completion as a candidate.
 
-    Texts that are equal up to surrounding whitespace share an option, so that a verdict never splits its probability
-    between them. The whitespace before `</think>`, which no judge is shown, counts as such.
+    Texts that differ only in surrounding whitespace share an option, so a verdict's probability is not split between
+    them. This includes whitespace before `</think>`, which judges are not shown.
     """
     options: dict[tuple[str, bool], int] = {}
     return [
@@ -32,7 +32,7 @@ def as_candidates(completions: Sequence[Completion]) -> list[Candidate]:
 
 
 def offered_texts(candidates: Sequence[Candidate]) -> list[str]:
-    """Return the distinct texts that a verdict is asked about, in the order of their options."""
+    """Return the distinct texts offered to a verdict, in the order of their options."""
     texts: dict[int, str] = {}
     for candidate in candidates:
         if candidate.option is not None:
@@ -43,7 +43,7 @@ def offered_texts(candidates: Sequence[Candidate]) -> list[str]:
 def mark_accepted(candidates: Sequence[Candidate], option: int) -> int:
     """Mark the first candidate of an option as accepted and return its index.
 
-    Raises StopIteration where no candidate has that option.
+    Raises StopIteration if no candidate has the option.
     """
     index = next(i for i, c in enumerate(candidates) if c.option == option)
     candidates[index].accepted = True
@@ -59,9 +59,9 @@ _PIECE = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+|[^\w\s]")
 
 
 def cosine(one: str, other: str) -> float:
-    """Return the cosine, from 0 to 1, between the counts of words, numbers and signs of two texts.
+    """Return the cosine, from 0 to 1, between the word, number and sign counts of two texts.
 
-    Case and whitespace do not count. Two texts without any of these are alike, and are like no other text.
+    Case and whitespace are ignored. Texts without any of these are equal to each other and unlike any other text.
     """
     return _cosine(_counts(one), _counts(other))
 
@@ -75,10 +75,11 @@ def _cosine(a: Counter[str], b: Counter[str]) -> float:
 
 
 def most_consistent(texts: Sequence[str]) -> int:
-    """Return the index of the text that is most like the others; the first one of a tie.
+    """Return the index of the text most similar to the others; the first one in a tie.
 
     SpecGuard's self-consistency selector: a softmax over each row of the similarities; the text with the least weight
-    on itself is chosen. As every text is equally similar to itself, that is the largest sum of exponentials of a row.
+    on itself is chosen. All texts have the same self-similarity, so this is the row with the largest sum of
+    exponentials.
     """
     num_equal = Counter(texts)
     counts = {text: _counts(text) for text in num_equal}

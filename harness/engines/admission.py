@@ -1,25 +1,23 @@
-"""Admission of samples by room in the KV caches, besides their number.
+"""Admission of samples by room in the KV caches, in addition to their number.
 
-An engine with more contexts than its KV cache holds evicts some and computes them again. A method that goes step by
-step reads every chain again at every step, so that a cache that is only a little too small misses almost always. Too
-few samples in flight leave the engine idle. The principle: a sample is admitted while the highest total that is
-expected from then on, with a margin, stays within every cache.
+If an engine has more contexts than its KV cache holds, it evicts and recomputes some. A stepwise method reads every
+chain again at every step, so even a slightly too small cache misses almost always. Too few concurrent samples leave the
+engine idle. The principle: a sample is admitted if the maximum expected total from then on, with a margin, fits in
+every cache.
 
-What a sample holds in a cache: its prompt (samples of one problem share it), its chain so far, and what a step adds for
-a while: parallel candidates and the verdict's question. They are counted all the time, although a sample holds them for
-part of a step only, because what is left of them pushes other samples' chains out of the cache before those are read
-again.
+A sample's share of a cache is its prompt (shared by samples of one problem), its chain, and a step's temporary tokens:
+parallel candidates and the verdict's question. Temporary tokens always count, although a sample holds them only for
+part of a step: their remains push other samples' chains out of the cache before they are read again.
 
-The forecast: samples are at different points of their chains; at any moment they hold about half of what they will hold
-at their end, and while some grow, others end and leave. What counts is therefore not the sum of the final lengths but
-the highest total over time. It is computed from the distribution of lengths: a sample that has emitted x tokens is
-still running t tokens later with probability S(x + t) / S(x), and then holds x + t. Time is counted in tokens, because
-requests in one batch grow at about the same speed. S is estimated from samples that have ended and those still running
-(a life table: a running sample says only that its length is more than it has now), mixed with a few imaginary samples,
-so that it is defined from the beginning.
+Samples are at different points of their chains. At any moment they hold about half of their final size, and while some
+grow, others end and leave. The forecast therefore uses the maximum total over time instead of the sum of final lengths.
+It is computed from the distribution of lengths: a sample with x emitted tokens is still running t tokens later with
+probability S(x + t) / S(x), and then holds x + t. Time is counted in tokens, because requests in one batch grow at
+about the same speed. S is estimated from ended and running samples (a life table: a running sample is longer than its
+current length), mixed with a few imaginary samples to define it from the start.
 
-`python -m tools.simulate.cache` compares this policy with the one before it, which reserved the 90th percentile of the
-lengths that had ended; tools/simulate/README.md has the table.
+`python -m tools.simulate.cache` compares this policy with the previous one, which reserved the 90th percentile of the
+lengths of ended samples; tools/simulate/README.md has the table.
 """
 
 from __future__ import annotations
@@ -39,16 +37,16 @@ from numpy.typing import NDArray
 Array: TypeAlias = NDArray[np.float64]
 
 _HISTORY = 256
-"""Number of latest steps and ended samples that averages are based on."""
+"""Number of recent steps and ended samples in averages."""
 _INTERVALS = 64
-"""Resolution of lengths; short ones, where most samples of a skewed distribution end, are resolved best."""
+"""Resolution of lengths; finest for short ones, where most samples of a skewed distribution end."""
 _IMAGINED_SAMPLES = 4.0
 _IMAGINED_AT_BUDGET = 0.25
-"""Share of the imaginary samples that reach the token budget; the lengths of the others are uniform below it."""
+"""Share of imaginary samples that reach the token budget; the others' lengths are uniform below it."""
 
 
 class Lengths:
-    """How many tokens samples emit in all."""
+    """Distribution of the samples' emitted tokens."""
 
     def __init__(self, token_budget: int) -> None:
         self.grid: Array = max(1, token_budget) * np.linspace(0.0, 1.0, _INTERVALS + 1) ** 2
@@ -58,11 +56,11 @@ class Lengths:
         self._imagined = _IMAGINED_SAMPLES * np.append((1 - _IMAGINED_AT_BUDGET) * uniform, _IMAGINED_AT_BUDGET)
 
     def add(self, emitted_tokens: int) -> None:
-        """Add a sample that has ended."""
+        """Add an ended sample."""
         self._ended.append(emitted_tokens)
 
     def survival(self, running: Array) -> tuple[Array, Array]:
-        """Estimate the distribution, given also the tokens that each sample in flight has emitted.
+        """Estimate the distribution, including the emitted tokens of each running sample.
 
         Returns, at each point of the grid, the probability that a sample emits more, and the squared relative standard
         error of that probability (Greenwood's formula).
@@ -76,7 +74,7 @@ class Lengths:
         return np.append(1.0, np.cumprod(1 - hazard)), np.append(0.0, greenwood)
 
     def _counts(self, lengths: Array) -> Array:
-        """Return the number of lengths in each interval, and in the last place of those at the budget."""
+        """Return the number of lengths in each interval; the last entry counts those at the budget."""
         places = np.searchsorted(self.grid, lengths, side="right") - 1
         counts: Array = np.bincount(np.clip(places, 0, _INTERVALS), minlength=_INTERVALS + 1).astype(float)
         return counts
@@ -84,30 +82,30 @@ class Lengths:
 
 @dataclass
 class CacheForecast:
-    """What the samples in flight at one moment will hold in each cache, without prompts.
+    """Forecast of the tokens of all running samples in each cache, without prompts.
 
-    Arrays are by cache and time from now on, which is counted in tokens on the grid of lengths. Those that do not
-    depend on time have one column.
+    Arrays are by cache and future time, counted in tokens on the grid of lengths. Time-independent arrays have one
+    column.
     """
 
     grid: Array
     probability: Array
-    """That a sample emits more than each length of the grid."""
+    """Probability that a sample emits more than each length of the grid."""
     relative_variance: Array
     capacity: Array
     width: Array
-    """Number of sequences of a sample that grow at the same time."""
+    """Number of a sample's sequences that grow at the same time."""
     extra: Array
-    """Tokens that a sample holds besides its chain: candidates, a verdict's question, unfilled blocks."""
+    """Tokens of a sample besides its chain: candidates, a verdict's question, unfilled blocks."""
     mean: Array | float = 0.0
     """In tokens."""
     chance: Array | float = 0.0
-    """Variance, because each sample is longer or shorter than others."""
+    """Variance from different sample lengths."""
     doubt: Array | float = 0.0
-    """Standard deviation, because the distribution is known from few samples; all samples err in the same direction."""
+    """Standard deviation from the estimated distribution, whose error is the same for all samples."""
 
     def with_samples(self, emitted: Array) -> CacheForecast:
-        """Return the forecast with further samples, which have emitted so many tokens."""
+        """Return the forecast with further samples, given their emitted tokens."""
         lengths = emitted[:, None] + self.grid[None, :]
         now = np.maximum(np.interp(emitted, self.grid, self.probability), 1e-9)
         running = np.interp(lengths, self.grid, self.probability, right=0.0) / now[:, None]
@@ -123,13 +121,13 @@ class CacheForecast:
         )
 
     def fits(self, prompts: Array, own_prompt: Array, concurrency: int, num_later: int) -> bool:
-        """Return True if the samples fit into every cache.
+        """Return whether the samples fit into every cache.
 
-        `prompts` are the tokens of all prompts by cache, `own_prompt` those of them that the latest sample adds. Two
-        totals have to stay within each capacity at all times: that of these samples with `_CAUTION` standard deviations
-        on top, and that of these samples and of `num_later` that start afterwards, at the highest rate that the caches
-        can take. Without the second, samples that start together and end together would leave no room for others on the
-        way, and the cache would be half empty on average.
+        `prompts`: tokens of all prompts by cache. `own_prompt`: the part added by the latest sample. Two totals must
+        stay within each capacity at all times. The first covers these samples, plus `_CAUTION` standard deviations. The
+        second also covers `num_later` samples that start afterwards, at the maximum rate of the caches. Without the
+        second, samples that start and end together would leave no room for others meanwhile, and the cache would be
+        half empty on average.
         """
         room = self.capacity - prompts
         if np.any(self.mean + _CAUTION * np.sqrt(self.chance + self.doubt**2) > room):
@@ -137,7 +135,6 @@ class CacheForecast:
         return not np.any(self.mean + self._started_later(own_prompt, concurrency, num_later) > room)
 
     def _started_later(self, prompt: Array, concurrency: int, number: int) -> Array:
-        """Return the expected tokens of samples that start from now on."""
         by_age = _integrals(self.grid, (self.width * self.grid + self.extra + prompt) * self.probability)
         mean_length = _integrals(self.grid, self.probability[None, :])[0, -1]
         most_starts = float(np.min(self.capacity[:, 0] / by_age[:, -1]))
@@ -149,46 +146,45 @@ class CacheForecast:
 
 
 def _integrals(grid: Array, rows: Array) -> Array:
-    """Return the integral of each row of values over the grid, from its beginning to each point."""
     areas = np.diff(grid) * (rows[:, 1:] + rows[:, :-1]) / 2
     sums: Array = np.concatenate([np.zeros((len(rows), 1)), np.cumsum(areas, axis=1)], axis=1)
     return sums
 
 
 BLOCK_TOKENS = 32
-"""The largest block of a KV cache that engines are started with; each sequence leaves part of its last one unused."""
+"""The maximum block size of a KV cache; each sequence leaves part of its last block unused."""
 _CAUTION = 1.5
 """Standard deviations between the expected total and the capacity."""
 _PACE = 0.7
-"""Share of the rate of starts that fills the cache, for which room is kept."""
+"""Reserved share of the rate of starts that fills the cache."""
 _FORECAST_SECONDS = 0.25
-"""Age from which a forecast is computed again."""
+"""Maximum age of a forecast."""
 _WAIT_SECONDS = 1.0
-"""How long a sample waits until room is looked for again if no other sample has ended."""
+"""Maximum time between checks for room if no sample ends."""
 
 
 @dataclass(frozen=True)
 class Cache:
-    """One engine's KV cache as a method uses it."""
+    """One engine's KV cache, with a method's use of it."""
 
     capacity_tokens: int | None
     """None: no limit."""
     width: int = 1
-    """Number of sequences of a sample that grow at the same time; above 1 where a method drafts whole chains."""
+    """Number of a sample's sequences that grow at the same time; above 1 if a method drafts whole chains."""
     step_tokens: float = 0.0
-    """Tokens besides prompt and chain, until some are observed: candidates of a step, a verdict's question."""
+    """Initial estimate of tokens besides prompt and chain: candidates of a step, a verdict's question."""
 
 
 @dataclass(eq=False)
 class Admitted:
-    """A sample in flight."""
+    """A running sample."""
 
     problem: str
     prompt_tokens: Mapping[str, int]
-    """Tokens of its prompt by cache."""
+    """Prompt length by cache."""
     emitted_tokens: int
     started_with: int
-    """Tokens that it had emitted when it was admitted; above 0 for a resumed sample."""
+    """Emitted tokens at admission; above 0 for a resumed sample."""
     admitted_at: float
     updated_at: float
 
@@ -203,7 +199,7 @@ class Admission:
         token_budget: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`caches` has every engine's, by its role; `concurrency` is the most samples in flight."""
+        """`caches`: all engines' caches by role; `concurrency`: maximum number of running samples."""
         self._caches = {role: cache for role, cache in caches.items() if cache.capacity_tokens is not None}
         self._concurrency = concurrency
         self._budget = token_budget
@@ -212,7 +208,7 @@ class Admission:
         self._running: set[Admitted] = set()
         self._of_problem: Counter[str] = Counter()
         self._prompts = dict.fromkeys(self._caches, 0)
-        """Tokens of the prompts of all problems in flight, by cache."""
+        """Total prompt tokens of all running problems, by cache."""
         self._step_tokens: dict[str, deque[float]] = {role: deque(maxlen=_HISTORY) for role in self._caches}
         self._ended: deque[tuple[int, float]] = deque(maxlen=_HISTORY)
         """Tokens and seconds of ended samples."""
@@ -223,7 +219,7 @@ class Admission:
 
     @property
     def running(self) -> int:
-        """Number of samples that were admitted and have not ended."""
+        """Number of admitted samples that have not ended."""
         return len(self._running)
 
     async def admit(
@@ -231,9 +227,9 @@ class Admission:
     ) -> Admitted:
         """Wait for room for one sample and return it, for `grew` and `release`.
 
-        `prompt_tokens` has the length of its prompt by role, `emitted_tokens` what a resumed sample has emitted before,
-        `num_later` how many samples will ask after this one. One sample always runs: one that is larger than a whole
-        cache runs alone.
+        `prompt_tokens`: prompt length by role. `emitted_tokens`: tokens emitted before a resumption. `num_later`:
+        number of samples still to be admitted after this one. One sample always runs, even if it is larger than a
+        cache.
         """
         async with self._turn:  # locks are first come, first served
             while (sample := self.try_admit(problem, prompt_tokens, emitted_tokens, num_later)) is None:
@@ -241,13 +237,13 @@ class Admission:
             return sample
 
     async def wait_for_room(self) -> None:
-        """Wait until there is room for one sample more, of a problem that is not known yet."""
+        """Wait until there is room for one more sample of an unknown problem."""
         async with self._turn:
             while not self._fits("", {}, 0, 0):
                 await self._wait_a_moment()
 
     async def _wait_a_moment(self) -> None:
-        """Wait until a sample ends, or for a while: others grow, and room may come without any end."""
+        """Wait until a sample ends, or for a while: room may also appear without an end."""
         self._released.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_WAIT_SECONDS):  # wait_for of Python 3.11 can lose a cancellation
@@ -256,7 +252,7 @@ class Admission:
     def try_admit(
         self, problem: str, prompt_tokens: Mapping[str, int], emitted_tokens: int = 0, num_later: int = 1 << 20
     ) -> Admitted | None:
-        """Return what `admit` returns, or None where the sample does not fit now."""
+        """Return the result of `admit`, or None if the sample does not fit now."""
         if not self._fits(problem, prompt_tokens, emitted_tokens, num_later):
             return None
         now = self._clock()
@@ -271,14 +267,14 @@ class Admission:
         return sample
 
     def grew(self, sample: Admitted, emitted_tokens: int, step_tokens: Mapping[str, int] | None = None) -> None:
-        """Report a step of a sample: the length of its chain now, and by role what the step held besides the chain."""
+        """Report a step of a sample: its chain's length, and the step's additional tokens by role."""
         sample.emitted_tokens, sample.updated_at = emitted_tokens, self._clock()
         for role, tokens in (step_tokens or {}).items():
             if role in self._step_tokens:
                 self._step_tokens[role].append(tokens)
 
     def release(self, sample: Admitted, emitted_tokens: int | None) -> None:
-        """Give a sample's room back. `emitted_tokens` is its length, or None where it did not end by itself."""
+        """Free a sample's room. `emitted_tokens`: its length; None if it did not end by itself."""
         self._running.discard(sample)
         self._of_problem[sample.problem] -= 1
         if not self._of_problem[sample.problem]:
@@ -322,7 +318,7 @@ class Admission:
         return (fmean(seen) if seen else cache.step_tokens) + (1 + cache.width) * BLOCK_TOKENS / 2
 
     def _emitted_now(self) -> Array:
-        """Return the lengths of the chains in flight: at the last step, and what was probably written since."""
+        """Return the lengths of running chains: at the last step, plus an estimate of the tokens since."""
         tokens, seconds = (sum(column) for column in zip(*self._ended, strict=True)) if self._ended else (0, 0.0)
         speed, now = tokens / seconds if seconds > 0 else 0.0, self._clock()
         lengths = [sample.emitted_tokens + speed * (now - sample.updated_at) for sample in self._running]

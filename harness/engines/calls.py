@@ -1,13 +1,13 @@
-"""What stands around the calls of an engine: their times, several requests as one, turns, and when none is answered.
+"""Handling of engine calls: timing, parallel requests, taking turns, and stalls.
 
-Turns: while one engine is working, requests to the other one wait. SpecReason's paper describes its system so (section
-4.1). Its published script starts 16 processes against both servers, so there both work at once; SCoT's program runs one
-problem at a time; SpecCoT's is not published. By default both engines here work whenever any sample has a request for
-them. `--take-turns` turns that off, so that its gain can be measured.
+Turns: while one engine is working, requests to the other one wait. SpecReason's paper describes its system this way
+(section 4.1), but its published script starts 16 processes against both servers, so both work at once. SCoT's code runs
+one problem at a time; SpecCoT's is not published. By default both engines here work whenever there is a request for
+them. `--take-turns` turns that off, to measure its gain.
 
-Stalls: an engine with unfinished requests may have stopped working, as with a hung card. Its processes are alive, so
-nothing else notices it: the call would never return, and its node stay taken. What counts as work is the engine's to
-say (see `harness.engines.vllm_plugin.report_work`).
+Stalls: an engine with unfinished requests may stop working, for instance on a hung GPU. Its processes are alive, so the
+call would never return and its node would stay allocated. Each engine reports its own work
+(see `harness.engines.vllm_plugin.report_work`).
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _Reply = TypeVar("_Reply", Generation, Choice, Likelihood, Rating)
 
 
 class CallClock:
-    """Times of one call. An engine that knows when its work began and gave the first token sets those."""
+    """Times of one call. An engine may set the start of its work and the time of the first token."""
 
     def __init__(self, in_flight: int) -> None:
-        """Start the clock. `in_flight` is the number of calls under way, this one included."""
+        """Start the clock. `in_flight`: number of running calls, including this one."""
         self.queued_seconds = 0.0
         self.first_token_seconds: float | None = None
         self._in_flight = in_flight
@@ -52,29 +52,27 @@ class CallClock:
         self._end_seconds = 0.0
 
     def elapsed(self) -> float:
-        """Return the seconds since the call began."""
         return time.monotonic() - self._begun
 
     def stop(self) -> None:
-        """Stop the clock: the call has ended."""
         self._end_seconds = self.elapsed()
 
     def timing(self) -> Timing:
-        """Return the times of a call that has ended; without the first token's, that is the end's."""
+        """Return the times of an ended call; the first token's time defaults to the end."""
         end = self._end_seconds
         first = end if self.first_token_seconds is None else min(self.first_token_seconds, end)
         return Timing(self._submitted_at, min(self.queued_seconds, end), first, end, self._in_flight)
 
 
 class Calls:
-    """The calls under way at one engine."""
+    """The running calls of one engine."""
 
     def __init__(self) -> None:
         self.in_flight = 0
 
     @contextlib.asynccontextmanager
     async def clocked(self) -> AsyncIterator[CallClock]:
-        """Time one call and count it among those in flight."""
+        """Time one call and count it as running."""
         self.in_flight += 1
         clock = CallClock(self.in_flight)
         try:
@@ -85,7 +83,7 @@ class Calls:
 
 
 async def gather_or_cancel(requests: Sequence[Awaitable[_T]]) -> list[_T]:
-    """Return all results. When one request fails or the caller is cancelled, the other requests are cancelled."""
+    """Return all results. If one request fails or the caller is cancelled, the other requests are cancelled."""
     if len(requests) == 1:
         return [await requests[0]]
     tasks = [asyncio.ensure_future(request) for request in requests]
@@ -97,9 +95,9 @@ async def gather_or_cancel(requests: Sequence[Awaitable[_T]]) -> list[_T]:
 
 
 def room_behind(prompt: Sequence[int], context_tokens: int, vocabulary: int | None = None) -> int:
-    """Return how many tokens may follow a prompt.
+    """Return the number of tokens that may follow a prompt.
 
-    Raises RequestRefused where it is empty or fills the context, or has ids outside of a vocabulary.
+    Raises RequestRefused if the prompt is empty, fills the context, or has ids outside the vocabulary.
     """
     room = context_tokens - len(prompt)
     if not prompt or room < 1:
@@ -110,36 +108,36 @@ def room_behind(prompt: Sequence[int], context_tokens: int, vocabulary: int | No
 
 
 def check_options(options: Sequence[int], vocabulary: int | None = None) -> None:
-    """Raise RequestRefused where the options of a `choose` are none, not distinct, or outside of a vocabulary."""
+    """Raise RequestRefused if the options of a `choose` are empty, not distinct, or outside the vocabulary."""
     is_known = vocabulary is None or all(0 <= option < vocabulary for option in options)
     if not options or len(set(options)) != len(options) or not is_known:
         raise RequestRefused(f"options must be distinct tokens of the model: {list(options)}")
 
 
 def check_continuation(prompt: Sequence[int], continuation: Sequence[int]) -> None:
-    """Raise RequestRefused where a part of a `log_probabilities` is empty."""
+    """Raise RequestRefused if the prompt or the continuation of a `log_probabilities` is empty."""
     if not prompt or not continuation:
-        raise RequestRefused(f"a continuation of {len(continuation)} tokens behind a prompt of {len(prompt)}")
+        raise RequestRefused(f"a continuation of {len(continuation)} tokens after a prompt of {len(prompt)}")
 
 
 def finite(role: Role, options: Sequence[int], logprobs: Sequence[float]) -> tuple[float, ...]:
-    """Return the log-probabilities of the options of a `choose`, or of a `rate` the outputs by class.
+    """Return the log-probabilities of a `choose`, or the outputs of a `rate`, if all are finite.
 
     Raises VerdictUnavailable.
     """
     if not all(map(math.isfinite, logprobs)):
-        raise VerdictUnavailable(f"the {role} engine gave {tuple(logprobs)} for {list(options)}")
+        raise VerdictUnavailable(f"the {role} engine returned {tuple(logprobs)} for {list(options)}")
     return tuple(logprobs)
 
 
 NUM_RANKED = 20
-"""Most probable tokens that an entropy is computed from: the most that vLLM gives without a setting of its own."""
+"""Number of most probable tokens in an entropy: the maximum of vLLM's default settings."""
 
 
 def entropy_bound(logprobs: Iterable[float]) -> float:
     """Return a lower bound on a distribution's entropy (nats) from the log-probabilities of some of its tokens.
 
-    All other tokens count as one. What is missing is the entropy among those, times their probability together.
+    All other tokens count as one. The bound lacks the entropy among them, times their total probability.
     """
     known = [x for x in logprobs if math.isfinite(x)]
     rest = max(0.0, 1.0 - sum(math.exp(x) for x in known))
@@ -147,9 +145,9 @@ def entropy_bound(logprobs: Iterable[float]) -> float:
 
 
 def ranked_entropy(logprobs: Sequence[float], num_ranked: int) -> float:
-    """Return the bound from the `num_ranked` most probable tokens. Raises VerdictUnavailable where some are missing."""
+    """Return the bound from the `num_ranked` most probable tokens. Raises VerdictUnavailable if some are missing."""
     if len(logprobs) < num_ranked or not all(map(math.isfinite, logprobs)):
-        raise VerdictUnavailable(f"{len(logprobs)} log-probabilities of a token instead of {num_ranked}")
+        raise VerdictUnavailable(f"only {len(logprobs)} log-probabilities of a token instead of {num_ranked}")
     return entropy_bound(logprobs)
 
 
@@ -157,10 +155,10 @@ Kind = Literal["named", "ranked"]
 
 
 class Batches:
-    """Keeps requests for named tokens (verdicts) and for the most probable ones (entropies) out of one batch.
+    """Keeps requests for specific tokens (verdicts) and for the most probable ones (entropies) in separate batches.
 
-    vLLM's V1 runner gives all requests of a batch the named tokens of its verdicts, and -inf for the rest. Requests of
-    one kind run together, and those of the other kind wait. Neither kind waits where only one is used.
+    vLLM's V1 runner applies the specific tokens of a batch's verdicts to all of its requests, and returns -inf for the
+    rest. Requests of one kind run together, and those of the other kind wait. If only one kind is used, nothing waits.
     """
 
     def __init__(self) -> None:
@@ -170,7 +168,7 @@ class Batches:
 
     @contextlib.asynccontextmanager
     async def of(self, kind: Kind) -> AsyncIterator[None]:
-        """Wait until no request of the other kind runs, and run one of this kind."""
+        """Wait until no request of the other kind runs, then run one of this kind."""
         while self._kind not in (None, kind):
             await self._free.wait()
         self._kind, self._running = kind, self._running + 1
@@ -185,21 +183,21 @@ class Batches:
 
 
 class Turns:
-    """Keeps track of whose turn it is.
+    """Lets the engines of a worker take turns.
 
-    The turn passes when the working engine is done and requests wait for the other one. A request to the working engine
-    joins in, unless requests wait for the other engine, which would otherwise never get its turn.
+    The turn passes on when the working engine is done and requests for the other one wait. New requests to the working
+    engine join in, unless requests for the other engine wait, which would otherwise never get their turn.
     """
 
     def __init__(self) -> None:
         self._working_role: Role | None = None
         self._num_working = 0
         self._waiting: list[tuple[Role, asyncio.Future[None]]] = []
-        """Role and wake-up of each waiting request, in the order of arrival."""
+        """Role and wake-up of each waiting request, in order of arrival."""
 
     @contextlib.asynccontextmanager
     async def turn(self, role: Role) -> AsyncIterator[float]:
-        """Work in the role's turn; yields the seconds spent waiting for it."""
+        """Work in the role's turn; yield the waiting time in seconds."""
         requested_at = time.monotonic()
         wake_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((role, wake_up))
@@ -224,7 +222,7 @@ class Turns:
 
 
 class EngineWrapper:
-    """Passes every request on to the inner engine, in its turn where there are some: the wait counts as queueing."""
+    """Forwards every request to the inner engine, in its turn if there are turns; waiting counts as queueing."""
 
     def __init__(self, engine: Engine, role: Role, turns: Turns | None = None) -> None:
         self.inner = engine
@@ -280,52 +278,52 @@ class EngineWrapper:
 
 
 def taking_turns(engines: Mapping[Role, Engine]) -> dict[Role, Engine]:
-    """Return the engines of one worker such that never two of them work at the same time."""
+    """Return a worker's engines, wrapped to never work at the same time."""
     turns = Turns()
     return {role: EngineWrapper(engine, role, turns) for role, engine in engines.items()}
 
 
 LIMIT = "HARNESS_ENGINE_STALL_SECONDS"
-"""Environment variable: seconds without any work after which an engine is ended; 0 for never. No result depends on it,
-so it is no setting of a run."""
+"""Environment variable: seconds without any work after which an engine is terminated; 0 for never. It is not a setting
+of a run, because results do not depend on it."""
 _DEFAULT_LIMIT_SECONDS = 1800.0
-"""Far above the longest step: vLLM itself ends an engine whose ranks compute longer than 300 s on one."""
+"""Far above the longest step: vLLM itself ends an engine whose ranks compute for more than 300 s."""
 _MOST_SECONDS_PER_LOOK = 10.0
-"""What one look adds at most. Where this process did not run itself, suspended with its job or short of a processor, it
-has not seen whether the engine worked."""
+"""Maximum time counted per check. If this process was suspended or lacked processor time, it could not observe the
+engine."""
 
 
 def limit_seconds() -> float:
-    """Return the limit that the environment sets. Raises ValueError."""
+    """Return the limit set in the environment. Raises ValueError."""
     text = os.environ.get(LIMIT, "").strip()
     try:
         limit = float(text) if text else _DEFAULT_LIMIT_SECONDS
     except ValueError:
         limit = math.nan
     if not 0 <= limit < math.inf:
-        raise ValueError(f"{LIMIT}={text}: expected a number of seconds, or 0 to never end an engine that stalls")
+        raise ValueError(f"{LIMIT}={text}: expected a number of seconds, or 0 to never terminate a stalled engine")
     return limit
 
 
 class StallClock:
-    """How long one engine has done nothing although requests were unfinished."""
+    """Measures how long one engine has been idle with unfinished requests."""
 
     def __init__(self, limit: float, now: Callable[[], float] = time.monotonic) -> None:
-        """`limit`: seconds, 0 for none; `now`: a clock in seconds that is never set back."""
+        """`limit`: seconds, 0 for none; `now`: a monotonic clock in seconds."""
         self._limit, self._now = limit, now
         self._looked_at = now()
         self._idle_seconds = 0.0
         self._has_worked = self._was_waiting = False
 
     def note_work(self) -> None:
-        """Take note that the engine has done something. It is called for every batch, so it reads no clock."""
+        """Note that the engine has worked. Called for every batch, so it does not read the clock."""
         self._has_worked = True
 
     def stalled(self, num_unfinished: int) -> str | None:
-        """Return in words that the limit has passed with so many requests unfinished; None where it has not.
+        """Return a message if the limit has passed with unfinished requests; None otherwise.
 
-        Call it every second or so. The time counts from the look that first sees an unfinished request, or that follows
-        the last work. An engine without requests is not stalled, however long it waits for some.
+        Call it about every second. Idle time counts from the first check with an unfinished request, or the first one
+        after the last work. An engine without requests is never stalled.
         """
         now = self._now()
         elapsed, self._looked_at = now - self._looked_at, now

@@ -1,8 +1,8 @@
-"""Which of a worker's cards each engine gets (`--draft.gpus 0 --target.gpus 1,2,3,4`), and which of its cores.
+"""Assign a worker's GPUs ("cards"; `--draft.gpus 0 --target.gpus 1,2,3,4`) and cores to its engines.
 
-Cards are numbered from 0 among those that the worker may use, in the order of CUDA_VISIBLE_DEVICES or of Slurm's
-allocation. On the node each number becomes a name that stays the same in every process (harness.gpus). Light: a login
-node without cards checks what it can.
+GPUs are numbered from 0 among those visible to the worker, in the order of CUDA_VISIBLE_DEVICES or of Slurm's
+allocation. On the node each index is mapped to a name that is the same in every process (harness.gpus). Cheap to
+import; a login node without GPUs checks what it can.
 """
 
 from __future__ import annotations
@@ -17,45 +17,45 @@ from harness.cli.messages import counted
 from harness.engine import Role
 
 Placement = Mapping[Role, tuple[int, ...] | None]
-"""Numbers of each engine's cards; None: any of the worker's."""
+"""GPU indices for each engine; None: any GPU of the worker."""
 
 _Name = TypeVar("_Name")
 
 ALL = "all"
-"""What a flag says instead of numbers where an engine may use any of the worker's cards."""
+"""Flag value for any of the worker's GPUs."""
 _ITEM = re.compile(r"(\d{1,3})(?:-(\d{1,3}))?")
 
 
 def parse(text: str) -> tuple[int, ...]:
-    """Read card numbers such as `0`, `1,2,3,4` or `1-4`. Raises ValueError."""
+    """Parse GPU indices such as `0`, `1,2,3,4` or `1-4`. Raises ValueError."""
     numbers: list[int] = []
     for item in text.split(","):
         found = _ITEM.fullmatch(item.strip())
         if found is None:
-            raise ValueError("expected numbers of the worker's GPUs from 0 on, such as 0 or 1,2,3,4 or 1-4")
+            raise ValueError("expected indices of the worker's GPUs from 0 on, such as 0 or 1,2,3,4 or 1-4")
         first, last = int(found[1]), int(found[2] or found[1])
         if last < first:
-            raise ValueError(f"{item.strip()} is no range; write {last}-{first}")
+            raise ValueError(f"{item.strip()} is not a range; write {last}-{first}")
         numbers += range(first, last + 1)
     if len(set(numbers)) < len(numbers):
-        raise ValueError("a GPU is named twice")
+        raise ValueError("a GPU is listed twice")
     return tuple(numbers)
 
 
 def written(numbers: Iterable[int]) -> str:
-    """Return card numbers as a flag takes them."""
+    """Return GPU indices in the format of the flag."""
     return ",".join(map(str, numbers))
 
 
 def num_cards(placement: Placement, widths: Mapping[Role, int]) -> int:
-    """Return how many cards engines of these widths use together; engines without cards of their own share theirs."""
+    """Return the number of GPUs used by engines of these widths; engines without a placement share GPUs."""
     named = {number for numbers in placement.values() for number in numbers or ()}
     unnamed = max((width for role, width in widths.items() if placement.get(role) is None), default=0)
     return max(len(named | set(range(unnamed))), 1)
 
 
 def check(placement: Placement, num_available: int | None, where: str) -> None:
-    """Raise ValueError where a number is higher than the cards of a worker go; `num_available` is None if unknown."""
+    """Raise ValueError if an index exceeds a worker's GPUs; `num_available` is None if unknown."""
     for role, numbers in placement.items():
         if numbers is not None and num_available is not None and max(numbers) >= num_available:
             valid = {0: "", 1: "0 or "}.get(num_available, f"0 to {num_available - 1}, or ")
@@ -64,23 +64,23 @@ def check(placement: Placement, num_available: int | None, where: str) -> None:
 
 
 def shares_a_card(role: Role, placement: Placement) -> bool:
-    """Return True if another engine may be on one of this engine's cards."""
+    """Return whether another engine may use one of this engine's GPUs."""
     own = placement.get(role)
     others = [numbers for other, numbers in placement.items() if other != role]
     return any(own is None or numbers is None or not set(own).isdisjoint(numbers) for numbers in others)
 
 
 def on_each_card(placed: Mapping[_Name, Collection[int | str] | None]) -> list[list[_Name]]:
-    """Return the engines that may be on each card that any of them names; all of them where none names one."""
+    """Return the engines that may use each listed GPU; all engines if no GPU is listed."""
     cards = {card for named in placed.values() for card in named or ()}
     found = [[name for name, named in placed.items() if named is None or card in named] for card in cards]
     return found or [list(placed)]
 
 
 def devices(placement: Placement) -> dict[Role, tuple[str, ...] | None]:
-    """Return the names of each engine's cards for the variable that makes them visible; None: all of the worker's.
+    """Return the names of each engine's GPUs for the visibility variable; None: all of the worker's.
 
-    Raises ValueError where this worker has fewer cards.
+    Raises ValueError if this worker has fewer GPUs.
     """
     if all(numbers is None for numbers in placement.values()):
         return dict.fromkeys(placement)
@@ -93,12 +93,12 @@ def devices(placement: Placement) -> dict[Role, tuple[str, ...] | None]:
 
 
 MOST_BYTES_ON_ONE_CORE = 64_000_000
-"""Bytes of weights up to which an engine with few requests runs on one core. Its threads wait for each other dozens of
-times a token; for so few weights that takes as long as a second thread saves, or longer: a prompt of 60 new tokens took
-the bundled target (10 MB) 25 ms on one core and 34 ms on two, a token the same on both. Of SmolLM2-135M (270 MB), a
-token took a fifth longer on one core, and a prompt a tenth less."""
+"""Maximum bytes of weights for an engine with few requests to run on one core. Its threads wait for each other dozens
+of times per token, which for so few weights costs at least as much as a second thread saves. A prompt of 60 new tokens
+took the bundled target (10 MB) 25 ms on one core and 34 ms on two; tokens were equally fast. For SmolLM2-135M (270 MB),
+one core was a fifth slower per token and a tenth faster per prompt."""
 CONCURRENCY_TO_SPLIT = 3
-"""Number of samples in flight from which each engine gets its own cores."""
+"""Minimum number of concurrent samples to give each engine its own cores."""
 
 
 def core_lists(
@@ -110,11 +110,11 @@ def core_lists(
 ) -> dict[Role, str | None]:
     """Return the cores for each engine's threads; None leaves the choice to the operating system.
 
-    The engines of one sample work one after the other, so with one or two samples in flight each engine has all cores.
-    Those whose models are `small` have one core each there, the target's the last.
-    With more samples both work at the same time: threads of two engines on the same cores would wait for each other at
-    every barrier, so the cores are divided, a quarter of them for the draft, and another for a reward model. Where
-    there are too few for three, the reward model has those of the draft.
+    The engines of one sample work one after the other, so with one or two concurrent samples each engine has all cores.
+    Engines of `small` models then have one core each; the target has the last one. With more samples all engines work
+    at the same time, and threads on shared cores would wait for each other at every barrier. The cores are therefore
+    divided: a quarter for the draft, and another for a reward model. If there are too few for three engines, the reward
+    model shares the draft's cores.
     """
     cores = sorted(os.sched_getaffinity(0)) if cores is None else cores
     groups: dict[Role, list[int]] = dict.fromkeys(roles, cores)
@@ -135,7 +135,7 @@ def core_lists(
 
 
 def _ranges(cores: list[int], ranks: int) -> str | None:
-    """Return the cores in equal groups, one per rank; None where there are fewer cores than ranks."""
+    """Return the cores in equal groups, one per rank; None if there are fewer cores than ranks."""
     size = len(cores) // ranks
     if size == 0:
         return None

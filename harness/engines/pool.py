@@ -1,21 +1,21 @@
-"""The engines of one worker over several runs: each is opened when a run needs it, and serves all runs that it can.
+"""The engines of one worker over several runs: opened when first needed, and shared by all runs that can use them.
 
-An engine stays open beside runs that do not use it, until another one needs its share of the memory. Until then it
-takes nothing from them but less than 2 % of a core. Engines start one after the other, each within
-its own share, so that it does not matter which are open already.
+An engine stays open during runs that do not use it, until another one needs its share of the memory. Meanwhile it costs
+less than 2 % of a core. Engines start one after the other, each within its own share, so the other open engines do not
+matter.
 
-An engine serves two runs where nothing but these settings differs from what each would have alone:
+One engine serves two runs if its settings are equal to what each run would use alone, except for:
 
-- the context: a run's own limit holds for its requests (`LeasedEngine`), and the engine is opened with the longest;
-- the number of sequences, on a CPU: the engine is opened with the largest, which leaves the latency of one sample in
-  flight as it is. No run sends more requests at a time than its own number. On a GPU vLLM also
-  sizes CUDA graphs and buffers by it, and what that does to the latency is not measured, so there it must be equal;
-- the memory: a run with one sample in flight takes the smallest, which always holds it. With several, a run takes a
-  smaller cache than its own only where it holds all that may be in flight, so that no baseline is slowed;
-- whether the mean log-probability of a text is asked for, which each request says;
-- how the model is talked to: each run brings its own tokenizer.
+- the context: a run's own limit applies to its requests (`LeasedEngine`), and the engine is opened with the longest;
+- the number of sequences, on a CPU: the engine is opened with the maximum, which does not change the latency of one
+  concurrent sample, and no run sends more parallel requests than its own number. On a GPU, vLLM also sizes CUDA graphs
+  and buffers by it, with an unmeasured effect on latency, so there it must be equal;
+- the memory: a run with one concurrent sample uses the smallest cache, which always holds it. A run with several uses a
+  smaller cache than its own only if it holds all concurrent samples, to avoid slowing a baseline;
+- mean log-probabilities, which are requested per request;
+- prompt conventions: each run uses its own tokenizer.
 
-Everything else must be equal: it decides speed or what is written, and vLLM cannot change it while it runs.
+All other settings must be equal: they affect speed or text, and vLLM cannot change them while it runs.
 """
 
 from __future__ import annotations
@@ -45,37 +45,35 @@ class EngineNeed:
 
     role: Role
     path: str
-    """The model: a local folder, or a hub id that the cache holds."""
+    """The model: a local folder, or a hub id in the cache."""
     revision: str | None
     settings: EngineSettings
     mean_logprobs: bool = field(default=False, compare=False)
-    """Asks for the mean log-probability of all that is generated."""
+    """Whether mean log-probabilities of all generated text are requested."""
     one_in_flight: bool = field(default=False, compare=False)
-    """True if the run has one sample in flight, which every cache holds that its engine starts with."""
+    """True if the run has one concurrent sample, which fits in every cache that its engine starts with."""
     kv_tokens: int | None = field(default=None, compare=False)
-    """Tokens that the cache holds; None before the engine has started."""
+    """Size of the cache in tokens; None before the engine has started."""
 
     @property
     def memory(self) -> tuple[float, int | None]:
-        """The engine's share of the memory, and the size of its cache where that is set."""
+        """The engine's share of the memory, and the size of its cache if set."""
         return self.settings.memory_fraction, self.settings.kv_cache_bytes
 
 
 def may_share(one: EngineNeed, other: EngineNeed) -> bool:
-    """Return True if one engine can serve both needs, whatever its cache holds."""
+    """Return whether one engine can serve both needs, whatever its cache size."""
     is_any_cache_enough = one.memory == other.memory or one.one_in_flight or other.one_in_flight
     return is_any_cache_enough and _in_common(one) == _in_common(other)
 
 
 def _in_common(need: EngineNeed) -> EngineNeed:
-    """Return the need without what may differ."""
     most = need.settings.max_num_seqs if need.settings.device == "gpu" else 1
     settings = replace(need.settings, max_context=None, max_num_seqs=most, conventions=NO_CONVENTIONS)
     return replace(need, settings=replace(settings, memory_fraction=1.0, kv_cache_bytes=None))
 
 
 def _serves(opened: EngineNeed, need: EngineNeed) -> bool:
-    """Return True if an engine that was opened for one need serves another one, too."""
     context, limit, most = need.settings.max_context, opened.settings.max_context, need.settings.max_num_seqs
     if most > opened.settings.max_num_seqs or not (limit is None or (context is not None and context <= limit)):
         return False
@@ -86,7 +84,7 @@ def _serves(opened: EngineNeed, need: EngineNeed) -> bool:
 
 
 def _fit(needs: Sequence[EngineNeed]) -> bool:
-    """Return True if the engines' shares of the memory fit on every card, or into this machine."""
+    """Return whether the engines' shares of the memory fit on every GPU, or on this machine."""
     own = [need.settings for need in needs if registry.capabilities(need.settings.kind).runs_here]
     together = placement.on_each_card({number: one.visible_devices for number, one in enumerate(own)})
     return all(sum(own[number].memory_fraction for number in numbers) <= 1 + 1e-9 for numbers in together)
@@ -97,12 +95,12 @@ class EngineStart:
     """One start of an engine, which may serve several runs."""
 
     start_id: str
-    """Time, host, process and role: unique."""
+    """Unique: time, host, process and role."""
     seconds: float
 
 
 class LeasedEngine(EngineWrapper):
-    """A shared engine as one run uses it: with what the run's own requests are like, and without closing it."""
+    """A shared engine for one run: uses the run's request settings, and does not close the engine."""
 
     def __init__(self, opened: _OpenEngine, need: EngineNeed, *, is_warm: bool):
         super().__init__(opened.engine, need.role)
@@ -112,40 +110,40 @@ class LeasedEngine(EngineWrapper):
 
     @property
     def context_tokens(self) -> int:
-        """Longest prompt plus completion that the engine would accept if the run had started it alone."""
+        """Maximum length of prompt plus completion, as if the run had started the engine alone."""
         limit = self.inner.context_tokens
         own = self.need.settings.max_context
         return limit if own is None else min(limit, own)
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
-        """Engine.generate within the run's context, and with the log-probabilities that it asks for."""
+        """Call Engine.generate with the run's context limit and requested log-probabilities."""
         max_tokens = min(sampling.max_tokens, room_behind(prompt, self.context_tokens))
         own = replace(sampling, max_tokens=max_tokens, mean_logprob=self.need.mean_logprobs)
         return await self.inner.generate(prompt, own)
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
-        """Engine.choose within the run's context."""
+        """Call Engine.choose with the run's context limit."""
         room_behind(prompt, self.context_tokens)
         return await self.inner.choose(prompt, options)
 
     async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
-        """Engine.log_probabilities within the run's context."""
+        """Call Engine.log_probabilities with the run's context limit."""
         room_behind([*prompt, *continuation], self.context_tokens)
         return await self.inner.log_probabilities(prompt, continuation)
 
     async def rate(self, prompt: Sequence[int]) -> Rating:
-        """Engine.rate within the run's context."""
+        """Call Engine.rate with the run's context limit."""
         room_behind(prompt, self.context_tokens)
         return await self.inner.rate(prompt)
 
     async def close(self) -> None:
-        """Do nothing: the engine's pool closes it."""
+        """Do nothing: the pool closes the engine."""
 
 
 START_ORDER: tuple[Role, ...] = ("target", "draft", "reward")
 """The large engine first."""
 _RESET_SECONDS = 10.0
-"""How long to wait for the last requests of the run before to leave the engine."""
+"""Maximum time for the previous run's last requests to leave the engine."""
 _RESET_POLL_SECONDS = 0.05
 
 
@@ -156,10 +154,10 @@ class _OpenEngine:
     engine: Engine
     start: EngineStart
     is_used: bool = False
-    """True once a run has had it: one that was canceled while its next engine started has not."""
+    """True once a run has used it, unlike after a run that was canceled while its next engine started."""
 
     async def talk_as(self, need: EngineNeed) -> None:
-        """Let the engine read and write text with a run's own tokenizer: it has one run at a time."""
+        """Use a run's tokenizer in the engine, which serves one run at a time."""
         conventions = need.settings.conventions
         if conventions != self.need.settings.conventions and registry.capabilities(need.settings.kind).runs_models:
             revision = None if Path(need.path).is_dir() else need.revision
@@ -173,22 +171,22 @@ class _Arranged:
     kept: Mapping[Role, EngineNeed]
     """The open engines that serve a run."""
     staying: Sequence[EngineNeed]
-    """Those that stay open while it is worked on."""
+    """The engines that stay open during the run."""
     starting: Sequence[EngineNeed]
 
 
 class EnginePool:
-    """Opens engines for one run after the other; use it as an asynchronous context manager, which closes them."""
+    """Opens engines for consecutive runs; use it as an asynchronous context manager, which closes them."""
 
     def __init__(self) -> None:
         self._planned: list[EngineNeed] = []
         self._open: list[_OpenEngine] = []
 
     def plan(self, runs: Sequence[Sequence[EngineNeed]]) -> list[int]:
-        """Return the numbers of runs to come in an order in which few engines are started, given the needs of each.
+        """Return the indices of the given runs in an order with few engine starts.
 
-        Next is always the run that finds the largest part of its engines open, of several the first. An engine is
-        opened with the settings that serve all needs that may share it.
+        The next run is always the one with the largest part of its engines open, or the first of several. An engine is
+        opened with settings for all needs that may share it.
         """
         self._planned += itertools.chain(*runs)
         opened, order = [one.need for one in self._open], list[int]()
@@ -207,9 +205,9 @@ class EnginePool:
         await self.close()
 
     async def lease(self, needs: Iterable[EngineNeed], log_dir: Path) -> dict[Role, LeasedEngine]:
-        """Return the engines of the next run by role; others are closed where there is no room for those that start.
+        """Return the engines of the next run by role; others are closed if their memory is needed.
 
-        Engines that were used before have forgotten their prompts. Raises EngineDied where one does not start.
+        The prefix caches of reused engines are empty. Raises EngineDied if an engine does not start.
         """
         ordered = sorted(needs, key=lambda need: START_ORDER.index(need.role))
         while True:
@@ -230,11 +228,11 @@ class EnginePool:
         return leased
 
     async def close(self) -> None:
-        """Close all engines, after the last run or after one that failed: what it has left in them is not known."""
+        """Close all engines, after the last run or after a failed one, which may leave them in an unknown state."""
         await self._close(list(self._open))
 
     def _arranged(self, opened: Sequence[EngineNeed], needs: Sequence[EngineNeed]) -> _Arranged:
-        """Return what becomes of the open engines where a run needs these."""
+        """Return the open engines to keep and to start for a run."""
         kept = {need.role: one for need in needs for one in opened if _serves(one, need)}
         starting = [self._serving(need) for need in needs if need.role not in kept]
         for staying in (opened, list(kept.values())):
@@ -243,7 +241,7 @@ class EnginePool:
         return _Arranged({}, [], [self._serving(need) for need in needs])
 
     def _serving(self, need: EngineNeed) -> EngineNeed:
-        """Return the need with the settings to open its engine with: those that serve all needs that may share it."""
+        """Return the need with the settings for opening its engine: those for all needs that may share it."""
         together = [need.settings, *(planned.settings for planned in self._planned if may_share(need, planned))]
         contexts = [settings.max_context for settings in together]
         known = [context for context in contexts if context is not None]
@@ -262,7 +260,7 @@ class EnginePool:
         except EngineDied:
             if wanted == need:
                 raise
-            self._planned.clear()  # the longest context may not fit into the smallest memory: each run has its own
+            self._planned.clear()  # the longest context may not fit into the smallest memory: use the run's own
             wanted = need
             engine = await registry.start(wanted, need.role, wanted.settings, log_path)
         start_id = f"{started_at:%Y%m%dT%H%M%S.%f}-{socket.gethostname()}-{os.getpid()}-{need.role}"
@@ -279,9 +277,9 @@ class EnginePool:
 
 
 async def _is_as_new(engine: Engine) -> bool:
-    """Let an engine forget the prompts of the run before; False where it cannot be used like one just started.
+    """Clear the prefix cache left by the previous run; return False if the engine cannot be reused as fresh.
 
-    An engine that died and was replaced is not used again: every run has its own replacement in reserve.
+    An engine that died and was replaced is not reused: every run has its own spare replacement.
     """
     if engine.restarts:
         return False

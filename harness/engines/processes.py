@@ -1,23 +1,22 @@
-"""The processes of an engine: their environment, log and files on the node, and that none is left behind.
+"""The processes of an engine: environment, log, files on the node, and cleanup.
 
-Environment and file descriptors belong to the whole process and are inherited by its children when they start. So only
-one engine starts at a time, and both are restored once it has started.
+Environment and file descriptors belong to the whole process and are inherited by new children. Therefore only one
+engine starts at a time, and both are restored once it has started.
 
-vLLM's engine processes outlive a worker that is killed and keep the GPU's memory. Every process of an engine therefore
-carries a mark in the environment that it was started with, so that it is found whatever it is called, whoever its
-parent is by now, and whatever it is doing. A guard beside the worker, which is this file run as a script, kills what
-carries the worker's mark once the worker has ended. It needs a few megabytes; for its sake only the standard library is
-imported here.
+vLLM's engine processes outlive a killed worker and keep the GPU's memory. Every process of an engine therefore has a
+mark in its initial environment, to be found whatever its name, parent and state. A guard process next to the worker
+(this file, run as a script) kills all processes with the worker's mark once the worker has ended. To keep it at a few
+megabytes, only the standard library is imported here.
 
-vLLM, Triton, FlashInfer and CUDA keep compiled code below the home directory, which nodes usually share. A hundred
-nodes that start together would write the same files there. vLLM also writes one of its files in place and reads it
-without expecting half of it (compilation/backends.py in vLLM 0.32), so two workers of one node get a folder each on the
-node's own disk: the first one that no other worker has locked, so that later workers find what earlier ones compiled.
+vLLM, Triton, FlashInfer and CUDA keep compiled code below the home directory, which is usually shared by all nodes. A
+hundred nodes that start together would write the same files there. vLLM also writes one of its files in place and may
+read a partial one (compilation/backends.py in vLLM 0.32). Two workers of one node therefore have separate folders on
+the node's own disk. A worker uses the first unlocked one, so later workers find code compiled earlier.
 
-Every start of vLLM also leaves some sockets and a file by which ranks find each other, all with random names, in the
-folder for temporary files. Here that is a folder of the worker's own, which is removed when the worker ends. What a
-killed worker has left, shared memory included, is removed by the next worker of the same user on the node: the helper
-of Python's that would do so is killed too where Slurm kills a whole job.
+Every start of vLLM also leaves sockets and a rendezvous file with random names in the folder for temporary files. Here
+that is a folder of the worker, removed when the worker ends. Leftovers of a killed worker, including shared memory, are
+removed by the same user's next worker on the node. Python's own cleanup helper is not enough, because Slurm kills it
+together with the job.
 """
 
 from __future__ import annotations
@@ -51,44 +50,43 @@ if TYPE_CHECKING:
     from harness.engine import Role
 
 MARK = "HARNESS_ENGINE"
-"""Environment variable: the worker's process id, its mark, and the number of the start that a process belongs to."""
+"""Environment variable: the worker's process id, its mark, and the number of the engine start."""
 _TOKEN = secrets.token_hex(8)
 _STARTS = itertools.count()
 _MAX_ROUNDS = 5
 _STARTING = threading.Lock()
 _SPARED = b"multiprocessing.resource_tracker"
-"""Ends by itself with the processes that use it, and removes their shared memory then."""
+"""Exits by itself after the processes that use it, and then removes their shared memory."""
 _guards: dict[int, subprocess.Popen[bytes]] = {}
-"""By the process that started it."""
+"""Guards by the process that started them."""
 _GUARD_POLL_SECONDS, _GUARD_SCAN_SECONDS, _GUARD_MAX_SECONDS = 0.5, 0.2, 60.0
 _EMPTY_SCANS = 2
-"""Number of scans in succession that find nothing before the guard ends: a process may be starting another one."""
+"""Consecutive scans without results before the guard ends: a process may be starting another one."""
 
 
 @contextlib.contextmanager
 def starting(log_path: Path, variables: Mapping[str, str | None]) -> Iterator[EngineProcesses]:
-    """Let this process and its new children write to the log file and see these variables (None: unset).
+    """Set variables (None: unset) and redirect output to the log file for this process and its new children.
 
     Yields the processes that are started inside.
     """
     with _STARTING:
         engine = EngineProcesses()
         _start_guard()
-        # The title that a process of vLLM gives itself would otherwise be written over the environment it started with.
+        # vLLM's process titles would otherwise overwrite the initial environment.
         marks = {MARK: engine.mark, "SPT_NOENV": "1"}
         with _environment({**variables, **marks}), output_to(log_path):
             yield engine
 
 
 class EngineProcesses:
-    """The processes of one start of an engine, whatever they are called and whoever their parent is by now."""
+    """The processes of one engine start, whatever their names and parents."""
 
     def __init__(self) -> None:
-        """Nothing is started yet."""
         self.mark = f"{_worker_mark()}{next(_STARTS)}"
 
     def find(self) -> set[psutil.Process]:
-        """Return those that are running now. Reads the environment of every process of this user."""
+        """Return the running ones. Reads the environment of every process of this user."""
         import psutil
 
         found = set()
@@ -98,11 +96,11 @@ class EngineProcesses:
         return found
 
     def started(self) -> None:
-        """Take note that the start is over, and of the shared memory that the processes use."""
+        """Mark the start as finished, and record the shared memory used by the processes."""
         note_shared_memory(_marked(self._entry))
 
     def kill(self, grace_seconds: float = 0.0) -> None:
-        """Wait for all of them to end, and kill those still running after the grace time."""
+        """Wait for all processes to end, and kill those still running after the grace time."""
         import psutil
 
         psutil.wait_procs(list(self.find()), timeout=grace_seconds)
@@ -119,18 +117,17 @@ class EngineProcesses:
 
 
 def is_engine_process() -> bool:
-    """Return whether this process belongs to an engine, and is not the worker that is starting one."""
+    """Return whether this process belongs to an engine, as opposed to a worker that is starting one."""
     worker, _, _ = os.environ.get(MARK, "").partition("-")
     return worker not in ("", str(os.getpid()))
 
 
 def _worker_mark() -> str:
-    """Return what the marks of all engines of this process begin with."""
     return f"{os.getpid()}-{_TOKEN}."
 
 
 def _marked(entry: bytes) -> list[int]:
-    """Return the processes of this user whose environment contains an entry, or its beginning; only on Linux."""
+    """Return this user's processes whose environment contains an entry or prefix of one; only on Linux."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended, or belongs to another user
@@ -140,7 +137,6 @@ def _marked(entry: bytes) -> list[int]:
 
 
 def _kill_marked(entry: bytes) -> int:
-    """Kill every process whose environment contains the entry; returns their number."""
     marked = [number for number in _marked(entry) if number != os.getpid()]
     for number in marked:
         with contextlib.suppress(OSError):
@@ -153,7 +149,7 @@ def _start_guard() -> None:
     if os.getpid() in _guards or not Path("/proc/self/environ").is_file():
         return
     guard = _guards[os.getpid()] = subprocess.Popen(
-        # Isolated and without site-packages: the start takes milliseconds. It reads this file, which may lie in a zip.
+        # Isolated and without site-packages, to start within milliseconds. Reads this file, which may be in a zip.
         [sys.executable, "-I", "-S", "-B", "-", str(os.getpid()), f"{MARK}={_worker_mark()}"],
         cwd="/",
         stdin=subprocess.PIPE,
@@ -166,9 +162,9 @@ def _start_guard() -> None:
 
 
 def _guard(worker: int, entry: bytes) -> None:
-    """Wait for the end of the worker, and kill what is left of its engines: nothing else has such an entry."""
+    """Wait for the worker to end, then kill the remaining processes of its engines, found by their mark."""
     if not entry.startswith(f"{MARK}={worker}-".encode()):
-        raise ValueError(f"no entry of the engines of worker {worker}: {entry!r}")
+        raise ValueError(f"not a mark of the engines of worker {worker}: {entry!r}")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # sent to the worker's whole group; this process ends with the worker
     while os.getppid() == worker:
@@ -181,11 +177,11 @@ def _guard(worker: int, entry: bytes) -> None:
 
 @contextlib.contextmanager
 def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
-    """Set variables, and afterwards restore them and every other variable of vLLM's.
+    """Set variables, and afterwards restore them and all variables of vLLM.
 
-    vLLM sets some in this process for models of certain kinds (VLLM_USE_DEEP_GEMM_E8M0, VLLM_USE_BREAKABLE_CUDAGRAPH).
-    The engine that starts next would compute in another way than alone. Other threads read the environment meanwhile,
-    so a variable that stays set is never unset in between.
+    vLLM sets some in this process for certain models (VLLM_USE_DEEP_GEMM_E8M0, VLLM_USE_BREAKABLE_CUDAGRAPH), which
+    would change the computations of the next engine. Other threads read the environment meanwhile, so a variable that
+    stays set is never unset in between.
     """
 
     def changed() -> list[str]:
@@ -208,7 +204,7 @@ def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def output_to(log_path: Path) -> Iterator[None]:
-    """Redirect descriptors 1 and 2 to the file, so that the output of native code and dying processes is in it too."""
+    """Redirect descriptors 1 and 2 to the file, to include the output of native code and dying processes."""
     log_path.parent.mkdir(parents=True, exist_ok=True)
     originals = [os.dup(1), os.dup(2)]
     file = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)  # less the umask
@@ -232,7 +228,7 @@ def _flush() -> None:
 
 
 FOLDERS: Mapping[str, str] = {
-    "VLLM_CACHE_ROOT": "vllm",  # torch.compile, DeepGEMM, peer access between cards, descriptions of models
+    "VLLM_CACHE_ROOT": "vllm",  # torch.compile, DeepGEMM, peer access between GPUs, model descriptions
     "TRITON_CACHE_DIR": "triton",
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
     "FLASHINFER_WORKSPACE_BASE": "flashinfer",
@@ -241,25 +237,25 @@ FOLDERS: Mapping[str, str] = {
     "TILELANG_CACHE_DIR": "tilelang",
     "TVM_FFI_CACHE_DIR": "tvm_ffi",
 }
-"""Environment variables of the libraries, with the name of each one's folder."""
+"""Environment variables of the libraries, with their folder names."""
 _NUM_FOLDERS = 64
-"""Most workers of one user on a node that get a folder which later workers find again."""
+"""Maximum number of a user's workers on a node with a persistent folder."""
 _TEMPORARY = "tmp"
-"""Folder for what nobody can use after this worker."""
+"""Folder for files without use after this worker."""
 _TEMPORARY_FOLDER, _SOCKET_FOLDER = "TMPDIR", "VLLM_RPC_BASE_PATH"
 _MAX_SOCKET_FOLDER_CHARACTERS = 70
-"""A socket's path has at most 107 characters, and vLLM adds a name of 37."""
+"""A socket's path has at most 107 characters, and vLLM appends 37."""
 _SHORT = "/tmp"
-"""Where sockets are if the folder for temporary files has a long name, as in jobs of some sites."""
+"""Place of sockets if the folder for temporary files has a long name, as in jobs of some sites."""
 _held: dict[tuple[int, str], tuple[Path, int]] = {}
-"""Folders and locks by process and disk: those of this process, and in a forked process also its parent's."""
+"""Folders and locks by process and disk; a forked process also has its parent's."""
 
 
 def node_variables() -> dict[str, str]:
     """Return the variables that put caches, temporary files and sockets on the node's own disk.
 
-    Those that the environment already sets are left out, except for the folder of temporary files, which is below the
-    one that the environment names.
+    Variables already set in the environment are omitted, except for the folder of temporary files, which is below the
+    one in the environment.
     """
     disk = tempfile.gettempdir()
     folder = _folder(disk)
@@ -275,27 +271,27 @@ def node_variables() -> dict[str, str]:
 
 
 def note_shared_memory(processes: Iterable[int]) -> None:
-    """Take note of the shared memory that processes of an engine use; if this worker is killed, the next removes it."""
+    """Record the shared memory of an engine's processes; if this worker is killed, the next one removes it."""
     held = _held.get((os.getpid(), tempfile.gettempdir()))
     if held is None:
         return
     names: set[str] = set()
     for process in processes:
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # the process has ended
             names |= set(_MAPPED.findall(Path(f"/proc/{process}/maps").read_text(errors="replace")))
     with contextlib.suppress(OSError), (held[0] / _TEMPORARY / SEGMENTS_LIST).open("a") as noted:
         noted.writelines(f"{name}\n" for name in sorted(names))
 
 
 def _folder(disk: str) -> Path | None:
-    """Return this worker's folder on a disk, the same in all calls; None, with a warning, where none can be made."""
+    """Return this worker's folder on a disk, the same in all calls; None, with a warning, if there is none."""
     process = os.getpid()
     if (process, disk) not in _held:
         try:
             folder, lock = _take(Path(disk))
             (folder / _TEMPORARY).mkdir(mode=0o700)
         except OSError as error:
-            warnings.warn(f"compiled code is kept in the home directory, because {error}", stacklevel=3)
+            warnings.warn(f"storing compiled code in the home directory, because {error}", stacklevel=3)
             return None
         atexit.register(shutil.rmtree, folder / _TEMPORARY, ignore_errors=True)
         _held[process, disk] = folder, lock
@@ -303,15 +299,15 @@ def _folder(disk: str) -> Path | None:
 
 
 def _take(disk: Path) -> tuple[Path, int]:
-    """Return a folder that no other worker uses, with the descriptor of its lock, which is held until this one ends.
+    """Return an unused folder with the descriptor of its lock, which is held until this worker ends.
 
-    Raises OSError where there is none.
+    Raises OSError if there is none.
     """
     root = disk / f"speculative-harness-{os.getuid()}"
     root.mkdir(mode=0o700, exist_ok=True)
-    status = root.lstat()  # what is in it will be executed, so nobody else may put files there
+    status = root.lstat()  # its contents will be executed, so no other user may write there
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
-        raise OSError(f"others may write to {root}")
+        raise OSError(f"other users may write to {root}")
     for number in range(_NUM_FOLDERS):
         folder = root / f"worker-{number}"
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -319,11 +315,11 @@ def _take(disk: Path) -> tuple[Path, int]:
             _remove_leftovers(root)
             _remove_left(folder / _TEMPORARY)
             return folder, lock
-    raise OSError(f"{root} has no folder that can be locked")
+    raise OSError(f"no folder in {root} can be locked")
 
 
 def _locked(folder: Path) -> int | None:
-    """Return the descriptor of a folder's lock; None where another worker has it, or there are no locks."""
+    """Return the descriptor of a folder's lock; None if another worker has it or locks are unsupported."""
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -334,7 +330,6 @@ def _locked(folder: Path) -> int | None:
 
 
 def _remove_leftovers(root: Path) -> None:
-    """Remove the temporary files of workers that were killed: those of folders that nobody has locked."""
     for left in root.glob(f"worker-*/{_TEMPORARY}"):
         with contextlib.suppress(OSError):
             if (lock := _locked(left.parent)) is not None:
@@ -348,15 +343,15 @@ def _remove_left(folder: Path) -> None:
 
 
 SEGMENTS_LIST = "shared-memory"
-"""Name of the file that lists segments."""
+"""Name of the file that lists shared-memory segments."""
 _SEGMENTS = Path("/dev/shm")
 _MAPPED = re.compile(r" /dev/shm/(psm_[0-9a-f]{8})$", re.MULTILINE)
 _NAME = re.compile(r"psm_[0-9a-f]{8}")
-"""What Python calls a segment of which nobody chose the name."""
+"""Pattern of Python's default segment names."""
 
 
 def remove_noted_segments(folder: Path, segments: Path = _SEGMENTS) -> None:
-    """Remove the segments of this user that a folder lists; nobody may be using them any more."""
+    """Remove this user's segments that are listed in a folder and no longer in use."""
     with contextlib.suppress(OSError):
         for name in (folder / SEGMENTS_LIST).read_text(errors="replace").split():
             with contextlib.suppress(OSError):
@@ -365,8 +360,8 @@ def remove_noted_segments(folder: Path, segments: Path = _SEGMENTS) -> None:
                     (segments / name).unlink()
 
 
-# The lines that begin and end an engine's start in its log, and vLLM's lines between them. A worker that starts engines
-# has no journal yet, so these logs are what others can know of it.
+# The first and last line of an engine's start in its log, and vLLM's lines between them. A worker that is starting
+# engines has no journal yet, so only these logs show its progress.
 
 _BEGIN = re.compile(
     r"^== the (?P<role>\w+) engine starts in process (?P<pid>[1-9]\d{0,8}) on (?P<host>\S+) at .*$", re.MULTILINE
@@ -384,26 +379,25 @@ PHASES = {
     "Graph capturing finished": "preparing the first requests",
     "init engine (profile, create kv cache, warmup model) took": "first requests of the warm-up",
 }
-"""What vLLM 0.31 and 0.32 print, and what they do from then on."""
+"""Lines printed by vLLM 0.31 and 0.32, and the phases that they start."""
 _DONE = re.compile(r"checkpoint shards:\s+(\d+)% Completed|Capturing CUDA graphs[^:\n]*:\s+(\d+)%")
 
 
 def log_start(log: Path, role: Role) -> None:
-    """Write that an engine starts in this process."""
+    """Log the start of an engine in this process."""
     now = datetime.now(UTC).isoformat(" ", "seconds")
     _append(log, f"== the {role} engine starts in process {os.getpid()} on {socket.gethostname()} at {now}")
 
 
 def log_end_of_start(log: Path, role: Role, *, is_ready: bool) -> None:
-    """Write that the engine has answered its first requests, or that it did not start."""
+    """Log that the engine has answered its first requests, or that it did not start."""
     _append(log, f"== the {role} engine {'answers' if is_ready else 'did not start'}")
 
 
 def start_phase(log: Path) -> str | None:
-    """Return what a starting engine is at, as `target: loading weights (50 %)`.
+    """Return the phase of a starting engine, as `target: loading weights (50 %)`.
 
-    None where no engine is starting: it answers, has failed, or its worker is no longer there, as far as this machine
-    can tell.
+    None if no engine is starting: it has started or failed, or its worker has ended, as far as this machine can tell.
     """
     import psutil
 
@@ -424,19 +418,19 @@ def start_phase(log: Path) -> str | None:
 
 
 def last_lines(log: Path) -> str:
-    """Return the last twenty non-empty lines of what an engine wrote since its last start, for an error message."""
+    """Return the last twenty non-empty lines of an engine's output since its last start, for an error message."""
     written = _END.sub("", _BEGIN.sub("", _since_start(log)))
     return "\n".join([line for line in written.splitlines() if line.strip()][-20:]) or "(no output)"
 
 
 def root_cause(log: Path) -> str | None:
-    """Return the first exception since an engine's last start: later ones only report that a child process failed."""
+    """Return the first exception since an engine's last start: later ones only report a failed child process."""
     exception = re.search(r"(?:^|\] )((?:\w+\.)*\w+(?:Error|Exception): .+)$", _since_start(log), re.MULTILINE)
     return exception[1].strip() if exception else None
 
 
 def _since_start(log: Path) -> str:
-    """Return the end of a log since the last start in it; empty where there is no log."""
+    """Return a log's text since the last start in it; empty if there is no log."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))

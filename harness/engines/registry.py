@@ -1,7 +1,7 @@
-"""The engines by name, what each can do, and how they are started.
+"""The engines by name, their capabilities, and their start.
 
-An engine is a class with `start` in a module of its own, and an entry in `_ENGINES`. Nothing outside this folder asks
-for an engine's name. A module is imported when its engine starts.
+An engine is a class with `start` in a module of its own, and an entry in `_ENGINES`. Code outside this folder does not
+depend on engine names. A module is imported when its engine starts.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ if TYPE_CHECKING:
     from harness.engines.settings import EngineSettings
 
 SERVED = "served"
-"""The engine of models that servers run. Nobody chooses it by name: a model is named by its server's address."""
+"""The engine of served models. It is not chosen by name but by a server address as model."""
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What an engine needs and can do, as launch, checks and reports ask for it."""
+    """Capabilities and requirements of an engine, for launches, checks and reports."""
 
     place: str
     """Module and class."""
     runs_models: bool = True
-    """It loads the models that a launch names, with their tokenizers and chat templates."""
+    """Whether it loads the launch's models, with their tokenizers and chat templates."""
     counts_as_result: bool = True
-    """What is written says something of a method or a model."""
+    """Whether its texts are valid results for a method or model."""
     runs_here: bool = True
-    """The worker's machine computes, and not a server."""
+    """Whether it computes on the worker's machine instead of a server."""
     max_cards: int | None = None
-    """Most GPUs of one engine: None for any number, 0 where it uses none."""
+    """Maximum number of GPUs per engine: None for any number, 0 for none."""
     is_planned: bool = False
-    """Its width and its share of a GPU's memory are planned (harness.sizing)."""
+    """Whether its tensor-parallel size and its share of a GPU's memory are planned (harness.sizing)."""
     takes_arguments: bool = False
-    """It takes arguments of vLLM's engine (`--target.engine`)."""
+    """Whether it accepts arguments of vLLM's engine (`--target.engine`)."""
     speculates: bool = False
-    """It verifies proposed tokens (`--spec-decode`)."""
+    """Whether it verifies proposed tokens (`--spec-decode`)."""
     adapter_packages: tuple[str, ...] | None = None
-    """Packages that it needs to give verdicts with an adapter; None where it cannot."""
+    """Packages required for verdicts with an adapter; None if these are unsupported."""
     has_processes: bool = False
-    """It runs in processes of its own, with cores of their own on a CPU, and takes as long to start as many samples."""
+    """Whether it runs in separate processes, with separate cores on a CPU. Its start takes as long as many samples."""
     has_prefix_cache: bool = True
     is_reference: bool = False
-    """Other engines' verdicts are compared with its own."""
+    """Whether it is the reference for other engines' verdicts."""
     packages: tuple[str, ...] = ()
-    """Packages that it needs beside those of the project."""
+    """Required packages in addition to the project's."""
 
 
 _ENGINES: Mapping[str, Capabilities] = {
@@ -79,16 +79,16 @@ _ENGINES: Mapping[str, Capabilities] = {
     SERVED: Capabilities("harness.engines.served.served_engine:ServedEngine", runs_here=False, max_cards=0),
 }
 CHOICES = tuple(name for name in _ENGINES if name != SERVED)
-"""What `--engine` takes; `auto` takes the first one that runs models and is installed."""
+"""Values of `--engine`; `auto` selects the first installed one that runs models."""
 AUTO = "auto"
 
 
 class ModelSource(Protocol):
-    """Where a model is stored."""
+    """Location of a model's files."""
 
     @property
     def path(self) -> str:
-        """A local folder, or a hub id that the cache holds."""
+        """A local folder, or a hub id in the cache."""
 
     @property
     def revision(self) -> str | None:
@@ -96,34 +96,34 @@ class ModelSource(Protocol):
 
 
 class EngineClass(Protocol):
-    """How an engine is started."""
+    """Interface for starting an engine."""
 
     async def start(
         self, model_path: str, role: Role, settings: EngineSettings, log_path: Path, revision: str | None = None
     ) -> Engine:
         """Start an engine whose output goes to `log_path`. Raises EngineDied.
 
-        `model_path`: a folder or a hub id with its `revision`; empty for an engine that runs no model.
+        `model_path`: a folder or a hub id with its `revision`; empty for an engine without a model.
         """
 
 
 def engine_class(name: str) -> EngineClass:
-    """Return the class of an engine. Raises ValueError, in one line, where there is none of that name."""
+    """Return the class of an engine. Raises ValueError, in one line, if the name is unknown."""
     module, _, attribute = capabilities(name).place.partition(":")
     return cast(EngineClass, getattr(import_module(module), attribute))
 
 
 def capabilities(name: str) -> Capabilities:
-    """Return what an engine can do; for `auto`, the one that it stands for on this machine. Raises ValueError."""
+    """Return an engine's capabilities; `auto` is resolved for this machine. Raises ValueError."""
     if (known := _ENGINES.get(resolved(name))) is None:
-        raise ValueError(f"no engine is called {name!r}; valid: {', '.join(CHOICES)}")
+        raise ValueError(f"unknown engine {name!r}; valid: {', '.join(CHOICES)}")
     return known
 
 
 def resolved(name: str, *, is_here: bool = True) -> str:
-    """Return the engine that a name stands for: `auto` is the first that runs models and is installed, or the last.
+    """Resolve an engine name: `auto` is the first installed one that runs models, otherwise the last one.
 
-    Where the engine does not run in this Python it is the first: a worker says so where its own lacks it.
+    If the engine runs in another Python, `auto` is the first one; the worker reports missing packages.
     """
     if name != AUTO:
         return name
@@ -132,12 +132,12 @@ def resolved(name: str, *, is_here: bool = True) -> str:
 
 
 def missing_packages(name: str) -> list[str]:
-    """Return the packages of an engine that this Python lacks."""
+    """Return the engine's required packages that are missing from this Python."""
     return [package for package in capabilities(name).packages if find_spec(package) is None]
 
 
 def uncounted() -> list[str]:
-    """Return the engines whose answers are no results."""
+    """Return the engines whose answers are not results."""
     return [name for name in CHOICES if not capabilities(name).counts_as_result]
 
 
@@ -149,10 +149,10 @@ async def open_engines(
     settings: Mapping[Role, EngineSettings],
     log_dir: Path,
 ) -> AsyncIterator[dict[Role, Engine]]:
-    """Yield engines by role, and close all of them on exit. Raises EngineDied where an engine does not start.
+    """Yield engines by role, and close all of them on exit. Raises EngineDied if an engine does not start.
 
-    The engines start one after the other, the large one first: engines that start together misjudge each other's
-    memory. The same model in both roles gets two engines, so that all methods of a comparison share the machine alike.
+    The engines start one after the other, beginning with the large one: parallel starts would misjudge each other's
+    memory. The same model in both roles gets two engines, so all methods of a comparison share the machine equally.
     """
     sources: dict[Role, ModelSource | None] = {"target": target, "draft": draft}
     engines: dict[Role, Engine] = {}
@@ -169,7 +169,7 @@ async def open_engines(
 
 
 async def start(source: ModelSource | None, role: Role, settings: EngineSettings, log_path: Path) -> Engine:
-    """Start one engine, whose output goes to `log_path`. Raises EngineDied, and ValueError where it lacks a model."""
+    """Start one engine, whose output goes to `log_path`. Raises EngineDied, and ValueError without a required model."""
     if source is None and capabilities(settings.kind).runs_models:
         raise ValueError(f"this method needs a {role} model")
     path, revision = (source.path, source.revision) if source is not None else ("", None)

@@ -1,10 +1,10 @@
-"""A deterministic engine without a model, for tests and dry runs: a script decides what is written and chosen.
+"""A deterministic engine without a model, for tests and dry runs: texts and choices come from a script.
 
-Everything else is real: ids, stop strings, limits, seeds, a prefix cache with its counts, requests in flight.
+Everything else is real: ids, stop strings, limits, seeds, a prefix cache with its counts, parallel requests.
 
 The default script of a dry run is a simulated model that solves small sums in a few steps, sometimes wrongly. It reads
-the chain in its prompt, so it can continue after any accepted step of either model. It draws from the seed, so a run
-without models is as reproducible as a run with models.
+the chain in its prompt, so it can continue after any accepted step of either model. Its draws depend on the seed, so a
+run without models is as reproducible as a run with models.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ WriteScript = Callable[[str, Sampling], Sequence[str]]
 JudgeScript = Callable[[str, tuple[str, ...]], Sequence[float]]
 """(prompt text, option labels) -> the probability of each option."""
 HeadScript = Callable[[str], Sequence[float]]
-"""(prompt text) -> the outputs of a model's own head."""
+"""(prompt text) -> the outputs of a model's rating head."""
 TokenScript = Callable[[str, str], tuple[float, float]]
 """(all text before a token, the token's text) -> its log-probability and the entropy of its distribution, in nats."""
 
 SCRIPTED_SECONDS = "HARNESS_SCRIPTED_SECONDS"
-"""Environment variable: seconds that a scripted engine takes per call, to try a cluster without models."""
+"""Environment variable: seconds per call of a scripted engine, to try a cluster without models."""
 _CONTEXT_TOKENS, _BLOCK_TOKENS = 1 << 16, 16
 _SPECIALS = ("<|end|>", "<think>", "</think>")
 _EOS = 256
@@ -106,9 +106,9 @@ class ScriptedEngine:
     seconds_per_call: float = 0.0
     seconds_per_token: float = 0.0
     failures: Mapping[int, EngineError] = field(default_factory=dict)
-    """The error that the call with this number raises; the first call is number 0."""
+    """Errors to raise, by call number from 0."""
     requests: list[str] = field(default_factory=list)
-    """What was asked so far: `generate`, `choose`, `log_probabilities` or `rate`."""
+    """Kinds of all requests so far: `generate`, `choose`, `log_probabilities` or `rate`."""
     output_tokens: int = 0
     weigh: TokenScript = lambda before, token: (-0.5, 0.5)
     head: HeadScript | None = None
@@ -163,7 +163,7 @@ class ScriptedEngine:
         return self.head is not None
 
     async def rate(self, prompt: Sequence[int]) -> Rating:
-        assert self.head is not None  # as callers know by `has_head`
+        assert self.head is not None  # callers check `has_head`
         self._admit("rate", prompt, 1)
         outputs, cached = tuple(self.head(self.tokenizer.decode(prompt))), self._cached(prompt)
         return Rating(outputs, len(prompt), cached, await self._served(0))
@@ -234,7 +234,6 @@ class ScriptedEngine:
 
 
 def _encode(text: str, specials: Sequence[str]) -> list[int]:
-    """Return one id per byte, and one id per control token of `specials`."""
     for special in specials:
         before, separator, after = text.partition(special)
         if separator:
@@ -245,9 +244,9 @@ def _encode(text: str, specials: Sequence[str]) -> list[int]:
 _SUM = re.compile(r"(-?\d+)\s*([-+*])\s*(-?\d+)")
 _NUMBER = re.compile(r"-?\d+")
 _WRONG_MARK = "roughly"
-"""A wrong step contains this word, so that the simulated judge can find it."""
+"""Every wrong step contains this word, for the simulated judge."""
 _END = "<|end|>"
-"""Stands between a chain and the question behind it."""
+"""Separates a chain from the question after it."""
 _STEPS = (
     "First I write down what is given: {a} and {b}.",
     "The question asks for one number made of these two.",
@@ -260,7 +259,7 @@ _OPENINGS = tuple(" ".join(step.split()[:2]) for step in _STEPS)
 
 @dataclass(frozen=True)
 class SimulatedModel:
-    """Writes and judges text. A higher `skill` (0 to 1) makes fewer mistakes and judges better."""
+    """Writes and judges text. With a higher `skill` (0 to 1) it makes fewer mistakes and judges better."""
 
     skill: float = 0.9
     thinks: bool = False
@@ -271,7 +270,7 @@ class SimulatedModel:
         return [self._continued(prompt, sampling.seed + i, is_random) for i in range(sampling.n)]
 
     def judge(self, prompt: str, labels: tuple[str, ...]) -> list[float]:
-        """Return each label's probability; wrong steps get low scores, and the last label where all are wrong."""
+        """Return each label's probability: low scores for wrong steps, the last label if all are wrong."""
         subject = prompt.rsplit("\nUser: ", 1)[0] if labels[0] == "0" else prompt.rsplit("\nUser: ", 1)[-1]
         draw = _uniform(prompt, "judge")
         if labels[0] == "0":
@@ -290,7 +289,7 @@ class SimulatedModel:
         return [0.8 if i == favourite else rest for i in range(len(labels))]
 
     def weigh(self, before: str, token: str) -> tuple[float, float]:
-        """Return a token's log-probability and its distribution's entropy, in nats; in a wrong step it is unsure."""
+        """Return a token's log-probability and its distribution's entropy, in nats; wrong steps are less certain."""
         step = before.rsplit("\n\n", 1)[-1]
         draw = _uniform(before, token, "weigh")
         return (-1.0 - draw, 1.0 + draw) if _WRONG_MARK in step else (-0.2 * draw, 1.5 * draw)
@@ -320,7 +319,7 @@ def _result(chain: str, value: int) -> int:
 
 
 def _parse_question(question: str) -> tuple[int, str, int, int]:
-    """Return two numbers, their operator and the result: without an operator, the sum of the first two numbers."""
+    """Return two numbers, their operator and the result; without an operator, the sum of the first two numbers."""
     if formula := _SUM.search(question):
         a, operator, b = int(formula[1]), formula[2], int(formula[3])
         return a, operator, b, {"+": a + b, "-": a - b, "*": a * b}[operator]
@@ -329,12 +328,12 @@ def _parse_question(question: str) -> tuple[int, str, int, int]:
 
 
 def _uniform(*parts: str) -> float:
-    """Return a number in [0, 1) that depends on the text only."""
+    """Return a number in [0, 1) that depends only on the text."""
     return int(hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:8], 16) / 0x1_0000_0000
 
 
 def dry_run_engine(role: Role, settings: EngineSettings) -> ScriptedEngine:
-    """Return an engine for which a simulated model writes: a better one for the target."""
+    """Return an engine with a simulated model, which has a higher skill for the target."""
     model = SimulatedModel(skill=0.7 if role == "draft" else 0.95)
     return ScriptedEngine(
         model.write,

@@ -1,4 +1,4 @@
-"""Settings that engines are started with. A login node can import this module: it needs neither torch nor vLLM."""
+"""Settings of engines at their start. Cheap to import on a login node: needs neither torch nor vLLM."""
 
 from __future__ import annotations
 
@@ -26,60 +26,60 @@ from harness.weights.templates import NO_CONVENTIONS, Conventions
 Device = Literal["gpu", "cpu"]
 
 _ALL_SHARES: Mapping[Device, float] = {"gpu": 0.90, "cpu": 1.0}
-"""Of a GPU's memory, weights included, where none can be calculated (harness.sizing), the rest is for CUDA contexts and
-NCCL; on a CPU of the memory of all KV caches."""
+"""Default memory share of all engines if no plan can be calculated (harness.sizing). On a GPU this includes weights and
+leaves the rest to CUDA contexts and NCCL; on a CPU it refers to the memory of all KV caches."""
 _SHARES_BESIDE: Mapping[Device, Mapping[Role, float]] = {
     "gpu": {"draft": 0.12, "reward": 0.20},
     "cpu": {"draft": 0.25, "reward": 0.25},
 }
-"""Those of engines beside the target's, which has the rest."""
+"""Shares of engines besides the target's, which gets the rest."""
 _CPU_KV_SHARE_OF_MEMORY = 0.15
 """Share of the available memory for the KV caches of both engines; float32 weights need most of the rest."""
 _CPU_KV_MAX_BYTES = 32 << 30
 _CPU_KV_MIN_BYTES = 256 << 20
 _CPU_BLOCK_TOKENS = 32
-"""The smallest block size of vLLM's CPU attention. Its default of 128 would keep short prefixes out of the cache."""
+"""The smallest block size of vLLM's CPU attention. The default of 128 would keep short prefixes out of the cache."""
 _MOST_REQUESTS = 1024
-"""Most requests in one batch, as of vLLM's server on large cards."""
+"""Maximum requests per batch, as in vLLM's server on large GPUs."""
 
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """Settings of one engine. A field that is None leaves the value to the engine."""
+    """Settings of one engine. For None, the engine chooses the value."""
 
     kind: str = "vllm"
     """The engine's name (harness.engines.registry)."""
     device: Device = "cpu"
     dtype: str = "auto"
-    """`auto`: as the weights are stored (pair_settings decides it on a CPU)."""
+    """`auto`: the stored type of the weights (on a CPU resolved by pair_settings)."""
     tensor_parallel: int = 1
     visible_devices: tuple[str, ...] | None = None
-    """Names of the cards that only this engine's processes see; None: all of the worker's."""
+    """Names of the GPUs visible only to this engine's processes; None: all of the worker's."""
     memory_fraction: float = 0.9
     """This engine's share of each GPU's memory."""
     kv_cache_bytes: int | None = None
-    """Size of the KV cache; None: what `memory_fraction` leaves after the weights."""
+    """Size of the KV cache; None: the rest of `memory_fraction` after the weights."""
     block_size: int | None = None
     """Tokens per block of the prefix cache."""
     max_context: int | None = None
-    """Longest prompt plus completion, in tokens; None: the model's limit."""
+    """Maximum length of prompt plus completion, in tokens; None: the model's limit."""
     max_num_seqs: int = 128
-    """Most requests in one batch; further requests wait."""
+    """Maximum requests per batch; further requests wait."""
     enforce_eager: bool = False
-    """Turns compilation and CUDA graphs off."""
+    """Whether compilation and CUDA graphs are turned off."""
     verdicts_first: bool = False
-    """Schedules by priority, with verdicts before all other requests."""
+    """Whether verdicts are scheduled before all other requests."""
     cpu_cores: str | None = None
-    """Cores of the engine's threads in vLLM's format: lists, with `|` between the ranks (`0,1|2,3`)."""
+    """Cores of the engine's threads in vLLM's format: lists, with `|` between ranks (`0,1|2,3`)."""
     speculation: Speculation | None = None
     adapter: Adapter | None = None
     """LoRA weights for verdicts only; all text is written by the base model."""
     arguments: tuple[tuple[str, str], ...] = ()
-    """Further arguments of vLLM's engine by name, as JSON; they take precedence over the fields above."""
+    """Further arguments of vLLM's engine by name, as JSON; they override the fields above."""
     conventions: Conventions = NO_CONVENTIONS
-    """Variables of the chat template and tags of thoughts, where they are not the model's own."""
+    """Variables of the chat template and thought tags, if they differ from the model's own."""
     server: ServedModel | None = None
-    """The server that runs the model, for the kind `served`."""
+    """The server of the model, for the kind `served`."""
 
 
 def pair_settings(
@@ -101,13 +101,12 @@ def pair_settings(
 ) -> dict[Role, EngineSettings]:
     """Return the settings for the engines of one worker, resolved on its node.
 
-    `models` have each engine's width, its cards, its share of a GPU's memory (on a CPU of the KV caches'), and its data
-    type where that is not `dtype`; harness.sizing chooses shares and widths on GPUs. `candidates` is the number of
-    completions of one sample that the draft writes in parallel, `target_candidates` that of the requests to the target
-    beside it. `adapter` is for the target's verdicts. Engines that take turns share all cores. With one or two samples
-    in flight the models of the roles `small` need one core only (`small_models`). `kv_bytes` is the size of both KV
-    caches together on a CPU (None: by the memory that is free now). Raises ValueError where the shares of engines on
-    the same cards add up to more than 1, or this worker lacks a card.
+    `models`: each engine's tensor-parallel size, GPUs, share of a GPU's memory (on a CPU of the KV caches'), and data
+    type if it is not `dtype`. On GPUs, harness.sizing chooses shares and sizes. `candidates`: parallel completions per
+    sample by the draft; `target_candidates`: parallel requests to the target next to it. `adapter`: for the target's
+    verdicts. `take_turns`: engines that take turns share all cores. `small`: roles whose models need only one core with
+    one or two concurrent samples (`small_models`). `kv_bytes`: total size of all KV caches on a CPU (None: derived from
+    free memory). Raises ValueError if the shares of engines on the same GPUs exceed 1, or this worker lacks a GPU.
     """
     device = device or accelerator()
     own = {role: (models or {}).get(role) or ModelSettings() for role in roles}
@@ -118,7 +117,7 @@ def pair_settings(
     for together in placement.on_each_card(placed):
         if sum(shares[role] for role in together) > 1 + 1e-9:
             found = {role: shares[role] for role in together}
-            raise ValueError(f"the engines' memory shares add up to more than 1: {found}")
+            raise ValueError(f"the engines' memory shares exceed 1 in total: {found}")
     settings = {
         role: EngineSettings(
             kind=kind,
@@ -154,7 +153,6 @@ def pair_settings(
 
 
 def _device_names(kind: str, device: Device, placed: Placement) -> dict[Role, tuple[str, ...] | None]:
-    """Return the names of each engine's cards. Raises ValueError where this node has none."""
     if device == "gpu":
         return placement.devices(placed)
     if registry.capabilities(kind).max_cards != 0:
@@ -165,28 +163,28 @@ def _device_names(kind: str, device: Device, placed: Placement) -> dict[Role, tu
 def most_requests(
     role: Role, roles: Collection[Role], concurrency: int, candidates: int, target_candidates: int = 1
 ) -> int:
-    """Return the most requests in one batch of an engine; `candidates` are those of the draft, or of a lone engine."""
+    """Return an engine's maximum requests per batch; `candidates` are those of the draft, or of a single engine."""
     at_once = candidates if role == "draft" or len(roles) == 1 else target_candidates
     return max(1, min(concurrency * at_once, _MOST_REQUESTS))
 
 
 def batched_tokens(settings: EngineSettings, context: int | None) -> int:
-    """Return the most tokens that one batch computes, with a context of this many tokens.
+    """Return the maximum number of tokens computed in one batch, with a context of this length.
 
-    On a GPU it has room for the tokens that every sequence may confirm at once, on a CPU for a whole prompt.
+    On a GPU it fits the tokens that all sequences may accept at once, on a CPU a whole prompt.
     """
     confirmed = 1 + (settings.speculation.tokens if settings.speculation else 0)
     return max(BATCHED_TOKENS, settings.max_num_seqs * confirmed if settings.device == "gpu" else context or 0)
 
 
 def cpu_kv_bytes(available: int | None = None) -> int:
-    """Return the bytes for the KV caches of all engines together, from the memory available to this process."""
+    """Return the total bytes of all KV caches, from the memory available to this process."""
     available = _available_memory() if available is None else available
     return max(_CPU_KV_MIN_BYTES, min(_CPU_KV_MAX_BYTES, int(available * _CPU_KV_SHARE_OF_MEMORY)))
 
 
 def _cpu_dtype() -> str:
-    """Return bfloat16 where the processor supports it; elsewhere float32, because bfloat16 would be emulated."""
+    """Return bfloat16 if the processor supports it, otherwise float32, because bfloat16 would be emulated."""
     cpu_info = Path("/proc/cpuinfo")
     flags = cpu_info.read_text() if cpu_info.is_file() else ""
     return "bfloat16" if any(name in flags for name in ("amx_bf16", "avx512_bf16", " bf16")) else "float32"
@@ -209,54 +207,53 @@ def _available_memory() -> int:
     return min(available, int(text)) if text.isdigit() else available
 
 
-# Arguments of vLLM's engine that a launch may give (`--target.engine`), and those that it may not.
+# Arguments of vLLM's engine that a launch may set (`--target.engine`), and reserved ones.
 
 _REASONS = (
     (
-        "--{role} names the model: org/name@revision, or a folder",
+        "use --{role} for the model: org/name@revision, or a folder",
         "model model_weights tokenizer revision tokenizer_revision code_revision hf_config_path",
     ),
-    ("give --dtype", "dtype"),
-    ("give --max-context", "max_model_len"),
-    ("give --{role}.tensor-parallel", "tensor_parallel_size"),
-    ("give --{role}.memory", "gpu_memory_utilization"),
+    ("use --dtype", "dtype"),
+    ("use --max-context", "max_model_len"),
+    ("use --{role}.tensor-parallel", "tensor_parallel_size"),
+    ("use --{role}.memory", "gpu_memory_utilization"),
     (
-        "a run has one engine a model on each node; its cards are --{role}.tensor-parallel and --{role}.gpus",
+        "a run has one engine per model and node; set its GPUs with --{role}.tensor-parallel and --{role}.gpus",
         "device_ids pipeline_parallel_size data_parallel_size data_parallel_rank nnodes node_rank master_addr "
         "data_parallel_start_rank data_parallel_size_local data_parallel_address data_parallel_rpc_port master_port "
         "data_parallel_hybrid_lb data_parallel_external_lb data_parallel_multi_port_external_lb data_parallel_backend "
         "distributed_executor_backend",
     ),
     (
-        "token-level speculation has flags of its own (--spec-decode)",
+        "use the flags for token-level speculation (--spec-decode)",
         "speculative_config spec_method spec_model spec_tokens",
     ),
-    ("adapters are served for --target.adapter alone", "enable_lora max_loras max_lora_rank default_mm_loras"),
+    ("adapters are only supported with --target.adapter", "enable_lora max_loras max_lora_rank default_mm_loras"),
     (
-        "the harness sets it, because it reads the engine's replies and times",
+        "set by the harness, which reads the engine's replies and times",
         "enable_prefix_caching enable_chunked_prefill scheduling_policy disable_log_stats max_logprobs logprobs_mode "
         "runner convert skip_tokenizer_init language_model_only per_request_spec_decode_metrics stream_interval "
         "distributed_timeout_seconds tokens_only enable_sleep_mode",
     ),
     (
-        "it would run code that is not part of the recorded code",
+        "it would run code outside the recorded code",
         "trust_remote_code worker_cls worker_extension_cls scheduler_cls logits_processors io_processor_plugin "
         "reasoning_parser_plugin model_class_overrides kv_transfer_config ec_transfer_config log_config_file",
     ),
-    ("credentials come from the environment (HF_TOKEN) and are never recorded", "hf_token"),
+    ("credentials are read from the environment (HF_TOKEN) and never recorded", "hf_token"),
 )
 _RESERVED: Mapping[str, str] = {name: reason for reason, names in _REASONS for name in names.split()}
-"""Arguments that cannot be given, and why or what to give instead."""
+"""Reserved arguments, with the reason or alternative."""
 UNPLANNED = ("quantization", "quantization_config", "kv_cache_dtype", "cpu_offload_gb", "hf_overrides", "load_format",
              "num_gpu_blocks_override", "kv_cache_memory_bytes", "block_size")  # fmt: skip
-"""Arguments that change the memory of an engine, which its plan (harness.sizing) does not count."""
+"""Arguments that change an engine's memory and are not part of its plan (harness.sizing)."""
 
 
 def check_arguments(role: str, arguments: Mapping[str, Json]) -> None:
-    """Raise ValueError, in one line that says what is valid, for an argument that the engine of a model cannot get.
+    """Raise ValueError, in one line with the valid form, for an invalid argument of a model's engine.
 
-    Where vLLM is not installed, only the names that the harness keeps for itself are refused. Values are vLLM's to
-    check when the engine starts.
+    Without vLLM, only the harness's reserved names are rejected. vLLM checks values when the engine starts.
     """
     declared = declared_arguments()
     for name, value in arguments.items():
@@ -265,15 +262,15 @@ def check_arguments(role: str, arguments: Mapping[str, Json]) -> None:
             raise ValueError(f"{given}: {_RESERVED[name].format(role=role)}")
         if declared and name not in declared:
             near = difflib.get_close_matches(name, sorted(declared - _RESERVED.keys()), 3, 0.5)
-            meant = f"; did you mean {' or '.join(near)}?" if near else ", whose list is: vllm serve --help=all"
+            meant = f"; did you mean {' or '.join(near)}?" if near else "; for a list: vllm serve --help=all"
             raise ValueError(f"{given}: not an argument of this vLLM's engine{meant}")
 
 
 @cache
 def declared_arguments() -> frozenset[str]:
-    """Return the arguments of the installed vLLM's engine; empty where there is no vLLM.
+    """Return the arguments of the installed vLLM's engine; empty without vLLM.
 
-    They are read from its source, because to import it takes seconds.
+    They are read from its source, because importing it takes seconds.
     """
     spec = find_spec("vllm")
     files = [Path(folder) / "engine" / "arg_utils.py" for folder in (spec and spec.submodule_search_locations) or ()]

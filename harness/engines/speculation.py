@@ -1,7 +1,7 @@
-"""Token-level speculation inside the target's engine: proposed tokens are verified by the target in one forward pass.
+"""Token-level speculation inside the target's engine: the target verifies proposed tokens in one forward pass.
 
-Speculative sampling (Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318) leaves the target's
-distribution unchanged; vLLM implements it. A login node can import this module: it needs neither torch nor vLLM.
+Speculative sampling (Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318), implemented in vLLM, preserves
+the target's distribution. Cheap to import on a login node: needs neither torch nor vLLM.
 """
 
 from __future__ import annotations
@@ -19,32 +19,31 @@ Proposer = Literal["draft", "ngram", "suffix", "eagle3", "mtp"]
 PROPOSERS: tuple[Proposer, ...] = ("draft", "ngram", "suffix", "eagle3", "mtp")
 DraftSampling = Literal["greedy", "probabilistic"]
 LOOKUPS: tuple[Proposer, ...] = ("ngram", "suffix")
-"""Proposers that copy tokens from the text instead of asking a model: they have no weights and sample nothing."""
+"""Proposers that copy tokens from the text without a model: they have no weights and do not sample."""
 DEFAULT_TOKENS: Mapping[Proposer, int] = {"draft": 5, "ngram": 5, "suffix": 24, "eagle3": 5, "mtp": 1}
-"""Tokens proposed at a time: five as in SpecReason (arXiv 2504.07891, section 5.1); for suffix vLLM's own limit, below
-which it decides by itself; for mtp one, because most targets have one layer that predicts a further token."""
+"""Tokens proposed at a time. Five as in SpecReason (arXiv 2504.07891, section 5.1); vLLM's limit for suffix, which
+chooses fewer by itself; one for mtp, because most targets have one layer for further tokens."""
 SUFFIX_REMEDY = "--spec-decode suffix needs: pip install arctic-inference==0.1.1 (built with a C++20 compiler)"
 _NGRAM_LONGEST, _NGRAM_SHORTEST = 4, 2
-"""Longest and shortest suffix of the text, in tokens, that is looked up in the text itself."""
+"""Length range of the text suffix that is looked up in the text, in tokens."""
 SAMPLING_FIELD = "draft_sample_method"
-"""Field of vLLM's SpeculativeConfig; versions without it always take the most probable token."""
+"""Field of vLLM's SpeculativeConfig; versions without it always use the most probable token."""
 
 
 @dataclass(frozen=True)
 class Speculation:
-    """The source of proposed tokens, how many are proposed at a time, and how they are drawn."""
+    """The proposer of tokens, their number per step, and their sampling."""
 
     proposer: Proposer
     tokens: int
     model: str | None = None
-    """Folder or hub id of the weights that propose (None: they are the target's own, or there are none); the target's
-    engine loads them too."""
+    """Folder or hub id of the proposing weights, loaded by the target's engine (None: the target's own, or none)."""
     revision: str | None = None
     sampling: DraftSampling = "greedy"
 
     @property
     def drafts(self) -> bool:
-        """True where a model proposes tokens, and not a search in the text."""
+        """True if a model proposes tokens, as opposed to a search in the text."""
         return self.proposer not in LOOKUPS
 
     def config(self) -> dict[str, str | int]:
@@ -56,8 +55,8 @@ class Speculation:
         if self.proposer == "ngram":
             config |= {"prompt_lookup_max": _NGRAM_LONGEST, "prompt_lookup_min": _NGRAM_SHORTEST}
         if self.proposer == "suffix":
-            # vLLM would also look tokens up in earlier outputs of the engine: among them are other samples of the same
-            # problem, so that the speed would depend on the number of samples and on their order.
+            # vLLM would also look up tokens in earlier outputs of the engine. These include other samples of the same
+            # problem, so the speed would depend on the number and order of samples.
             config |= {"suffix_decoding_max_cached_requests": 0}
         if self.model is not None:
             config |= {"model": self.model}
@@ -68,55 +67,55 @@ class Speculation:
 
 
 def proposer(method: str, spec_decode: str | None) -> Proposer | None:
-    """Return the source of proposed tokens under `--spec-decode` (None: the flag was not used).
+    """Return the proposer for `--spec-decode` (None: flag not used).
 
-    Raises ValueError where the flag contradicts the method.
+    Raises ValueError if the flag contradicts the method.
     """
     chosen = spec_decode or ("draft" if method == "specdecode" else "none")
     if method == "specdecode" and chosen == "none":
         valid = ", ".join(PROPOSERS[:-1]) + f" or {PROPOSERS[-1]}"
-        raise ValueError(f"specdecode is token-level speculation: --spec-decode {valid}; without, it is vanilla")
+        raise ValueError(f"--method specdecode requires --spec-decode {valid}; without it, use --method vanilla")
     if method == "vanilla" and chosen != "none":
-        raise ValueError("the target alone under token-level speculation is --method specdecode")
+        raise ValueError("for the target alone with token-level speculation, use --method specdecode")
     return next((candidate for candidate in PROPOSERS if candidate == chosen), None)
 
 
 def check_flags(
     proposing: Proposer | None, spec_model: str | None, spec_sampling: str | None, spec_tokens: int | None = None
 ) -> None:
-    """Raise ValueError, in one line that says what is valid, where the flags beside --spec-decode do not fit it."""
+    """Raise ValueError, in one line with the valid forms, if flags do not fit --spec-decode."""
     if spec_model is not None and not spec_model.strip():
-        raise ValueError("--spec-model is empty: give a model's name, a hub id or a folder")
+        raise ValueError("--spec-model is empty: pass a model's name, a hub id or a folder")
     if proposing is None:
         for flag, value in (("--spec-model", spec_model), ("--spec-sampling", spec_sampling)):
             if value is not None:
-                raise ValueError(f"{flag} {value}: needs --spec-decode draft, eagle3 or mtp")
+                raise ValueError(f"{flag} {value}: requires --spec-decode draft, eagle3 or mtp")
         if spec_tokens is not None:
-            raise ValueError(f"--spec-tokens {spec_tokens}: needs --spec-decode {', '.join(PROPOSERS)}")
+            raise ValueError(f"--spec-tokens {spec_tokens}: requires --spec-decode {', '.join(PROPOSERS)}")
         return
     if proposing == "eagle3" and spec_model is None:
-        raise ValueError("--spec-decode eagle3 needs --spec-model: a head trained for the target")
+        raise ValueError("--spec-decode eagle3 requires --spec-model: a head trained for the target")
     if proposing in LOOKUPS:
         if spec_model is not None:
-            raise ValueError(f"--spec-model {spec_model}: {proposing} uses no model; draft, eagle3 and mtp do")
+            raise ValueError(f"--spec-model {spec_model}: only for draft, eagle3 and mtp; {proposing} uses no model")
         if spec_sampling is not None:
-            raise ValueError(f"--spec-sampling {spec_sampling}: {proposing} samples nothing; draft, eagle3 and mtp do")
+            raise ValueError(f"--spec-sampling {spec_sampling}: only for draft, eagle3 and mtp, not {proposing}")
 
 
 def proposing_roles(proposing: str | None, spec_model: str | None) -> tuple[Role, ...]:
-    """Return the run's models that propose tokens, beside those that the method itself needs."""
+    """Return additional models of the run that propose tokens."""
     return ("draft",) if proposing == "draft" and spec_model is None else ()
 
 
 def tokens_at_a_time(proposing: Proposer | None, spec_tokens: int | None) -> int | None:
-    """Return how many tokens are proposed at a time under `--spec-tokens`; None where none are proposed."""
+    """Return the number of tokens proposed at a time under `--spec-tokens`; None without a proposer."""
     return None if proposing is None else spec_tokens or DEFAULT_TOKENS[proposing]
 
 
 def draft_sampling(proposing: str | None, spec_sampling: str | None) -> str | None:
-    """Return how proposed tokens are drawn; None where nothing is drawn, because no model proposes.
+    """Return the sampling of proposed tokens; None if no model proposes tokens.
 
-    `spec_sampling` is None for runs that did not ask: vLLM then takes the most probable token.
+    `spec_sampling` is None if not set: vLLM then uses the most probable token.
     """
     return None if proposing is None or proposing in LOOKUPS else spec_sampling or "greedy"
 
@@ -124,32 +123,32 @@ def draft_sampling(proposing: str | None, spec_sampling: str | None) -> str | No
 def unsupported_reason(
     kind: str, device: str, temperature: float, proposing: str | None = None, *, is_here: bool = True
 ) -> str | None:
-    """Return why token-level speculation cannot be used, as one line that says what is valid; None where it can.
+    """Return why token-level speculation is unsupported, in one line with the valid form; None if it is supported.
 
-    `is_here`: whether the workers run in this Python or one like it, so that the packages of suffix are looked for.
+    `is_here`: whether the workers run in a Python like this one, to check the packages of suffix.
     """
     if not registry.capabilities(kind).speculates:
-        return f"token-level speculation needs --engine vllm, not {kind}"
+        return f"token-level speculation requires --engine vllm, not {kind}"
     if device == "cpu" and temperature > 0:
-        wrong = "on a CPU vLLM draws wrong tokens under token-level speculation"
-        return f"{wrong} at temperature {temperature}: give --temperature 0, or run on a GPU"
+        wrong = "on a CPU, vLLM samples wrong tokens with token-level speculation"
+        return f"{wrong} at temperature {temperature}: use --temperature 0, or run on a GPU"
     if is_here and proposing == "suffix" and find_spec("arctic_inference") is None:
         return SUFFIX_REMEDY
     return None
 
 
 def greedy_drafts_notice(sampling: str | None, temperature: float) -> str | None:
-    """Return the line that says where greedy drafts make token-level speculation a weaker baseline; None elsewhere."""
+    """Return a notice if greedy drafts make token-level speculation a weaker baseline; None otherwise."""
     if sampling != "greedy" or temperature <= 0:
         return None
-    why = f"the target samples at temperature {temperature:g} and confirms fewer of them than of sampled ones"
-    return f"GREEDY DRAFTS: {why}: a weaker baseline than --spec-sampling probabilistic"
+    why = f"the target samples at temperature {temperature:g} and accepts fewer greedy tokens than sampled ones"
+    return f"GREEDY DRAFTS: {why}; --spec-sampling probabilistic is a stronger baseline"
 
 
 def check_pair(proposing: str, target: models.ModelRef, speculator: models.ModelRef | None) -> None:
-    """Raise ValueError, in one line, where a draft is an EAGLE-3 head, or a head is none or that of another target.
+    """Raise ValueError, in one line, if a draft is an EAGLE-3 head, or a head is invalid or for another target.
 
-    vLLM checks the rest when the engine starts, and all of it where the weights are not on this machine.
+    vLLM checks the rest when the engine starts, and everything if the weights are not available locally.
     """
     config = models.config_at_hand(speculator) if speculator and proposing in ("draft", "eagle3") else None
     if speculator is None or config is None:
@@ -157,7 +156,7 @@ def check_pair(proposing: str, target: models.ModelRef, speculator: models.Model
     kinds = [*models.architectures(config), str(config.get("speculators_model_type", ""))]
     is_head = any("eagle3" in kind.lower() for kind in kinds) or isinstance(config.get("draft_vocab_size"), int)
     if is_head and proposing == "draft":
-        raise ValueError(f"--spec-model {speculator.name} is an EAGLE-3 head: give --spec-decode eagle3")
+        raise ValueError(f"--spec-model {speculator.name} is an EAGLE-3 head: use --spec-decode eagle3")
     if not is_head and proposing == "eagle3":
         kind = ", ".join(filter(None, kinds)) or config.get("model_type") or "no architecture"
         raise ValueError(f"--spec-model {speculator.name} is not an EAGLE-3 head but {kind}: use --spec-decode draft")
@@ -170,5 +169,5 @@ def check_pair(proposing: str, target: models.ModelRef, speculator: models.Model
     text = ours.get("text_config")
     has = (text if isinstance(text, dict) else ours).get("hidden_size")
     if isinstance(reads, int) and isinstance(has, int) and reads != has:
-        sizes = f"a target with a hidden size of {reads}, and {target.name} has {has}"
-        raise ValueError(f"--spec-model {speculator.name} is for {sizes}: give a head trained for this target")
+        sizes = f"a target with a hidden size of {reads}, but {target.name} has {has}"
+        raise ValueError(f"--spec-model {speculator.name} is for {sizes}: use a head trained for this target")

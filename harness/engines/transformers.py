@@ -1,6 +1,6 @@
-"""The reference engine: plain transformers, one request at a time, with the same numbers wherever torch runs.
+"""The reference engine: plain transformers, one request at a time, with equal results wherever torch runs.
 
-For machines that vLLM does not support, and to check vLLM's replies. It is simple rather than fast: no batching and no
+For machines without vLLM support, and to check vLLM's replies. It is simple rather than fast, without batching or
 prefix cache.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _HEADS = ("ForSequenceClassification", "ForTokenClassification")
-"""Heads that transformers loads without a program that comes with the model."""
+"""Heads that transformers loads without remote code."""
 
 
 class TransformersEngine:
@@ -78,7 +78,7 @@ class TransformersEngine:
         try:
             return await asyncio.to_thread(cls, model_path, role, settings, revision)
         except (ImportError, OSError, ValueError, RuntimeError) as error:
-            traceback.clear_frames(error.__traceback__)  # they hold what was loaded of the model
+            traceback.clear_frames(error.__traceback__)  # they reference the loaded part of the model
             _release_memory()
             raise EngineDied(f"the {role} engine did not start: {error}") from error
 
@@ -121,14 +121,14 @@ class TransformersEngine:
 
     @property
     def _model(self) -> PreTrainedModel:
-        assert self._loaded is not None  # `_in_thread` has looked
+        assert self._loaded is not None  # checked in `_in_thread`
         return self._loaded
 
     def _check(self, prompt: Sequence[int]) -> None:
         calls.room_behind(prompt, self.context_tokens, self._vocabulary)
 
     async def _in_thread(self, work: Callable[[threading.Event], _T], clock: CallClock) -> _T:
-        """Run blocking work, one call at a time; when the caller is cancelled, it stops at the next token."""
+        """Run blocking work, one call at a time; if the caller is cancelled, it stops at the next token."""
         cancelled = threading.Event()
         async with self._lock:
             if self._loaded is None:
@@ -141,7 +141,7 @@ class TransformersEngine:
                 cancelled.set()
                 await asyncio.wait({thread})
                 raise
-            except RuntimeError as error:  # such as too little memory: of the machine, not of the request
+            except RuntimeError as error:  # a problem of the machine, such as too little memory
                 raise EngineDied(f"the {self.role} engine failed: {error}") from error
 
     def _write(
@@ -217,7 +217,7 @@ class TransformersEngine:
 
         ids = torch.tensor([[*prompt, *continuation]], device=self._model.device)
         with torch.inference_mode():
-            # The logits before each token of the continuation; those behind the last one are not used.
+            # The logits before each token of the continuation; those after the last one are not used.
             logits = self._model(input_ids=ids, logits_to_keep=len(continuation) + 1).logits[0, :-1].float()
             given = logits.gather(-1, ids[0, len(prompt) :, None])[:, 0] - logits.logsumexp(-1)
         clock.first_token_seconds = clock.elapsed()
@@ -229,7 +229,7 @@ class TransformersEngine:
         with torch.inference_mode():
             logits = self._model(input_ids=torch.tensor([list(prompt)], device=self._model.device)).logits
         clock.first_token_seconds = clock.elapsed()
-        return tuple(logits.reshape(-1, logits.shape[-1])[-1].float().tolist())  # of a token, or of the last one
+        return tuple(logits.reshape(-1, logits.shape[-1])[-1].float().tolist())  # for sequences or the last token
 
     def _forward(self, ids: Sequence[int], cache: Cache | None) -> tuple[torch.Tensor, Cache]:
         """Return the next token's logits, shape (vocabulary,) in float32 on the CPU, and the extended KV cache."""
@@ -243,9 +243,9 @@ class TransformersEngine:
 def _sampled_token(
     logits: torch.Tensor, sampling: Sampling, generator: torch.Generator, seen: Sequence[int] = ()
 ) -> int:
-    """Return one token: the most probable at temperature 0, otherwise sampled from what the limits leave.
+    """Return one token: the most probable at temperature 0, otherwise sampled within the limits.
 
-    In vLLM's order: the penalty of tokens `seen`, temperature, min-p, top-k, and top-p of what is left.
+    In vLLM's order: penalty for `seen` tokens, temperature, min-p, top-k, then top-p of the remaining tokens.
     """
     import torch
 
@@ -270,7 +270,7 @@ def _sampled_token(
 
 
 def _loader(config: PretrainedConfig) -> Any:
-    """Return the class of transformers that loads a model with its own head, or one that writes."""
+    """Return the transformers class that loads a model with its rating head, or a causal model."""
     import transformers
 
     names = [*architectures(config.to_dict())]
@@ -285,7 +285,7 @@ def _eos_ids(model: PreTrainedModel, tokenizer: HFTokenizer) -> set[int]:
 
 
 def _device(settings: EngineSettings) -> str:
-    """Return torch's name of the engine's device. The worker itself computes, so it sees all of its cards."""
+    """Return torch's name of the engine's device. The worker itself computes, so it sees all of its GPUs."""
     if settings.device == "cpu":
         return "cpu"
     names = gpus.visible_names()
@@ -293,7 +293,7 @@ def _device(settings: EngineSettings) -> str:
 
 
 def _release_memory() -> None:
-    """Give a GPU's memory back: torch keeps what is freed, and engines in other processes would lack it."""
+    """Release a GPU's memory: torch keeps freed memory, which engines in other processes need."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         gc.collect()

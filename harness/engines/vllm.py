@@ -1,8 +1,8 @@
-"""A model on vLLM: how requests are sent, what their outputs mean, and the lifetime of the engine's processes.
+"""A model on vLLM: sending requests, interpreting outputs, and managing the engine's processes.
 
-The processes are started, replaced once when they die or stop working, and ended. A replacement is safe because every
-request carries its seed: what the dead engine left unanswered is sent again and draws the same tokens. Written for vLLM
-0.31 and later, on CPUs and GPUs.
+The processes are started, replaced once if they die or stop working, and ended. Replacement is safe because every
+request has a seed: unanswered requests are sent again and generate the same tokens. Written for vLLM 0.31 and later, on
+CPUs and GPUs.
 """
 
 from __future__ import annotations
@@ -50,41 +50,41 @@ if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
 
 Argument = str | float | Mapping[str, str | int] | None
-"""A value of one of vLLM's arguments."""
+"""A value of a vLLM argument."""
 ALL_TOKENS = -1
-"""vLLM's number for the log-probabilities of the whole vocabulary."""
+"""vLLM's value for log-probabilities of the whole vocabulary."""
 
 _logger = logging.getLogger(__name__)
 _VERDICT_PRIORITY, _GENERATION_PRIORITY = 0, 1
-"""Scheduling priorities; the lower number is scheduled first."""
+"""Scheduling priorities; lower values are scheduled first."""
 _EXIT_GRACE_SECONDS = 5.0
 _DEATH_POLL_SECONDS = 1.0
 _DEATH_GRACE_SECONDS = 2.0
-"""How long the rest of a dead engine has to end in its own way."""
+"""Grace time for the remaining processes of a dead engine."""
 
 
 class VLLMEngine:
-    """An Engine on vLLM, in the worker's event loop: one AsyncLLM with the processes below it."""
+    """An Engine on vLLM, in the worker's event loop: one AsyncLLM with its processes."""
 
     def __init__(
         self, model_path: str, role: Role, settings: EngineSettings, log_path: Path, revision: str | None
     ) -> None:
-        """Nothing is started yet. Raises ValueError where the environment sets a wrong limit for stalls."""
+        """Raises ValueError if the stall limit in the environment is invalid. Nothing is started yet."""
         self.llm: AsyncLLM | None = None
         """vLLM's AsyncLLM; None before the start and after `close`."""
         self.lora: LoRARequest | None = None
-        """That of the adapter for verdicts; None where there is none."""
+        """Adapter for verdicts, if any."""
         self.check_ids: Callable[[Sequence[int]], None] = lambda ids: None
-        """Raises vLLM's error for a prompt with ids that the model does not have."""
+        """Raises vLLM's error for a prompt with invalid ids."""
         self.processes: processes.EngineProcesses | None = None
-        """The processes of the last start; None before it."""
+        """The processes of the last start."""
         self.has_head = False
         self.context_tokens = self.vocabulary = 0
         self.kv_tokens: int | None = None
         self.draft_sample_method: str | None = None
-        """How this vLLM samples the tokens that a model proposes; None where no model proposes any."""
+        """vLLM's sampling of proposed tokens; None if no model proposes any."""
         self.model_runner: str | None = None
-        """vLLM's model runner that computes, `v1` or `v2`; None where this vLLM does not say."""
+        """vLLM's active model runner, `v1` or `v2`; None if this vLLM does not report it."""
         self.role, self.settings = role, settings
         self._model_path, self._revision, self._log_path = model_path, revision, log_path
         self._replacement: asyncio.Task[None] | None = None
@@ -94,7 +94,7 @@ class VLLMEngine:
         self._stall_clock: calls.StallClock | None = None
         """None until the engine has answered its first requests."""
         self._stall: str | None = None
-        """How the engine of the last start stopped working; None where it did not."""
+        """Description of the last engine's stall, if any."""
         self.tokenizer = HFTokenizer(model_path, revision, settings.conventions)
         self._request_numbers = itertools.count()
         self._calls = Calls()
@@ -102,7 +102,7 @@ class VLLMEngine:
 
     @property
     def restarts(self) -> int:
-        """Number of times that the engine was replaced: 0 or 1."""
+        """Number of replacements of the engine: 0 or 1."""
         return int(self._replacement is not None)
 
     async def _start_logged(self) -> None:
@@ -115,9 +115,9 @@ class VLLMEngine:
             processes.log_end_of_start(self._log_path, self.role, is_ready=is_ready)
 
     async def replace(self, dead: AsyncLLM) -> None:
-        """Start another engine in place of the dead AsyncLLM; concurrent callers wait for the same start.
+        """Replace the dead AsyncLLM by a new engine; concurrent callers wait for the same start.
 
-        Raises EngineDied when the engine was closed, has died for the second time, or does not start.
+        Raises EngineDied if the engine was closed, has died twice, or does not start.
         """
         if self._closing is not None:
             raise EngineDied(f"the {self.role} engine was closed")
@@ -125,10 +125,10 @@ class VLLMEngine:
             return
         if self._replacement is None:
             how = f"stopped working ({self._stall})" if self._stall else "died"
-            _logger.warning("the %s engine %s and is started again; its output: %s", self.role, how, self._log_path)
+            _logger.warning("the %s engine %s; restarting it; its output: %s", self.role, how, self._log_path)
             self._replacement = asyncio.create_task(self._restart())
         elif self._replacement.done():
-            raise self._died(f"died for the second time{f': {self._stall}' if self._stall else ''}")
+            raise self._died(f"died twice{f': {self._stall}' if self._stall else ''}")
         await asyncio.shield(self._replacement)
 
     async def close(self) -> None:
@@ -149,8 +149,8 @@ class VLLMEngine:
             raise
         self.llm = llm
         self.check_ids = vllm_plugin.after_start(llm)
-        # The reference is kept because an event loop holds its tasks weakly. The task ends by itself once another
-        # engine has taken over.
+        # Keep a reference, because an event loop holds its tasks weakly. The task ends by itself once another engine
+        # has taken over.
         self._death_watch = asyncio.create_task(self._watch_for_death(llm))
         if self.settings.speculation is not None and self.settings.speculation.drafts:
             self.draft_sample_method = getattr(llm.vllm_config.speculative_config, SAMPLING_FIELD, "greedy")
@@ -171,7 +171,6 @@ class VLLMEngine:
         vllm_plugin.report_work(llm, clock.note_work)
 
     def _build(self) -> AsyncLLM:
-        """Return a started AsyncLLM. Blocks for as long as the start takes."""
         with processes.starting(self._log_path, variables(self.settings)) as engine_processes:
             self.processes = engine_processes
             processes.log_start(self._log_path, self.role)
@@ -179,14 +178,14 @@ class VLLMEngine:
                 from vllm.v1.engine import core_client
                 from vllm.v1.engine.async_llm import AsyncLLM
 
-                # Read when the module was imported, perhaps before the variable was set.
+                # vLLM reads it when the module is imported, perhaps before the variable was set.
                 core_client.VLLM_ENGINE_READY_TIMEOUT_S = int(os.environ["VLLM_ENGINE_READY_TIMEOUT_S"])
                 vllm_plugin.before_start()
                 arguments = engine_arguments(self._model_path, self._revision, self.settings)
                 llm = AsyncLLM.from_engine_args(arguments)
                 logging.getLogger("vllm").setLevel(logging.ERROR)  # in this process; the engine's log has everything
                 return llm
-            except Exception as error:  # whatever vLLM raises: the cause is in the output
+            except Exception as error:  # any vLLM error: the cause is in the output
                 lines = processes.last_lines(self._log_path)
                 cause = processes.root_cause(self._log_path) or error
                 raise EngineDied(f"the {self.role} engine did not start: {cause}\n{lines}") from error
@@ -198,18 +197,18 @@ class VLLMEngine:
         return EngineDied(f"the {self.role} engine {how}{joint} last output:\n{lines}")
 
     async def _load_adapter(self, llm: AsyncLLM) -> None:
-        """Load the adapter before any request: a bad one that came with a request would kill the engine."""
+        """Load the adapter before any request: a bad adapter in a request would kill the engine."""
         lora = lora_request(self.settings)
         if lora is None:
             return
         try:
             await llm.add_lora(lora)
-        except Exception as error:  # whatever vLLM raises
-            raise EngineDied(f"the {self.role} engine cannot serve the adapter {lora.lora_path}: {error}") from error
+        except Exception as error:  # any vLLM error
+            raise EngineDied(f"the {self.role} engine cannot load the adapter {lora.lora_path}: {error}") from error
         self.lora = lora
 
     async def _abandon_start(self, thread: asyncio.Future[AsyncLLM]) -> None:
-        """End a start that is no longer needed: kill its processes until it gives up."""
+        """Abort a start that is no longer needed, by killing its processes."""
         while not thread.done():
             if self.processes is not None:
                 await asyncio.to_thread(self.processes.kill)
@@ -232,10 +231,10 @@ class VLLMEngine:
         await asyncio.to_thread(self._shut_down, llm)
 
     async def _watch_for_death(self, llm: AsyncLLM) -> None:
-        """Fail the requests of an engine that is dead or has stopped working, and end what is left of it.
+        """Fail the requests of a dead or stalled engine, and end its remaining processes.
 
-        vLLM fails requests only once, and a request sent a moment later would hang. Its other processes go on for many
-        seconds after one has died.
+        vLLM fails requests only once, and later requests would hang. Its other processes continue for many seconds
+        after one has died.
         """
         engine_processes, is_ended = self.processes, False
         while self.llm is not None and self.llm is llm:
@@ -249,7 +248,7 @@ class VLLMEngine:
             await asyncio.sleep(_DEATH_POLL_SECONDS)
 
     def _fail_requests(self, llm: AsyncLLM) -> None:
-        """End all running requests now, so that vLLM does not report its own shutdown as a failure."""
+        """Fail all running requests first, so vLLM does not report its own shutdown as a failure."""
         from vllm.v1.engine.exceptions import EngineDeadError
 
         if llm.output_handler is not None:
@@ -263,7 +262,7 @@ class VLLMEngine:
                 engine_processes.kill()  # vLLM would first wait for them
             if llm is not None:
                 llm.shutdown()
-                llm.shutdown = lambda: None  # its destructor would call it again, and fail, at the interpreter's exit
+                llm.shutdown = lambda: None  # its destructor would call it again at interpreter exit, and fail
         finally:
             if engine_processes is not None:
                 engine_processes.kill(grace_seconds)
@@ -293,8 +292,8 @@ class VLLMEngine:
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
         room = calls.room_behind(prompt, self.context_tokens)
-        # One request per completion instead of vLLM's n: that reports the cache hits of the completion that ends last,
-        # which finds in the cache what the first one has just put there.
+        # One request per completion instead of vLLM's n: with n, vLLM reports the cache hits of the last completion,
+        # which include the cache entries of the first one.
         all_params = [self._generation_params(sampling, i, min(room, sampling.max_tokens)) for i in range(sampling.n)]
         ids = self._checked(prompt)
         apart = self._batches.of("ranked") if sampling.entropies else contextlib.nullcontext()
@@ -323,7 +322,7 @@ class VLLMEngine:
         ids = self._checked([*prompt, *continuation])
         calls.room_behind(ids, self.context_tokens)
         async with self._calls.clocked() as clock:
-            # vLLM computes such a prompt anew, without its prefix cache, and writes one token behind it.
+            # vLLM recomputes such a prompt without its prefix cache, and generates one token after it.
             output = await self._request(ids, _one_token(prompt_logprobs=0), _VERDICT_PRIORITY)
         given = given_logprobs(output.prompt_logprobs, ids, len(prompt))
         return Likelihood(given, len(ids), output.num_cached_tokens or 0, _timing(clock, [output]))
@@ -334,23 +333,22 @@ class VLLMEngine:
         async with self._calls.clocked() as clock:
             output = await self._request(ids, await self._rating_params(), _VERDICT_PRIORITY)
         rated = cast("PoolingRequestOutput[PoolingOutput]", output)
-        # One row for the text, or one for each of its tokens, or for those that the model's own configuration marks.
+        # One row for the text, one per token, or one per token marked in the model's configuration.
         rows = rated.outputs.data.float().reshape(-1, rated.outputs.data.shape[-1])
         outputs = calls.finite(self.role, range(rows.shape[-1]), rows[-1].tolist())
         return Rating(outputs, len(prompt), rated.num_cached_tokens or 0, clock.timing())
 
     async def _rating_params(self) -> PoolingParams:
-        """Return the parameters of a `rate`. Raises EngineDied for a model whose head gives vectors and no classes."""
+        """Return the parameters of a `rate`. Raises EngineDied for a model whose head returns no classes."""
         from vllm import PoolingParams
 
         assert self.llm is not None
         tasks = await self.llm.get_supported_tasks()
         if (task := next((task for task in ("classify", "token_classify") if task in tasks), None)) is None:
-            raise EngineDied(f"the {self.role} model rates nothing: its head does {', '.join(tasks)}")
+            raise EngineDied(f"the {self.role} model cannot rate: its head supports {', '.join(tasks)}")
         return PoolingParams(task=task, use_activation=False)
 
     def _generation_params(self, sampling: Sampling, index: int, max_tokens: int) -> SamplingParams:
-        """Return the parameters of completion `index` of a `generate`. Raises RequestRefused."""
         has_logprobs = sampling.mean_logprob or sampling.token_logprobs
         return _params(
             max_tokens=max_tokens,
@@ -359,17 +357,18 @@ class VLLMEngine:
             stop=[self.tokenizer.native(text) for text in sampling.stop],
             include_stop_str_in_output=True,
             detokenize=bool(sampling.stop),
-            skip_special_tokens=False,  # a stop string such as </think> may be one
+            skip_special_tokens=False,  # a stop string such as </think> may be special
             spaces_between_special_tokens=False,
             logprobs=NUM_RANKED if sampling.entropies else 0 if has_logprobs else None,
         )
 
     def _verdict_params(self, options: Sequence[int]) -> list[SamplingParams]:
-        """Return the parameters of a `choose`, in the order of trying: the next where an answer lacks an option.
+        """Return alternative parameters of a `choose`, to be tried in order until all options are in the answer.
 
-        Without token-level speculation, one token with the log-probabilities of all options. No request in the same
-        batch may set `logprobs` above 0 (`Batches`): beside logprob_token_ids the V1 runner would silently answer with
-        -inf. With it vLLM ignores logprob_token_ids, so the most probable tokens are requested. Raises RequestRefused.
+        Without token-level speculation: one token with the log-probabilities of all options. No request in the same
+        batch may set `logprobs` above 0 (`Batches`): combined with logprob_token_ids, the V1 runner would silently
+        return -inf. With speculation vLLM ignores logprob_token_ids, so the most probable tokens are requested. Raises
+        RequestRefused.
         """
         ids = list(options)
         if self.settings.speculation is None:
@@ -377,7 +376,7 @@ class VLLMEngine:
         return [_one_token(allowed_token_ids=ids, logprobs=number) for number in numbers_listed(self.vocabulary)]
 
     def _checked(self, prompt: Sequence[int]) -> list[int]:
-        """Return a prompt as a list of its own. Raises RequestRefused where the model does not have one of its ids."""
+        """Return a copy of the prompt as a list. Raises RequestRefused if the model lacks one of its ids."""
         ids = list(prompt)
         try:
             self.check_ids(ids)
@@ -390,8 +389,8 @@ class VLLMEngine:
     ) -> RequestOutput:
         """Return the finished output of one request.
 
-        It is sent to a new engine where this one dies under it, or ends it in another way than vLLM ends what it has
-        finished (`abort`, `error`): that says nothing of the request.
+        If the engine dies meanwhile, or ends the request for its own reasons (`abort`, `error`), the request is sent to
+        a new engine.
         """
         from vllm.v1.engine.exceptions import EngineDeadError
 
@@ -412,7 +411,6 @@ class VLLMEngine:
         priority: int,
         lora: LoRARequest | None = None,
     ) -> RequestOutput:
-        """Return the finished output of one request. Raises EngineDeadError and RequestRefused."""
         from vllm.inputs import tokens_input
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
@@ -424,7 +422,7 @@ class VLLMEngine:
             ask = llm.encode if self.has_head else llm.generate
             async for latest in ask(tokens_input(prompt), params, request_id, **optional):
                 output = latest
-        except EngineGenerateError as error:  # of vLLM itself: what is wrong with a request, it checks before
+        except EngineGenerateError as error:  # an internal error of vLLM; invalid requests are rejected earlier
             raise EngineDeadError from error
         except rejection_errors() as rejection:
             raise RequestRefused(str(rejection)) from rejection
@@ -435,7 +433,7 @@ class VLLMEngine:
         return output
 
     async def _warm_up(self) -> None:
-        """Send one request of each kind, so that compilation does not count into the first sample's latency."""
+        """Send one request of each kind, so compilation does not add to the first sample's latency."""
         prompt = self.tokenizer.encode("Hello")
         assert self.llm is not None
         if self.has_head:
@@ -467,13 +465,13 @@ class VLLMEngine:
 
 
 _NUM_LISTED = (20, 1000, 10_000)
-"""Numbers of most probable tokens to request, one after the other until every option of a verdict is among them. All
-tokens come last: on a GPU the engine then sorts the whole vocabulary for every request of the batch, in memory that it
-has not set aside (3 MiB a row with 152,000 tokens)."""
+"""Numbers of most probable tokens to request, in order, until every option of a verdict is included. All tokens come
+last: on a GPU the engine then sorts the whole vocabulary for every request of the batch, in memory not reserved for it
+(3 MiB per row for 152,000 tokens)."""
 
 
 def numbers_listed(vocabulary: int) -> list[int]:
-    """Return the numbers of most probable tokens to request one after the other; the last stands for all tokens."""
+    """Return the numbers of most probable tokens to request in order; the last value means all tokens."""
     return [*(number for number in _NUM_LISTED if number < vocabulary), ALL_TOKENS]
 
 
@@ -486,24 +484,23 @@ def rejection_errors() -> tuple[type[Exception], ...]:
 
 
 def _one_token(**parameters: int | list[int]) -> SamplingParams:
-    """Return the parameters of a request that is about probabilities. Raises RequestRefused."""
     return _params(max_tokens=1, temperature=0.0, detokenize=False, **parameters)
 
 
 def _params(**parameters: float | list[int] | list[str] | None) -> SamplingParams:
-    """Return the parameters of a request of which only the end is reported. Raises RequestRefused."""
+    """Return the parameters of a request that reports only its final output. Raises RequestRefused."""
     from vllm.sampling_params import RequestOutputKind, SamplingParams
 
     try:
         params = SamplingParams(**parameters, output_kind=RequestOutputKind.FINAL_ONLY)
     except rejection_errors() as rejection:
         raise RequestRefused(str(rejection)) from rejection
-    params.skip_clone = True  # made for one request, so vLLM need not copy it deeply
+    params.skip_clone = True  # used for one request, so vLLM need not copy it
     return params
 
 
 def _timing(clock: CallClock, outputs: Sequence[RequestOutput]) -> Timing:
-    """Return the times of a call: queueing and first token are those of the request that was served first."""
+    """Return the times of a call; queueing and first token are those of the first served request."""
     metrics = [m for m in (output.metrics for output in outputs) if getattr(m, "first_token_ts", 0.0)]
     if metrics:
         arrived = min(m.queued_ts for m in metrics)
@@ -520,7 +517,7 @@ def token_logprobs(output: CompletionOutput) -> tuple[float, ...]:
 def entropies(output: CompletionOutput, num_ranked: int) -> tuple[float, ...]:
     """Return a lower bound on the entropy at each token of vLLM's CompletionOutput.
 
-    Raises VerdictUnavailable where a position lacks some of the `num_ranked` most probable tokens.
+    Raises VerdictUnavailable if a position lacks some of the `num_ranked` most probable tokens.
     """
     lists = ([entry.logprob for entry in ranked.values()] for ranked in output.logprobs)
     return tuple(ranked_entropy(logprobs, num_ranked) for logprobs in lists)
@@ -529,18 +526,18 @@ def entropies(output: CompletionOutput, num_ranked: int) -> tuple[float, ...]:
 def given_logprobs(
     prompt_logprobs: Sequence[dict[int, Logprob]] | None, ids: Sequence[int], start: int
 ) -> tuple[float, ...]:
-    """Return the log-probabilities of the ids of a prompt from `start` on, out of vLLM's `prompt_logprobs`.
+    """Return the log-probabilities of a prompt's ids from `start` on, from vLLM's `prompt_logprobs`.
 
-    Raises EngineDied where the engine does not give them: it gives none of any text.
+    Raises EngineDied if the engine does not return them, which then holds for every text.
     """
     if prompt_logprobs is None or len(prompt_logprobs) != len(ids):
-        raise EngineDied("this engine does not give the log-probabilities of a prompt")
+        raise EngineDied("this engine does not return the log-probabilities of a prompt")
     ranked = zip(ids[start:], prompt_logprobs[start:], strict=True)
     return tuple(float(entries[token].logprob) for token, entries in ranked)
 
 
 def speculated_tokens(output: CompletionOutput) -> tuple[int | None, int | None]:
-    """Return the tokens proposed for a completion and those confirmed; None where this vLLM does not count them."""
+    """Return a completion's numbers of proposed and accepted tokens; None if this vLLM does not count them."""
     counts = getattr(output, "spec_decode_metrics", None)
     if counts is None:
         return None, None
@@ -548,16 +545,16 @@ def speculated_tokens(output: CompletionOutput) -> tuple[int | None, int | None]
 
 
 def model_runner_of(config: VllmConfig) -> str | None:
-    """Return the model runner of a configuration. vLLM 0.32 uses v1 without Triton, and for features that v2 lacks."""
+    """Return a configuration's model runner. vLLM 0.32 uses v1 without Triton, and for features missing from v2."""
     is_second: bool | None = getattr(config, "use_v2_model_runner", None)
     return None if is_second is None else "v2" if is_second else "v1"
 
 
 def _kv_tokens(cache: CacheConfig) -> int | None:
-    """Return the tokens that a cache holds; None where vLLM does not say.
+    """Return the size of a cache in tokens; None if vLLM does not report it.
 
-    Where layers of several kinds take blocks of one pool, fewer than its blocks have: vLLM's own figure is for requests
-    of the longest length.
+    If layers of several kinds share a pool, the size is smaller than that of its blocks: vLLM's own figure assumes
+    requests of the maximum length.
     """
     if not cache.num_gpu_blocks:
         return None
@@ -566,28 +563,27 @@ def _kv_tokens(cache: CacheConfig) -> int | None:
 
 
 START_SECONDS = 3600
-"""How long a start may take. vLLM's own limit of 600 s is too short for a large model on a slow filesystem."""
+"""Maximum duration of a start. vLLM's own limit of 600 s is too short for a large model on a slow filesystem."""
 _DEFAULTS: Mapping[str, str] = {
     "VLLM_ENGINE_READY_TIMEOUT_S": str(START_SECONDS),
-    # All processes of an engine are on this node. vLLM would ask the routing table for the node's address, which
-    # compute nodes without a route to the internet answer in ways that other processes cannot connect to.
+    # All processes of an engine are on this node. vLLM would read the node's address from the routing table. On compute
+    # nodes without a route to the internet, other processes may not be able to connect to it.
     "VLLM_HOST_IP": "127.0.0.1",
-    # FlashInfer cannot draw with a seed per request, which every request here has. Where it is on, a start compiles it
-    # all the same, with a compiler that nodes often lack.
+    # FlashInfer does not support seeds per request, which are used in every request here. If enabled, it is still
+    # compiled at the start, with a compiler that nodes often lack.
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
 }
-"""What the user's own environment overrides."""
+"""Defaults, overridden by the user's environment."""
 _FLOAT32_DOTS = "TRITON_F32_DEFAULT"
-"""How Triton multiplies numbers in float32; by itself with 10 bits of the 23, also in attention, which in float32 is
-Triton's."""
+"""Triton's float32 multiplication; the default uses 10 of 23 bits, including in float32 attention."""
 
 
 def variables(settings: EngineSettings) -> dict[str, str | None]:
-    """Return the environment variables that vLLM reads while an engine starts; None stands for unset."""
+    """Return the environment variables for vLLM during an engine's start; None means unset."""
     environment: dict[str, str | None] = {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
         # On CUDA vLLM forks by default. A forked engine shares the worker's signal descriptor, so on Python 3.11 ending
-        # the engine cancels the worker. It would also lack the mark by which what is left of an engine is found.
+        # the engine cancels the worker. It would also lack the mark for finding leftover processes.
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_COLOR": "0",
@@ -600,10 +596,10 @@ def variables(settings: EngineSettings) -> dict[str, str | None]:
         environment["VLLM_CPU_OMP_THREADS_BIND"] = settings.cpu_cores or "nobind"
         environment[vllm_plugin.POLITE_WAIT] = "1"
         environment["VLLM_USE_SPINLOOP_EXT"] = "0"  # would take a core for 0.1 s before each such wait
-        if settings.enforce_eager:  # otherwise the first request waits many seconds for a compiler
+        if settings.enforce_eager:  # otherwise the first request waits many seconds for the compiler
             environment["TORCHDYNAMO_DISABLE"] = "1"
     if settings.device == "gpu":
-        # Numbers of cards are then nvidia-smi's; by itself CUDA counts from the fastest card.
+        # Use nvidia-smi's GPU indices; by default CUDA counts from the fastest GPU.
         environment["CUDA_DEVICE_ORDER"] = os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         if settings.dtype == "float32":
             environment[_FLOAT32_DOTS] = os.environ.get(_FLOAT32_DOTS, "ieee")
@@ -615,12 +611,12 @@ def variables(settings: EngineSettings) -> dict[str, str | None]:
 
 
 _ADAPTER_SLOTS = 2
-"""One slot for the adapter and one that stays empty: on the CPU, vLLM applies the last slot's weights to tokens of the
-base model where a batch also holds the adapter's (vllm-project/vllm#48421)."""
+"""One slot for the adapter and an empty one: on the CPU, vLLM applies the last slot's weights to tokens of the base
+model if a batch also contains the adapter's (vllm-project/vllm#48421)."""
 
 
 def engine_arguments(model_path: str, revision: str | None, settings: EngineSettings) -> AsyncEngineArgs:
-    """Return vLLM's arguments. Raises EngineDied where this vLLM cannot speculate as asked."""
+    """Return vLLM's arguments. Raises EngineDied if this vLLM does not support the requested speculation."""
     from vllm.engine.arg_utils import AsyncEngineArgs
 
     context = _max_model_len(model_path, revision, settings.max_context)
@@ -652,11 +648,11 @@ def engine_arguments(model_path: str, revision: str | None, settings: EngineSett
         values |= {"speculative_config": speculative_config, "max_logprobs": ALL_TOKENS}
     has_ranks = settings.device == "gpu" and settings.tensor_parallel > 1
     optional: dict[str, Argument] = {  # by version of vLLM
-        # Leaves the encoders of images and sounds out, with their weights and the memory that vLLM sets aside for them.
+        # Omits encoders of images and sounds, with their weights and the memory that vLLM reserves for them.
         "language_model_only": True,
-        # Ranks wait for the one that loads its weights last; torch's own limit is 600 s.
+        # Ranks wait for the slowest one to load its weights; torch's own limit is 600 s.
         "distributed_timeout_seconds": START_SECONDS if has_ranks else None,
-        # Otherwise vLLM counts proposed and confirmed tokens per engine only.
+        # Otherwise vLLM counts proposed and accepted tokens only per engine.
         "per_request_spec_decode_metrics": None if settings.speculation is None else "summary",
     }
     supported = {field.name for field in dataclasses.fields(AsyncEngineArgs)}
@@ -675,20 +671,20 @@ def lora_request(settings: EngineSettings) -> LoRARequest | None:
 
 
 def _batching(settings: EngineSettings, context: int | None) -> dict[str, Argument]:
-    """Return the arguments on batching. On a CPU no prompt may be split over two batches.
+    """Return the arguments on batching. On a CPU prompts must not be split over two batches.
 
-    vLLM 0.32 rewinds the generator of a seeded request whose prompt was split. CPU generators do not support that, and
-    the engine dies ("CPU Generator does not use offset").
+    vLLM 0.32 rewinds the generator of a seeded request with a split prompt. CPU generators do not support that, and the
+    engine dies ("CPU Generator does not use offset").
     """
     chunks: dict[str, Argument] = {} if settings.device == "gpu" else {"enable_chunked_prefill": False}
     return {**chunks, "max_num_batched_tokens": batched_tokens(settings, context)}
 
 
 def _speculative_config(model_path: str, revision: str | None, speculation: Speculation) -> Mapping[str, str | int]:
-    """Return vLLM's `speculative_config`. Raises EngineDied where this vLLM does not support it.
+    """Return vLLM's `speculative_config`. Raises EngineDied if this vLLM does not support it.
 
-    Models of one family often pad their vocabularies to different sizes (R1-Distill-Qwen 1.5B and 32B do). Then only
-    tokens of both vocabularies are proposed.
+    Models of one family often pad their vocabularies to different sizes (R1-Distill-Qwen 1.5B and 32B do). In this case
+    only tokens in both vocabularies are proposed.
     """
     from vllm.config import SpeculativeConfig
 
@@ -697,17 +693,17 @@ def _speculative_config(model_path: str, revision: str | None, speculation: Spec
         models = ((speculation.model, speculation.revision), (model_path, revision))
         sizes = [_text_config(*model).vocab_size for model in models]
         if sizes[0] != sizes[1] and speculation.sampling != "greedy":
-            have = f"draft and target have {sizes[0]} and {sizes[1]} tokens"
-            raise EngineDied(f"{have}, where vLLM cannot sample drafts: leave out --spec-sampling probabilistic")
+            have = f"vocabularies of {sizes[0]} (draft) and {sizes[1]} (target) tokens"
+            raise EngineDied(f"vLLM cannot sample drafts for {have}: omit --spec-sampling probabilistic")
         config |= {"use_heterogeneous_vocab": True} if sizes[0] != sizes[1] else {}
     supported = {field.name for field in dataclasses.fields(SpeculativeConfig)}
     if unknown := sorted(config.keys() - supported):
-        raise EngineDied(f"this vLLM has no {', '.join(unknown)} for --spec-decode {speculation.proposer}: 0.32 has")
+        raise EngineDied(f"this vLLM lacks {', '.join(unknown)} for --spec-decode {speculation.proposer}: use 0.32")
     return config
 
 
 def _max_model_len(model_path: str, revision: str | None, max_context: int | None) -> int | None:
-    """Return the context in tokens, at most the model's limit, beyond which vLLM does not start."""
+    """Return the context in tokens, limited to the model's maximum, above which vLLM does not start."""
     limit: int | None = getattr(_text_config(model_path, revision), "max_position_embeddings", None)
     return min(max_context, limit) if max_context and limit else max_context or limit
 

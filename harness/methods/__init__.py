@@ -1,9 +1,9 @@
-"""Algorithms over a draft and a target model: one file per method, each written to be read beside its paper.
+"""Algorithms over a draft and a target model, one file per method.
 
-A method is a frozen dataclass: its fields are the hyper-parameters under the paper's names (and the launcher's
-flags), calling it fills a chain. It does no I/O, no retries, no logging and no batching: hundreds of samples are
-hundreds of coroutines, and the engines batch them. To add a method to this package, add a file and a line in METHODS;
-a method of a user's own is a file or a package anywhere (`harness.methods.references`).
+A method is a frozen dataclass. Its fields are the hyper-parameters under the paper's names (and the launcher's flags);
+calling it fills a chain. Methods contain no I/O, retries, logging or batching: each sample is a coroutine, and the
+engines batch their requests. To add a built-in method, add a file and an entry in METHODS. A custom method can be any
+file or package (`harness.methods.references`).
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ def build(name: str, params: Mapping[str, Parameter]) -> Method:
 
 
 def method_type(name: str) -> type[Method]:
-    """Return the class of a built-in method, or of one that this process has loaded. Raises KeyError."""
+    """Return the class of a built-in or loaded method. Raises KeyError."""
     return METHODS[name] if name in METHODS else plugins.registered[name].type
 
 
 def defaults(name: str) -> dict[str, Parameter]:
-    """Return the default of each of a method's hyper-parameters."""
+    """Return the defaults of a method's hyper-parameters."""
     return {parameter.name: parameter.default for parameter in parameter_fields(name)}
 
 
 def parameter_fields(name: str) -> tuple[ParameterField, ...]:
-    """Return a method's hyper-parameters in the order of their declaration: name, type, default and help.
+    """Return a method's hyper-parameters in declaration order.
 
     Raises KeyError on an unknown method.
     """
@@ -75,9 +75,9 @@ def parameter_fields(name: str) -> tuple[ParameterField, ...]:
 def run_identity(
     method: str, params: Mapping[str, Parameter], source: MethodSource | None = None
 ) -> dict[str, Parameter]:
-    """Return the hyper-parameters that tell a run from another, those that do not stand at their default.
+    """Return the hyper-parameters that identify a run: all that differ from their defaults.
 
-    `source` says which do for a method that is not built in.
+    `source` lists the defaults of a custom method.
     """
     own = defaults(method) if method in METHODS else {}
     at_default = source.at_default if source else [name for name, value in own.items() if params.get(name) == value]
@@ -87,24 +87,24 @@ def run_identity(
 def sample_identity(
     method: str, params: Mapping[str, Parameter], source: MethodSource | None = None
 ) -> dict[str, Parameter]:
-    """Return the hyper-parameters that tell a sample from another: those of the run that change the text."""
+    """Return the hyper-parameters that identify a sample: those of the run that change the text."""
     speed_only = speed_only_parameters(method) if source is None else source.speed_only
     of_run = run_identity(method, params, source)
     return {name: value for name, value in of_run.items() if name not in speed_only}
 
 
 def speed_only_parameters(method: str) -> frozenset[str]:
-    """Return the hyper-parameters of a method that change its speed but not its text (see `parameter`)."""
+    """Return the hyper-parameters that change a method's speed but not its text (see `parameter`)."""
     return frozenset(p.name for p in (parameter_fields(method) if method in METHODS else ()) if not p.changes_text)
 
 
 def parameter_names(method: str | None = None) -> list[str]:
-    """Return the names of the hyper-parameters of `method` and of all built-in methods, each once."""
+    """Return the hyper-parameter names of `method` and of all built-in methods, without duplicates."""
     return list(dict.fromkeys(name for each in ([method] if method else []) + [*METHODS] for name in defaults(each)))
 
 
 def method_parameters(method: str, values: Mapping[str, Parameter]) -> dict[str, Parameter]:
-    """Return the hyper-parameters of a method: `values` where set, otherwise the defaults of the usual ones.
+    """Return a method's hyper-parameters: `values`, and defaults for other usual parameters.
 
     Raises ValueError for an unknown method, for a parameter of another method, and for a value out of range.
     """
@@ -116,7 +116,7 @@ def method_parameters(method: str, values: Mapping[str, Parameter]) -> dict[str,
     for name, value in values.items():
         if name not in kinds:
             valid = ", ".join(map(flag, kinds)) or "none"
-            raise ValueError(f"{flag(name)} is not a parameter of {method}, which takes {valid}")
+            raise ValueError(f"{flag(name)} is not a parameter of {method}; valid: {valid}")
         try:
             parameters[name] = typed(kinds[name], value)
         except ValueError as error:
@@ -125,6 +125,6 @@ def method_parameters(method: str, values: Mapping[str, Parameter]) -> dict[str,
         build(method, parameters)
     except ValueError:
         raise
-    except Exception as error:  # a user's own method may raise anything
-        raise ValueError(f"method {method} does not take these parameters: {type(error).__name__}: {error}") from error
+    except Exception as error:  # a custom method may raise anything
+        raise ValueError(f"method {method} rejects these parameters: {type(error).__name__}: {error}") from error
     return parameters

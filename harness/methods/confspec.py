@@ -1,21 +1,18 @@
-"""ConfSpec: the draft judges its own step, the target only where the draft is unsure (Liu and He, arXiv 2602.18447).
+"""ConfSpec: the draft judges its own step; unsure verdicts go to the target (Liu and He, arXiv 2602.18447).
 
-The draft writes a step and verifies it. Where it is confident of its verdict, that verdict stands; otherwise the
-verdict is escalated to the target. A refused step is written by the target. Published in the main proceedings of ACL
-2026 (2026.acl-long.1221).
+The draft writes a step and verifies it. A confident verdict is final; an unsure one is escalated to the target. The
+target rewrites rejected steps. Published in the main proceedings of ACL 2026 (2026.acl-long.1221).
 
-Its text has not been read: this follows its abstract and the beginning of its introduction (version 1), and no public
-program of it was found. They say that decisions of high confidence are taken directly, that uncertain ones go to the
-target, and that no other model judges. They leave open, and chosen here is:
-- What is asked: SpecReason's question for a score from 0 to 9, of both models in the same words (`--prompts`, table
-  score), and accepted from `threshold` on, SpecReason's 7. The score is the most probable digit.
-- What confidence is: the probability, among the ten digits, of all digits on the same side of the threshold as the
-  draft's score. It counts either way: a confident refusal is not escalated. The draft's verdict on a step that was
-  escalated is recorded before the target's, which alone decides.
-- From which confidence on a verdict stands: `confidence`, 0.9. At 0 the draft alone judges; at 1 nearly always the
-  target, as in SpecReason.
-- Where a step ends (the run's step separator, or 512 tokens) and who answers: both models take turns until the reply
-  holds an answer, as in SpecReason here. Nothing depends on a thought, so plain models are judged in the same way.
+This implementation follows the abstract and the beginning of the introduction (version 1); the full text was not
+consulted, and no public code was found. According to these, confident decisions are taken directly, uncertain ones go
+to the target, and no other model judges. Choices of this implementation:
+- Question: SpecReason's score from 0 to 9, with the same words for both models (`--prompts`, table score). The score is
+  the most probable digit. Steps are accepted from `threshold` on (SpecReason: 7).
+- Confidence: the total probability of all digits on the same side of the threshold as the draft's score. A confident
+  rejection is final, too. After an escalation the target's verdict decides; the draft's is recorded before it.
+- Minimum confidence: `confidence`, 0.9. At 0 only the draft judges; at 1 nearly always the target, as in SpecReason.
+- Steps end at the run's step separator or after 512 tokens. Both models alternate until the reply contains an answer,
+  as in SpecReason here. Plain models are judged in the same way as reasoning models.
 """
 
 from __future__ import annotations
@@ -33,17 +30,17 @@ from harness.trace import Verdict
 
 @dataclass(frozen=True)
 class ConfSpec(Method):
-    """ConfSpec's hyper-parameters. Calling it drafts, judges, and accepts or rewrites one step after the other."""
+    """ConfSpec's hyper-parameters; calling it drafts, judges, and accepts or rewrites each step."""
 
     confidence: float = parameter(
         0.9,
-        help="Lowest probability, from 0 to 1, at which the draft's verdict on its own step stands; below it the "
-        "target judges (the abstract names no value). 0: the draft judges every step.",
+        help="Minimum probability, from 0 to 1, at which the draft's verdict on its own step is final; below it the "
+        "target judges (no value in the abstract). 0: the draft judges every step.",
     )
     threshold: float = parameter(
-        7.0, help="Lowest accepted score, from 0 to 9, of either model (SpecReason section 4.1)."
+        7.0, help="Minimum accepted score, from 0 to 9, of either model (SpecReason section 4.1)."
     )
-    step_tokens: int = parameter(512, help="Maximum length of a step, in tokens (not in what was read of the paper).")
+    step_tokens: int = parameter(512, help="Maximum length of a step, in tokens (not in the paper's abstract).")
 
     def __post_init__(self) -> None:
         check_range("confidence", self.confidence, 0, 1)
@@ -57,7 +54,7 @@ class ConfSpec(Method):
         return min(self.step_tokens, token_budget)
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
-        """Both models read the new step with the question behind it."""
+        """Both models read the new step, followed by the question."""
         return token_budget + self.verdict_tokens(token_budget)
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
@@ -82,6 +79,6 @@ class ConfSpec(Method):
         return verdict
 
     def _certainty(self, verdict: Verdict) -> float:
-        """Return the probability that the judge gives to scores that decide as its verdict does."""
+        """Return the total probability of the scores that lead to the same decision."""
         scored = zip(verdict.options, verdict.probabilities, strict=True)
         return sum(p for digit, p in scored if (float(digit) >= self.threshold) == verdict.accepted)

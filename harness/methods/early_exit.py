@@ -1,36 +1,38 @@
-"""Early exit: a thought ends once trial answers are certain (Fu et al., arXiv 2412.20993; Yang et al., 2504.15895).
+"""Early exit: end a thought once trial answers are certain (Fu et al., arXiv 2412.20993; Yang et al., 2504.15895).
 
-A model thinks. Now and then a trial answer is asked for behind what it has thought, and thrown away. Once that is
-certain, the thought is closed and answered, so that a model that has its answer thinks no longer.
+While a model thinks, trial answers are generated after its thought so far and discarded. Once a trial answer is
+certain, the thought is closed and the final answer is written. Two criteria are available:
 
-- `agreement`, of Dynasor (Fu et al.): every 64 tokens a trial answer is drawn, and the last 3 are the same. One that is
-  empty or holds a word of doubt is the same as none. From its program (hao-ai-lab/Dynasor, dynasor/core/cot.py, effort
-  "mid"; its other efforts: 2, 5 or 8 answers, 32 tokens).
-- `confidence`, of DEER (Yang et al.): where a transition begins ("Wait"), a trial answer is written greedily in its
-  place, and the mean probability of its tokens is at least 0.95. From its program (iie-ycx/DEER, vllm-deer.py, policy
-  avg1). Where the model goes on, the word opens its next thought.
+- `agreement`, from Dynasor (Fu et al.): a trial answer every 64 tokens; certain if the last 3 agree. Empty answers and
+  answers with a word of doubt agree with nothing. Follows the authors' code (hao-ai-lab/Dynasor,
+  dynasor/core/cot.py, effort "mid"; its other efforts: 2, 5 or 8 answers, 32 tokens).
+- `confidence`, from DEER (Yang et al.): a greedy trial answer in place of each transition word ("Wait"); certain if the
+  mean probability of its tokens is at least 0.95. Otherwise the word starts the next thought. Follows the authors' code
+  (iie-ycx/DEER, vllm-deer.py, policy avg1).
 
-The papers' bodies have not been read: this follows their programs, DEER's abstract, and the beginning of what
-Dynasor's authors wrote about it. Both know one model. Over a pair, `writer` thinks, and
-`prober` gives the trial answers, closes the thought and answers: the target alone, as published; the draft alone; or
-the draft thinks until the target is certain. It is not combined with a method that drafts steps and judges them.
+The papers' full texts were not consulted: this follows their code, DEER's abstract and the beginning of a text by
+Dynasor's authors. Both use one model. With a pair, `writer` thinks; `prober` writes the trial answers, closes the
+thought and answers. Options are the target alone (as published), the draft alone, or a draft that thinks until the
+target is certain. The method does not judge drafted steps.
 
-What differs from the programs: a trial answer is worded as the wording's `answer_bridge`, which has to open a brace,
-and counts up to the brace that closes it (in DEER's program one without that brace counts, too); equal answers have the
-same characters besides white space (Dynasor's program compares them as formulas). Dynasor's program also asks before
-anything is thought and in the answer, draws trial answers at temperature 0.6 and top-p 0.95 whatever the run's are,
-thinks on while one is written, and returns the agreed answer itself, where here the prober answers behind the closed
-thought, as in DEER's. Left out are DEER's limits of ten trial answers and of thinking to 90 % of the budget (here a
-spent budget ends the chain, as in every method) and what its program does for Qwen3: the geometric mean, and
-`</think>` behind the trial answer. Its program draws trial answers at temperature 1, here the most probable tokens are
-taken. A thought that closes itself ends there and is answered by the prober too. Two equal pieces in a row end the
-chain as repeated, as in every method here, which small intervals meet.
+Differences from the authors' code:
+- Trial answers follow the wording's `answer_bridge`, which must open a brace, and end at its closing brace. DEER's code
+  also accepts unclosed answers.
+- Answers are equal if they differ only in white space. Dynasor's code compares them as formulas.
+- Dynasor's code also probes before the thought and in the answer, samples trial answers at temperature 0.6 and top-p
+  0.95, continues thinking meanwhile, and returns the agreed answer itself. Here the prober answers after the closed
+  thought, as in DEER.
+- DEER's limits (ten trial answers, thinking up to 90 % of the budget) are omitted: a spent budget ends the chain, as in
+  every method. Its settings for Qwen3 are omitted, too: the geometric mean, and `</think>` after the trial answer. Its
+  code samples trial answers at temperature 1; here they are greedy.
+- A thought that closes itself is also answered by the prober. Two equal consecutive pieces end the chain as repeated,
+  as in every method; small intervals make this more likely.
 
-Every trial answer is recorded as a candidate of the step behind it, if one follows, with a decision: accepted where it
-ended the thought, so that the fallback rate is the share of trial answers that did not.
+Every trial answer is recorded as a candidate of the following step, if any, with its decision. Accepted trial answers
+ended the thought, so the fallback rate is the share that did not.
 
-A plain model announces no transition: `confidence` asks behind each of its steps. Its exit is the answer bridge, behind
-which it answers at once.
+A plain model has no transition words: `confidence` probes after each step, and the model answers directly after the
+answer bridge.
 """
 
 from __future__ import annotations
@@ -50,34 +52,33 @@ from harness.recording import Model
 from harness.trace import Candidate, Decision
 
 _DOUBT = ("wait", "hold", "but", "okay", "no", "hmm")
-"""Words, or parts of them, of a trial answer that is not certain (Dynasor's program)."""
+"""Words, or parts of words, that mark a trial answer as uncertain (Dynasor's code)."""
 _CRITERIA = {"window": "agreement", "interval": "agreement", "certainty": "confidence", "transition": "confidence"}
-"""The criterion that a parameter belongs to."""
 
 
 @dataclass(frozen=True)
 class EarlyExit(Method):
-    """The hyper-parameters of both criteria. Calling it thinks, tries answers, and closes the thought early."""
+    """The hyper-parameters of both criteria; calling it thinks, tries answers and closes the thought early."""
 
     criterion: Literal["agreement", "confidence"] = parameter(
         "agreement",
-        help="agreement: the last --window trial answers are the same (Dynasor). "
+        help="agreement: the last --window trial answers are equal (Dynasor). "
         "confidence: the trial answer's tokens have a mean probability of at least --certainty (DEER).",
     )
-    window: int = parameter(3, help="Number of trial answers in a row that agree (Dynasor's program, effort mid).")
-    interval: int = parameter(64, help="Tokens of thought between two trial answers (Dynasor's program, effort mid).")
+    window: int = parameter(3, help="Number of consecutive trial answers that must agree (Dynasor's code, effort mid).")
+    interval: int = parameter(64, help="Thought tokens between two trial answers (Dynasor's code, effort mid).")
     certainty: float = parameter(
-        0.95, help="Lowest mean probability of a trial answer's tokens that ends the thought, from 0 to 1 (DEER)."
+        0.95, help="Minimum mean probability of a trial answer's tokens that ends the thought, from 0 to 1 (DEER)."
     )
     transition: str = parameter(
         "Wait",
-        help="The word in a reasoning model's thought where a trial answer is tried (DEER's program; it also has "
-        "Alternatively). Empty, and for plain models: at the end of every step.",
+        help="Word in a reasoning model's thought at which a trial answer is tried (DEER's code, which also uses "
+        "Alternatively). If empty, and for plain models: at the end of every step.",
     )
-    probe_tokens: int = parameter(20, help="Maximum length of a trial answer, in tokens (both programs).")
+    probe_tokens: int = parameter(20, help="Maximum length of a trial answer, in tokens (code of both papers).")
     writer: Literal["target", "draft"] = parameter("target", help="The model that thinks.")
     prober: Literal["target", "draft"] = parameter(
-        "target", help="The model whose trial answers decide, and that writes the final answer."
+        "target", help="The model that writes the trial answers, which decide, and the final answer."
     )
 
     def __post_init__(self) -> None:
@@ -86,7 +87,7 @@ class EarlyExit(Method):
         check_range("certainty", self.certainty, 0, 1)
         for name, criterion in _CRITERIA.items():
             if criterion != self.criterion and getattr(self, name) != getattr(EarlyExit, name):
-                raise ValueError(f"{flag(name)} belongs to --criterion {criterion}")
+                raise ValueError(f"{flag(name)} requires --criterion {criterion}")
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -94,7 +95,7 @@ class EarlyExit(Method):
 
     def questions(self, role: Role, tokenizer: Tokenizer, wording: Prompts) -> Iterator[Question]:
         if wording.answer_bridge.count("{") <= wording.answer_bridge.count("}"):
-            raise ValueError("answer_bridge has to open a brace, which a trial answer closes, such as \\boxed{")
+            raise ValueError("answer_bridge must open a brace that the trial answer closes, such as \\boxed{")
         yield from ()
 
     def verdict_tokens(self, token_budget: int) -> int:
@@ -110,7 +111,7 @@ class EarlyExit(Method):
             await self._think(chain, writer)
         while chain.reasoning and not chain.answered:
             if not chain.may_continue([], writer):
-                await self._think(chain, writer)  # ends the sample, without a trial answer that nothing could follow
+                await self._think(chain, writer)  # ends the sample: nothing could follow a trial answer
             drawn: dict[str, Any] = {"temperature": 0.0, "token_logprobs": True} if greedy else {}
             [trial] = await chain.probe(prober, bridge, max_tokens=self.probe_tokens, **drawn)
             decision = self._decision(chain, trial, prober.tokenizer)
@@ -126,7 +127,6 @@ class EarlyExit(Method):
     async def _think(
         self, chain: Chain, writer: Model, tried: Sequence[Candidate] = (), decision: Decision | None = None
     ) -> None:
-        """Let the writer think on to where the next trial answer is due."""
         at_interval = self.criterion == "agreement"
         limit = self.interval if at_interval else chain.limits.token_budget
         word = self.transition if writer.tokenizer.thinks and not at_interval else ""
@@ -140,7 +140,7 @@ class EarlyExit(Method):
         chain.accept(writer, "thought", thought, tried, decision=decision)
 
     def _decision(self, chain: Chain, trial: Completion, tokenizer: Tokenizer) -> Decision:
-        """Return whether a trial answer ends the thought: by its tokens, or by those before it, which steps record."""
+        """Return whether a trial answer ends the thought. Earlier trial answers are read from the recorded steps."""
         if self.criterion == "confidence":
             return Decision.at_least("confidence", _confidence(trial, tokenizer), self.certainty)
         texts = [trial.text, *(step.candidates[0].text for step in reversed(chain.steps) if step.candidates)]
@@ -151,7 +151,7 @@ class EarlyExit(Method):
 
 
 def _confidence(trial: Completion, tokenizer: Tokenizer) -> float:
-    """Return the mean probability of a trial answer's tokens up to its closing brace; 0 where it has no answer."""
+    """Return the mean probability of a trial answer's tokens up to its closing brace; 0 if it has no answer."""
     assert trial.token_logprobs is not None
     counts = range(1, len(trial.token_ids) + 1)
     num_tokens = next((n for n in counts if _answer(tokenizer.decode(trial.token_ids[:n]))), 0)
@@ -159,7 +159,7 @@ def _confidence(trial: Completion, tokenizer: Tokenizer) -> float:
 
 
 def _answer(text: str) -> str:
-    """Return the text before the brace that closes an open one, without white space; empty where none closes it."""
+    """Return the text up to the brace that closes an opened one, without white space; empty if there is none."""
     depth = 0
     for i, character in enumerate(text):
         depth += (character == "{") - (character == "}")

@@ -1,26 +1,30 @@
-"""Lookahead Reasoning: steps drafted ahead, verified in parallel (Fu et al., arXiv 2506.19830, section 3).
+"""Lookahead Reasoning: draft steps ahead, verify them in parallel (Fu et al., arXiv 2506.19830, section 3).
 
-The draft writes gamma steps in a row. The target writes its own next step behind each of the gamma + 1 prefixes, all at
-the same time. Draft steps are kept as long as each means the same as the target's step behind the same prefix; the
-target's step replaces the first one that does not, or follows where all are kept.
+The draft writes gamma steps in a row. The target writes its own next step after each of the gamma + 1 prefixes, all at
+the same time. Draft steps are kept up to the first whose meaning differs from the target's step after the same prefix.
+The target's step replaces that step, or follows if all are kept.
 
-This is the synchronous form (algorithm 1): the target begins once all steps are drafted. The authors' program
-(hao-ai-lab/LookaheadReasoning) also overlaps the two and can draft several steps behind one prefix; neither is here.
-What follows it: a step has at most 100 tokens; two steps that differ in spaces, line breaks and case only are equal
-without a question; a step behind one that its limit cut is not compared, but is the target's, and so is a step with
-which the target ends its reply and the draft does not. Gamma is 4 as the program's default; the paper varies it. One
-point differs: the program compares nothing behind a prompt that ends without a blank line, and so never keeps the
-first step of a chain; here it is compared. The sampling is the run's (the program: temperature 0.6, top-p 0.95 and, for
-its default pair, top-k 20).
+This is the synchronous form (algorithm 1): the target starts once all steps are drafted. The authors' code
+(hao-ai-lab/LookaheadReasoning) can also overlap the two and draft several steps after one prefix; neither is
+implemented. As in the code:
+- A step has at most 100 tokens.
+- Steps that differ only in white space and case are equal without a question.
+- A step that follows a truncated step is the target's, without a comparison. The same holds for a step with which only
+  the target ends its reply.
+- Gamma is 4 by default; the paper varies it.
 
-Who decides whether two steps mean the same: the paper's default is another model as judge (Qwen2.5-7B-Instruct), whose
-most probable token decides. Here the target is asked, or the third model of the run (`judge`), in one forward pass for
-each pair, which like the program's question holds the two steps alone. The paper's comparison by sentence embeddings
-has a stand-in, the words, numbers and signs that two steps share (`verifier`); the program keeps steps whose embeddings
-(all-mpnet-base-v2) have a cosine above 0.95, a threshold that says nothing about the stand-in. The wording of the
-question is this project's own; the published one, which shows the target's step first, can be set with --prompts
-(table equivalence: {first} is the draft's step, {second} the target's). Where a draft's step is kept, the trace has the
-tokens of the target's own, and not its text.
+Differences from the code:
+- The code never keeps a chain's first step, because the prompt does not end with a blank line; here it is compared.
+- Sampling follows the run (code: temperature 0.6, top-p 0.95 and, for its default pair, top-k 20).
+- The paper's default judge is another model (Qwen2.5-7B-Instruct), whose most probable token decides. Here the target
+  or the run's third model (`judge`) is asked, in one forward pass per pair of steps. As in the code, the question
+  contains only the two steps.
+- The paper's sentence embeddings are replaced by shared words, numbers and signs (`verifier`). The code's threshold, a
+  cosine above 0.95 (all-mpnet-base-v2), does not apply to this replacement.
+- The wording of the question is this project's. The published one, which shows the target's step first, can be set with
+  --prompts (table equivalence: {first} is the draft's step, {second} the target's).
+
+For a kept draft step, the trace contains the tokens of the target's own step but not its text.
 """
 
 from __future__ import annotations
@@ -42,35 +46,35 @@ from harness.trace import Decision
 
 @dataclass(frozen=True)
 class Lookahead(Method):
-    """Lookahead Reasoning's hyper-parameters. Calling it drafts ahead and keeps what the target agrees with."""
+    """Lookahead Reasoning's hyper-parameters; calling it drafts ahead and keeps steps the target agrees with."""
 
-    gamma: int = parameter(4, help="Number of steps that are drafted ahead (authors' program; the paper varies it).")
+    gamma: int = parameter(4, help="Number of steps drafted ahead (authors' code; the paper varies it).")
     verifier: Literal["judge", "similarity"] = parameter(
         "judge",
-        help="judge: a model is asked whether two steps mean the same. similarity: the cosine between their words, "
-        "numbers and signs (a stand-in for the paper's sentence embeddings).",
+        help="judge: a model decides whether two steps mean the same. similarity: cosine over words, "
+        "numbers and signs (replaces the paper's sentence embeddings).",
     )
     judge: Literal["target", "reward"] = parameter(
         "target",
-        help="Who judges: the target, or the third model of the run (--reward), such as the paper's "
+        help="The judge: the target, or the third model of the run (--reward), such as the paper's "
         "Qwen/Qwen2.5-7B-Instruct.",
     )
     threshold: float = parameter(
         0.5,
-        help="Lowest accepted probability of 'the same' by the judge, or lowest accepted cosine (0.5: the likelier).",
+        help="Minimum accepted probability of 'the same' by the judge, or minimum cosine (0.5: the likelier answer).",
     )
-    step_tokens: int = parameter(100, help="Maximum length of a step, in tokens (authors' program).")
+    step_tokens: int = parameter(100, help="Maximum length of a step, in tokens (authors' code).")
 
     def __post_init__(self) -> None:
         check_range("gamma", self.gamma, 1, 32)
         check_range("threshold", self.threshold, 0, 1)
         check_range("step_tokens", self.step_tokens, 1, None)
         if self.verifier == "similarity" and self.judge != "target":
-            raise ValueError("--judge belongs to --verifier judge: similarity asks no model")
+            raise ValueError("--judge requires --verifier judge: similarity uses no model")
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """The third model is the judge."""
+        """The third model, if any, is the judge."""
         return ("draft", "target", "reward") if self.judge == "reward" else ("draft", "target")
 
     @property
@@ -86,15 +90,15 @@ class Lookahead(Method):
             yield prompts.equivalence_question(tokenizer, "1", "2", wording)
 
     def verdict_tokens(self, token_budget: int) -> int:
-        """A question holds two steps, and neither problem nor chain."""
+        """A question contains two steps, but neither problem nor chain."""
         return 2 * min(self.step_tokens, token_budget) if self.verifier == "judge" else 0
 
     def texts(self, role: Role, token_budget: int) -> tuple[Text, ...]:
-        """A third model as judge reads two steps at a time, and no chain."""
+        """A third model as judge reads two steps at a time, without the chain."""
         return () if role == "reward" else super().texts(role, token_budget)
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
-        """The target's steps behind the prefixes share everything before them."""
+        """The target's steps after the prefixes share everything before them."""
         own = self.gamma * min(self.step_tokens, token_budget) if role == "target" else 0
         return super().cached_tokens(role, token_budget) + own
 
@@ -108,7 +112,7 @@ class Lookahead(Method):
             self._keep(chain, target, drafted, own, agreements)
 
     async def _draft_ahead(self, chain: Chain, draft: Model) -> list[Proposal]:
-        """Return up to gamma steps in a row; fewer where a sample is resumed among them, and none behind an end."""
+        """Return up to gamma consecutive steps; fewer if a resumed sample already has some or the chain ends."""
         drafted: list[Proposal] = []
         for _ in range(self.gamma - _num_kept(chain)):
             if not chain.may_continue(drafted, draft):
@@ -120,10 +124,10 @@ class Lookahead(Method):
     async def _agreements(
         self, chain: Chain, target: Model, drafted: list[Proposal], own: list[Completion]
     ) -> list[float | None]:
-        """Return how probably each drafted step means the same as the target's, from 0 to 1; None: not compared."""
+        """Return the probability that each drafted step means the same as the target's; None: not compared."""
         pairs = [(step, mine) for (_, step), mine in zip(drafted, own, strict=False)]
         before = [chain.steps[-1].finish if chain.steps else None, *(step.finish for step, _ in pairs)]
-        # Not behind a step that its limit cut, nor where the target alone ends its reply with its step.
+        # Not after a truncated step, nor if only the target ends its reply with its step.
         compared = [
             finish != "length" and (mine.finish != "eos" or step.finish == "eos")
             for (step, mine), finish in zip(pairs, before, strict=False)
@@ -137,7 +141,6 @@ class Lookahead(Method):
         return values
 
     async def _judged(self, chain: Chain, target: Model, pairs: list[tuple[Completion, Completion]]) -> list[float]:
-        """Return how probably each of these pairs of steps means the same, from 0 to 1."""
         if self.verifier == "similarity":
             return [cosine(step.text, mine.text) for step, mine in pairs]
         judge = target if self.judge == "target" else chain.model("reward")
@@ -154,7 +157,7 @@ class Lookahead(Method):
         own: list[Completion],
         agreements: list[float | None],
     ) -> None:
-        """Accept drafted steps up to the first that the target does not agree with, and then the target's own step."""
+        """Accept drafted steps up to the first that the target disagrees with, then the target's own step."""
         for (author, step), mine, agreement in zip(drafted, own, agreements, strict=False):
             decision = Decision("agreement", None, None, accepted=False)
             if agreement is not None:
@@ -172,10 +175,10 @@ class Lookahead(Method):
 
 
 def same(one: Completion, other: Completion) -> bool:
-    """Return True where two steps differ in white space and case only."""
+    """Return whether two steps differ only in white space and case."""
     return "".join(one.text.split()).lower() == "".join(other.text.split()).lower()
 
 
 def _num_kept(chain: Chain) -> int:
-    """Return how many drafted steps were kept since the target wrote its last step."""
+    """Return the number of drafted steps kept since the target's last step."""
     return sum(1 for _ in takewhile(lambda step: step.author == "draft", reversed(chain.steps)))

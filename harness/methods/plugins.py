@@ -1,8 +1,8 @@
-"""Methods that are not part of this package: their code is imported from a file or a package, and registered here.
+"""Custom methods: import their code from a file or a package, and register them.
 
-A file stands alone: it may import installed packages and this one, but no other file of the user's, which the nodes
-would not have. A module of a package comes with all .py files of the package. A package that is installed is not
-copied, because the jobs' Python has it. What goes wrong in a user's code is one line with the exception and its place.
+A file must be self-contained: it may import installed packages and this one, but no other user files, which would be
+missing on the nodes. A package comes with all its .py files. Installed packages are not copied, because the jobs'
+Python has them. Errors in custom code are reported in one line, with the exception and its location.
 """
 
 from __future__ import annotations
@@ -28,110 +28,110 @@ from harness.methods.method import BadMethod as BadMethod
 from harness.methods.method import Method
 
 PREFIX = "method/"
-"""What the names of a method's files begin with among those of the code that decides results."""
+"""Prefix of a method's files among the recorded code files."""
 
 
 @dataclass(frozen=True)
 class MethodSource:
-    """Where a run's method came from, as its specification records it. Absent for a built-in method."""
+    """Origin of a run's method, recorded in the run's specification. Absent for a built-in method."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     reference: str
     """`file.py:Class` without the folder, or `package.module:Class`."""
     code_hash: str
-    """Hash of the code that began the run, 16 hex digits (`PlugIn.code_hash`)."""
+    """Hash of the code that started the run, 16 hex digits (`PlugIn.code_hash`)."""
     distribution: str | None = None
-    """Name and version of the distribution that it was installed with; None: it belongs to none."""
+    """Name and version of the installed distribution; None: not part of one."""
     at_default: tuple[str, ...] = ()
-    """Hyper-parameters that stand at their default, so that ids can be computed without the method's code."""
+    """Hyper-parameters equal to their default, so ids can be computed without the method's code."""
     speed_only: tuple[str, ...] = ()
-    """Hyper-parameters that change no text, and so are not part of sample ids."""
+    """Hyper-parameters that do not change the text, and so are not part of sample ids."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A module that was imported, with the files that it consists of."""
+    """An imported module with its files."""
 
     module: ModuleType
     origin: str
-    """Absolute path of the file or of the package's folder, for messages; never recorded."""
+    """Absolute path of the file or package folder, for messages; never recorded."""
     files: Mapping[str, bytes] = field(repr=False)
     distribution: str | None
-    """Name and version, where the module belongs to a distribution."""
+    """Name and version, if the module belongs to a distribution."""
     is_installed: bool
-    """True where the files lie where distributions are installed, so that jobs need no copy."""
+    """True if the files are in Python's installation folders, so jobs need no copy."""
 
 
 @dataclass(frozen=True)
 class OwnCode:
-    """Something that is not part of this package, a method or a grader, with its code."""
+    """A custom method or grader with its code."""
 
     name: str
-    """How the run, the tables and the plots call a method; of a grader that of its function."""
+    """A method's name in runs, tables and plots; for a grader its function's name."""
     reference: str
     """`file.py:Name` without the folder, or `package.module:Name`."""
     source: Source
 
     @property
     def code_hash(self) -> str:
-        """16 hex digits over all of its files."""
+        """16 hex digits over all files."""
         return hash_of(self.recorded_digests)
 
     @property
     def recorded_digests(self) -> dict[str, str]:
-        """The digests of its files under the names that a record of code gives them."""
+        """Digests of the files under their names in a code record."""
         return recorded_digests(self.source.files)
 
 
 @dataclass(frozen=True)
 class PlugIn(OwnCode):
-    """A method that is not part of this package, with its code."""
+    """A custom method with its code."""
 
     type: type[Method]
 
 
 registered: dict[str, PlugIn] = {}
-"""The plug-ins that this process has loaded, by name, in the order of their loading."""
+"""The loaded plug-ins by name, in loading order."""
 
 
 def register(plugin: PlugIn) -> None:
-    """Make a plug-in available under its name. Raises BadMethod where the name is that of another one.
+    """Make a plug-in available under its name. Raises BadMethod if another method has the name.
 
-    The same method in an edited version takes the place of the earlier one.
+    An edited version of the same method replaces the earlier one.
     """
     other = registered.get(plugin.name)
     if other and other.code_hash != plugin.code_hash and other.source.origin != plugin.source.origin:
         known = f"{other.reference} from {other.source.origin}"
         raise BadMethod(
-            f'the name {plugin.name!r} is also that of {known}; give one of them another: name = "..." in its class'
+            f'the name {plugin.name!r} is already used by {known}; rename one of them: name = "..." in its class'
         )
     registered[plugin.name] = plugin
 
 
 def recorded_digests(files: Mapping[str, bytes]) -> dict[str, str]:
-    """Return the digests of a method's files under the names that a record of code gives them."""
+    """Return the digests of a method's files under their names in a code record."""
     return {f"{PREFIX}{name}": digest_of(content) for name, content in files.items()}
 
 
 def recorded_hash(files: Mapping[str, str]) -> str | None:
-    """Return the hash of the method among the files of a record of code; None where it holds no method's files."""
+    """Return the hash of the method's files in a code record; None if there are none."""
     own = {name: digest for name, digest in files.items() if name.startswith(PREFIX)}
     return hash_of(own) if own else None
 
 
 def hash_of(digests: Mapping[str, str]) -> str:
-    """Return 16 hex digits over files, given by name and digest."""
+    """Return 16 hex digits over files, given as names with digests."""
     return digest_of("".join(f"{name} {digest}\n" for name, digest in sorted(digests.items())).encode())
 
 
 _MODULE = "speculative_harness_method_"
-"""What the names of modules begin with that are imported from a file."""
+"""Prefix of module names imported from a file."""
 _OWN_PACKAGES = {"harness", "jobs", "grading", "warehouse"}
 
 
 class MethodFailed(RuntimeError):
-    """A method of a user's own raised an exception; the message names its class, its text and its place."""
+    """A custom method raised an exception; the message contains its class, text and location."""
 
 
 def from_file(path: Path) -> Source:
@@ -181,7 +181,7 @@ def from_module(name: str) -> Source:
 
 @lru_cache(maxsize=1)
 def _distributions(path: tuple[str, ...]) -> Mapping[str, list[str]]:
-    """Return the distributions by top-level package; `path` is Python's, on which they depend. Takes a second."""
+    """Return the distributions by top-level package. Takes a second; `path` is only the cache key (`sys.path`)."""
     return metadata.packages_distributions()
 
 
@@ -197,10 +197,10 @@ def _is_installed(path: Path) -> bool:
 
 
 def _place_of(top: ModuleType, module: ModuleType) -> Path:
-    """Return the file of a module that is alone, or the folder of its top-level package."""
+    """Return the file of a single module, or the folder of its top-level package."""
     file = getattr(module, "__file__", None)
     if file is None:
-        raise BadMethod(f"{module.__name__} is not a file of Python; valid: PACKAGE.MODULE:NAME")
+        raise BadMethod(f"{module.__name__} is not a Python file; valid: PACKAGE.MODULE:NAME")
     if hasattr(top, "__path__"):
         folders = [Path(folder).resolve() for folder in top.__path__]
         return next((folder for folder in folders if Path(file).resolve().is_relative_to(folder)), folders[0])
@@ -208,7 +208,7 @@ def _place_of(top: ModuleType, module: ModuleType) -> Path:
 
 
 def _files(place: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of the .py files of a module or package: no hidden ones, and no links to elsewhere."""
+    """Yield name and content of a module's or package's .py files, without hidden files and external links."""
     if place.is_file():
         yield place.name, place.read_bytes()
         return
@@ -221,7 +221,7 @@ def _files(place: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _check_imports(name: str, before: set[str], own: str | None = None) -> None:
-    """Raise BadMethod where code imported a module that belongs to no distribution and is not part of what is named."""
+    """Raise BadMethod if code imported a module that is neither installed nor part of the given package."""
     for imported in sorted(set(sys.modules) - before):
         top, file = imported.partition(".")[0], getattr(sys.modules[imported], "__file__", None)
         if file is None or top in _OWN_PACKAGES or top == own or imported.startswith(_MODULE):
@@ -229,14 +229,14 @@ def _check_imports(name: str, before: set[str], own: str | None = None) -> None:
         path = Path(file).resolve()
         if not _is_installed(path) and top not in _distributions(tuple(sys.path)):
             raise BadMethod(
-                f"{name} imports {imported} from {path}, which jobs would not have: such a file stands alone; put both "
-                "into one package and name it as PACKAGE.MODULE:NAME"
+                f"{name} imports {imported} from {path}, which jobs would not have: a file must be self-contained; put "
+                "both into one package and pass PACKAGE.MODULE:NAME"
             )
 
 
 @contextlib.contextmanager
 def _no_bytecode() -> Iterator[None]:
-    """Leave no compiled files beside a user's: one from the same second would hide an edit."""
+    """Write no bytecode next to user files: bytecode from the same second would hide an edit."""
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         yield
@@ -255,7 +255,7 @@ def _errors_in_one_line() -> Iterator[None]:
 
 
 def failure_in(method: Method, error: Exception) -> MethodFailed | None:
-    """Return what to raise in place of an exception in a method of a user's own; None in a built-in method."""
+    """Return the exception to raise instead of a custom method's; None for a built-in method."""
     module = type(method).__module__
     if module.partition(".")[0] in _OWN_PACKAGES:
         return None
@@ -264,9 +264,9 @@ def failure_in(method: Method, error: Exception) -> MethodFailed | None:
 
 
 def described(error: BaseException, file: str | None = None) -> str:
-    """Return class, message and place of an exception, as `KeyError: 'x' (my_method.py:31)`.
+    """Return class, message and location of an exception, as `KeyError: 'x' (my_method.py:31)`.
 
-    The place is the last one in `file`, or else where it was raised, the importing machinery left out.
+    The location is the last one in `file`, otherwise the origin of the exception outside the import machinery.
     """
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename == file] or [

@@ -1,8 +1,8 @@
-"""Methods by what a user calls them: a built-in name, `file.py:Class` or `package.module:Class`.
+"""Resolve method references: a built-in name, `file.py:Class` or `package.module:Class`.
 
-Whatever is not built in is imported, checked and registered (`harness.methods.plugins`) under a short name of its own:
-the class's `name`, or the class in lower case. A run folder and a job's code hold such a method as one archive:
-`method.json`, and below `code/` its files. Graders are named and kept in the same way (`jobs.graders`).
+Custom methods are imported, checked and registered (`harness.methods.plugins`) under a short name: the class's `name`,
+or the class name in lower case. Run folders and job code store a custom method as one archive: `method.json`, and its
+files below `code/`. Graders use the same references and archives (`jobs.graders`).
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from harness.methods.plugins import (
 )
 
 FORMS = "FILE.py:CLASS, PACKAGE.MODULE:CLASS"
-"""How a method that is not built in is named, for messages."""
+"""Forms of a reference to a custom method, for messages."""
 _T = TypeVar("_T")
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def resolve(reference: str) -> str:
-    """Return the name of a method, which is known to `harness.methods` from now on.
+    """Return a method's name after loading it into `harness.methods`.
 
-    Raises BadMethod, a ValueError of one line that says what is valid.
+    Raises BadMethod, a ValueError of one line with the valid forms.
     """
     if reference in METHODS or (":" not in reference and reference in plugins.registered):
         return reference
@@ -53,7 +53,7 @@ def resolve(reference: str) -> str:
 
 
 def source_of(name: str, params: Mapping[str, Parameter]) -> MethodSource | None:
-    """Return what the specification of a run records of its method; None for a built-in one."""
+    """Return a custom method's origin for the run's specification; None for a built-in method."""
     plugin = plugins.registered.get(name)
     if name in METHODS or plugin is None:
         return None
@@ -68,7 +68,7 @@ def source_of(name: str, params: Mapping[str, Parameter]) -> MethodSource | None
 
 
 def beside(reference: str, folder: Path) -> str:
-    """Return a reference to a file that lies relative to a folder, such as a suite's; any other as it is."""
+    """Return a reference with its relative file resolved against a folder; unchanged if no such file exists."""
     file, colon, name = reference.rpartition(":")
     if colon and _is_file(file) and not Path(file).is_absolute() and (folder / file).is_file():
         return f"{folder / file}:{name}"
@@ -76,21 +76,21 @@ def beside(reference: str, folder: Path) -> str:
 
 
 def located(reference: str, kind: Literal["class", "function"]) -> tuple[Source, str, str]:
-    """Import what a reference names; returns the code, the name in it, and the reference without a folder.
+    """Import a reference; return the code, the name in it, and the reference without a folder.
 
     Raises BadMethod.
     """
     module, colon, name = reference.rpartition(":")
     forms = FORMS.replace("CLASS", kind.upper())
     if not colon and reference.endswith(".py"):
-        raise BadMethod(f"names no {kind}; write {reference}:{kind.upper()}")
+        raise BadMethod(f"no {kind} given; write {reference}:{kind.upper()}")
     if not name.isidentifier():
-        raise BadMethod(f"names no {kind} behind the colon; valid: {forms}")
+        raise BadMethod(f"no valid {kind} after the colon; valid: {forms}")
     if _is_file(module):
         path = Path(module).expanduser()
         return from_file(path), name, f"{path.name}:{name}"
     if not _DOTTED.fullmatch(module):
-        raise BadMethod(f"names neither a file that ends in .py nor a module; valid: {forms}")
+        raise BadMethod(f"neither a .py file nor a module; valid: {forms}")
     return from_module(module), name, reference
 
 
@@ -101,7 +101,7 @@ def _resolved(reference: str) -> str:
     plugin = _plugin(source, class_name, shown)
     before = plugins.registered.get(plugin.name)
     if before is not None and before.type is plugin.type and before.source.files != plugin.source.files:
-        raise BadMethod(f"{source.origin} was edited after this process had imported it; start the command again")
+        raise BadMethod(f"{source.origin} was edited after this process imported it; start the command again")
     plugins.register(plugin)
     return plugin.name
 
@@ -110,7 +110,7 @@ def _plugin(source: Source, class_name: str, reference: str, name: str | None = 
     found, own = getattr(source.module, class_name, None), vars(source.module)
     if found is None:
         names = [name for name, of in own.items() if isinstance(of, type) and of.__module__ == own["__name__"]]
-        raise BadMethod(f"has no class {class_name}; {('it has ' + ', '.join(names)) if names else MODEL}")
+        raise BadMethod(f"no class {class_name}; {('found: ' + ', '.join(names)) if names else MODEL}")
     if problem := problem_of(found) if isinstance(found, type) else f"is not a method; {MODEL}":
         raise BadMethod(f"{class_name} {problem}")
     if (own_name := name_of(found, name)) in METHODS:
@@ -123,19 +123,19 @@ def _is_file(text: str) -> bool:
 
 
 _FILE_TIME = (1980, 1, 1, 0, 0, 0)
-"""Modification time of every file in an archive, so that equal code makes equal bytes."""
+"""Modification time of every file in an archive, so equal code gives equal bytes."""
 _ABOUT, _CODE = "method.json", "code"
 _MAX_BYTES = 64 * 2**20
-"""Most that an archive may unpack to."""
+"""Maximum unpacked size of an archive."""
 _folders: list[tempfile.TemporaryDirectory[str]] = []
-"""Folders of unpacked code, which the process needs until it ends."""
+"""Folders of unpacked code, needed until the process exits."""
 
 
 def packed(plugin: OwnCode) -> bytes:
-    """Return own code as an archive, uncompressed: equal code makes equal bytes whatever the version of zlib."""
+    """Return custom code as an uncompressed archive: equal code gives equal bytes for every version of zlib."""
     about = {"name": plugin.name, "reference": plugin.reference, "distribution": plugin.source.distribution}
     files = {_ABOUT: json.dumps(about, indent=2, sort_keys=True).encode()}
-    if not plugin.source.is_installed:  # otherwise the jobs' Python has it
+    if not plugin.source.is_installed:  # the jobs' Python has installed code
         files |= {f"{_CODE}/{name}": code for name, code in sorted(plugin.source.files.items())}
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
@@ -145,28 +145,28 @@ def packed(plugin: OwnCode) -> bytes:
 
 
 def files_packed(content: bytes) -> dict[str, bytes]:
-    """Return the files of an archive's code by name: .py files alone, because Python would run a .pyc in their place.
+    """Return the code files of an archive by name. Only .py files are valid: Python would prefer a .pyc.
 
-    Raises BadMethod where the archive is damaged or holds anything else.
+    Raises BadMethod if the archive is damaged or contains other files.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
             if sum(member.file_size for member in members) > _MAX_BYTES:
-                raise BadMethod("the archive of its code is too large")
+                raise BadMethod("the code archive is too large")
             names = [member.filename for member in members]
             for name in names:
                 parts = PurePosixPath(name).parts
                 is_code = name == "/".join((_CODE, *parts[1:])) and name.endswith(".py") and ".." not in parts
                 if names.count(name) > 1 or not (is_code or name == _ABOUT):
-                    raise BadMethod(f"the archive of its code holds {name}; valid: .py files, each once")
+                    raise BadMethod(f"the code archive contains {name}; valid: .py files, each once")
             return {name[len(_CODE) + 1 :]: archive.read(name) for name in names if name != _ABOUT}
     except (zipfile.BadZipFile, KeyError, OSError, UnicodeDecodeError, RuntimeError, zlib.error) as error:
-        raise BadMethod(f"the archive of its code is damaged: {error}") from error
+        raise BadMethod(f"the code archive is damaged: {error}") from error
 
 
 def load_packed(content: bytes, code_hash: str | None = None, expected: str | None = None) -> PlugIn:
-    """Register the method of an archive. Raises BadMethod, as `unpacked` does, and where its method is not in it."""
+    """Register the method of an archive. Raises BadMethod as `unpacked` does, or if the method is missing."""
 
     def registered(source: Source, name: str, reference: str) -> PlugIn:
         plugin = _plugin(source, reference.rpartition(":")[2], reference, name)
@@ -179,11 +179,11 @@ def load_packed(content: bytes, code_hash: str | None = None, expected: str | No
 def unpacked(
     content: bytes, made: Callable[[Source, str, str], _T], code_hash: str | None = None, expected: str | None = None
 ) -> _T:
-    """Import the code of an archive, from a copy of its files that is removed when the process ends.
+    """Import an archive's code from temporary files, which are removed when the process exits.
 
-    Returns what is `made` of the code, the name and the reference. `code_hash` and `expected`: what the code's hash and
-    the reference should be; nothing is imported where they are others. Code that is installed is not in the archive,
-    and so not compared. Raises BadMethod where the archive is damaged or cannot be imported.
+    `made` is called with the code, the name and the reference; its result is returned. `code_hash` and `expected`: the
+    required hash and reference; nothing is imported if they differ. Installed code is not in the archive, and so its
+    hash is not compared. Raises BadMethod if the archive is damaged or cannot be imported.
     """
     files = files_packed(content)
     try:
@@ -191,15 +191,15 @@ def unpacked(
             about = json.loads(archive.read(_ABOUT))
         name, reference = str(about["name"]), str(about["reference"])
     except (KeyError, TypeError, ValueError, OSError) as error:
-        raise BadMethod(f"the archive of its code is damaged: {error}") from error
+        raise BadMethod(f"the code archive is damaged: {error}") from error
     found = hash_of(recorded_digests(files))
     if files and code_hash not in (None, found):
-        raise BadMethod(f"the archive of its code has the hash {found} instead of {code_hash}")
+        raise BadMethod(f"the code archive has the hash {found} instead of {code_hash}")
     module = reference.rpartition(":")[0]
     path = module.replace(".", "/")
     is_inside = not {module, f"{path}.py", f"{path}/__init__.py"}.isdisjoint(files)
     if expected not in (None, reference) or not (is_inside if files else _DOTTED.fullmatch(module)):
-        raise BadMethod(f"the archive of its code names {reference}, which it does not hold")
+        raise BadMethod(f"the code archive does not contain {reference}")
     folder = None
     if files:
         unpacked = tempfile.TemporaryDirectory(prefix="harness-method-")

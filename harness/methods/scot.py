@@ -1,8 +1,8 @@
 """SCoT: speculative chain of thought (Wang et al., arXiv 2504.19095, section 3).
 
 The draft writes N whole chains in parallel (3.2). In one forward pass the target picks the most probable of N + 1
-numbers, the last of which means that all chains are wrong (3.4, equation 3). It then answers from the question and the
-chosen chain or, where all are wrong, thinks about the question again and answers.
+numbers, the last of which rejects all chains (3.4, equation 3). It then answers from the question and the chosen chain.
+If all are rejected, it thinks about the question again and answers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from harness.trace import Candidate
 
 @dataclass(frozen=True)
 class SCoT(Method):
-    """SCoT's hyper-parameters. Calling it drafts N whole chains, selects one, and answers or rethinks."""
+    """SCoT's hyper-parameters; calling it drafts N whole chains, selects one, and answers or rethinks."""
 
     drafts: int = parameter(
         5,
@@ -42,8 +42,8 @@ class SCoT(Method):
 
     offer_cut_drafts: bool = parameter(
         False,
-        help="Also offer chains that were cut off at draft_tokens for selection, as the SCoT authors' code does. "
-        "The paper does not say.",
+        help="Also offer chains truncated at draft_tokens for selection, as the SCoT authors' code does "
+        "(not specified in the paper).",
     )
 
     def __post_init__(self) -> None:
@@ -67,7 +67,7 @@ class SCoT(Method):
         return self.drafts * min(self.draft_tokens, token_budget)
 
     def texts(self, role: Role, token_budget: int) -> tuple[Text, ...]:
-        """The draft writes no answer; the target reads all drafts behind the selection's question."""
+        """The draft writes no answer; the target reads all drafts after the selection's question."""
         longest = "draft_tokens" if self.draft_tokens <= token_budget else "token_budget"
         if role == "draft":
             return (Text(min(self.draft_tokens, token_budget), (longest,)),)
@@ -75,7 +75,7 @@ class SCoT(Method):
         return (*super().texts(role, token_budget), drafts)
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
-        """The draft writes no answer; the target selects first and answers then."""
+        """The draft writes no answer; the target first selects, then answers."""
         if role == "draft":
             return self.drafts * min(self.draft_tokens, token_budget)
         return max(token_budget, self.verdict_tokens(token_budget))
@@ -93,13 +93,13 @@ class SCoT(Method):
         )
         is_short = chain.room(draft) < min(self.draft_tokens, chain.limits.token_budget)
         if is_short and any(completion.finish == "length" for completion in drafts):
-            raise Stop("context")  # it was cut before the length that was asked for
+            raise Stop("context")  # truncated before the requested length
         candidates = as_candidates(drafts)
         if not self.offer_cut_drafts:
             self._withdraw_unfinished(drafts, candidates)
         texts = offered_texts(candidates)
         verdict = None
-        if texts:  # otherwise every chain was cut off, so there is nothing to choose from
+        if texts:  # otherwise every chain was truncated and there is no choice
             verdict = await chain.choose_chain(target, candidates, may_reject=self.error_correction)
             verdict.accepted = verdict.decision < len(texts)
         if verdict is not None and verdict.accepted:
@@ -117,9 +117,9 @@ class SCoT(Method):
             )
 
     def _withdraw_unfinished(self, drafts: list[Completion], candidates: list[Candidate]) -> None:
-        """Take chains that were cut off at the limit out of the choice, because they have reached no conclusion.
+        """Withdraw truncated chains from the choice, because they have no conclusion.
 
-        They stay where every chain was cut off and the target may not reject all of them.
+        They stay if every chain was truncated and the target may not reject all.
         """
         if not self.error_correction and all(d.finish == "length" for d in drafts):
             return
@@ -130,7 +130,7 @@ class SCoT(Method):
             candidate.option = None if is_cut_off else finished.setdefault(candidate.option, len(finished))
 
     def _question_tokens(self, tokenizer: Tokenizer, problem: Problem, wording: Prompts) -> int:
-        """Return the tokens of a selection besides its drafts, with the one of the reply."""
+        """Return the tokens of a selection without its drafts, including the token of the reply."""
         drafts = ["0"] * self.drafts
         question = chain_choice_question(tokenizer, problem, drafts, wording, may_reject=self.error_correction)
         return len(question.ids) - self.drafts + 1

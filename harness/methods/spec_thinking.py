@@ -1,19 +1,22 @@
-"""Speculative Thinking: the target takes over where the draft reflects (Yang et al., arXiv 2504.12329, section 3).
+"""Speculative Thinking: the target takes over when the draft reflects (Yang et al., arXiv 2504.12329, section 3).
 
-The draft writes the chain. Behind every step separator its next n1 tokens are searched for keywords. Where they affirm,
-reflect or verify, the target writes n1 tokens in their place, and n2 more where its own announce a verification. After
-c thoughts that reflected, the target is made to look for mistakes and writes n3 tokens. The draft goes on from wherever
-the target stopped.
+The draft writes the chain. After every step separator, its next n1 tokens are searched for keywords. If they affirm,
+reflect or verify, the target writes n1 tokens in their place, and n2 more if its own tokens announce a verification.
+After c reflecting thoughts, the target is made to search for mistakes and writes n3 tokens. The draft continues from
+wherever the target stopped.
 
-Read of the paper were its abstract and summaries of it; the names n1, n2, n3 and c are its own. The defaults, the
-keywords and what is left open here follow the authors' program (uservan/speculative_thinking, its setting for a 1.5B
-draft and a 32B target): a thought reflects where at least as many of its keywords reflect or verify as affirm, keywords
-are found inside words and in any case, only what the target took over counts towards c, and c and n3 grow with every
-search for mistakes. Five points differ: the program draws the draft's n1 tokens again where nothing takes over, here
-they are kept; a step separator ends them here; the n2 tokens of a verification count as part of the thought; where the
-target stops at a separator, the draft's next thought is searched too; and the sentence that opens a search for mistakes
-is this project's own (`recap`). The sampling is the run's (the program's defaults: temperature 0.6, top-p 0.95 and
-top-k 50).
+The paper's abstract and summaries of it were consulted; the names n1, n2, n3 and c are the paper's. Defaults, keywords
+and other details follow the authors' code (uservan/speculative_thinking, its setting for a 1.5B draft and a 32B
+target). A thought reflects if at least as many of its keywords reflect or verify as affirm. Keywords match inside words
+and in any case. Only thoughts taken over by the target count towards c; c and n3 grow with every search for mistakes.
+
+Differences from the code:
+- If nothing takes over, the draft's n1 tokens are kept (code: drawn again).
+- A step separator ends the draft's n1 tokens.
+- The n2 tokens of a verification are part of the thought.
+- If the target stops at a separator, the draft's next thought is searched, too.
+- The sentence that starts a search for mistakes is this project's (`recap`).
+- Sampling follows the run (code: temperature 0.6, top-p 0.95 and top-k 50).
 """
 
 from __future__ import annotations
@@ -31,30 +34,28 @@ from harness.recording import Model
 from harness.trace import Candidate, Decision
 
 _MORE_RECAP_TOKENS, _MOST_RECAP_TOKENS = 25, 200
-"""By how much n3 grows with every search for mistakes, and how far (authors' program)."""
+"""Growth of n3 with every search for mistakes, and its maximum (authors' code)."""
 _MORE_REFLECTIONS, _MOST_REFLECTIONS = 5, 30
-"""By how much c grows with every search for mistakes, and how far (authors' program)."""
+"""Growth of c with every search for mistakes, and its maximum (authors' code)."""
 
 _MOST_CHARACTERS = 1000
 
 
 @dataclass(frozen=True)
 class SpecThinking(Method):
-    """Speculative Thinking's hyper-parameters. Calling it lets the draft write and the target take over."""
+    """Speculative Thinking's hyper-parameters; calling it lets the draft write and the target take over."""
 
     n1: int = parameter(
-        20, help="Tokens of the draft that are searched for keywords, and that the target writes in their place."
+        20, help="Draft tokens that are searched for keywords, and tokens that the target writes in their place."
     )
-    n2: int = parameter(
-        125, help="Tokens that the target adds where its own n1 tokens announce a verification; 0: none."
-    )
+    n2: int = parameter(125, help="Tokens that the target adds if its own n1 tokens announce a verification; 0: none.")
     n3: int = parameter(
-        125, help="Tokens that the target writes to look for mistakes; 25 more each time, up to 200 (authors' program)."
+        125, help="Tokens that the target writes in a search for mistakes; +25 each time, up to 200 (authors' code)."
     )
     c: int = parameter(
         15,
-        help="Number of reflecting thoughts after which the target looks for mistakes; 5 more each time, up to 30 "
-        "(authors' program).",
+        help="Number of reflecting thoughts before the target searches for mistakes; +5 each time, up to 30 "
+        "(authors' code).",
     )
     affirmation_words: str = parameter(
         "yeah, yes, final answer, confident", help="Keywords of an affirming thought, separated by commas."
@@ -67,19 +68,19 @@ class SpecThinking(Method):
     )
     recap: str = parameter(
         "Let me look for a mistake in the steps so far:",
-        help="The sentence that opens the target's search for mistakes (wording of this project).",
+        help="Sentence that starts the target's search for mistakes (this project's wording).",
     )
     begin_tokens: int = parameter(
         0,
-        help="Tokens that the target writes before the draft begins. The authors' program has 100 for a draft that is "
-        "no reasoning model.",
+        help="Tokens that the target writes before the draft starts. The authors' code uses 100 for drafts that are "
+        "not reasoning models.",
     )
     takeover: Literal["keywords", "always"] = parameter(
         "keywords",
-        help="keywords: the target takes over thoughts with keywords. always: it takes over behind every separator, as "
-        "the authors' program does for a draft that is no reasoning model.",
+        help="keywords: the target takes over thoughts with keywords. always: it takes over after every separator, as "
+        "in the authors' code for drafts that are not reasoning models.",
     )
-    step_tokens: int = parameter(1024, help="Maximum length of a step by the draft, in tokens (authors' program).")
+    step_tokens: int = parameter(1024, help="Maximum length of a draft step, in tokens (authors' code).")
 
     def __post_init__(self) -> None:
         for name in ("n1", "n3", "c", "step_tokens"):
@@ -102,7 +103,7 @@ class SpecThinking(Method):
                 await self._next_thought(chain, draft, target)
 
     async def _next_thought(self, chain: Chain, draft: Model, target: Model) -> None:
-        """Let the draft begin a thought, and the target take over where it holds keywords."""
+        """Let the draft start a thought, and the target take over if it contains keywords."""
         [begun] = await chain.propose(draft, 1, max_tokens=min(self.n1, self.step_tokens))
         decision = Decision.at_most("keywords", self._num_keywords(begun.text), 0)
         if self.takeover == "always":
@@ -117,14 +118,12 @@ class SpecThinking(Method):
             await self._take_over(chain, target, as_candidates([begun]), decision)
 
     async def _take_over(self, chain: Chain, target: Model, refused: Sequence[Candidate], decision: Decision) -> None:
-        """Let the target write n1 tokens, and n2 more where these announce a verification."""
         [taken] = await chain.propose(target, 1, max_tokens=self.n1, purpose="fallback", stop=())
         if self.n2 and _count(taken.text, self.verification_words):
             taken = await chain.continued(target, taken, max_tokens=self.n2, purpose="fallback", stop=())
         chain.accept(target, "fallback", taken, refused, decision=decision)
 
     async def _look_for_mistakes(self, chain: Chain, target: Model, decision: Decision) -> None:
-        """Let the target write n3 tokens behind the sentence that opens a search for mistakes."""
         tokens = min(self.n3 + _MORE_RECAP_TOKENS * self._num_recaps(chain), max(self.n3, _MOST_RECAP_TOKENS))
         await chain.write(target, "fallback", max_tokens=tokens, stop=(), opening=self.recap, decision=decision)
 
@@ -132,12 +131,12 @@ class SpecThinking(Method):
         return _count(text, f"{self.affirmation_words},{self.reflection_words},{self.verification_words}")
 
     def _reflects(self, text: str) -> bool:
-        """Return True where as many keywords of a thought reflect or verify as affirm."""
+        """Return whether at least as many of a thought's keywords reflect or verify as affirm."""
         reflecting = _count(text, f"{self.reflection_words},{self.verification_words}")
         return reflecting > 0 and reflecting >= _count(text, self.affirmation_words)
 
     def _reflections(self, chain: Chain) -> int:
-        """Return how many thoughts that the target took over reflected since it last looked for mistakes."""
+        """Return the number of reflecting thoughts taken over since the last search for mistakes."""
         since = takewhile(lambda step: not _is_recap(step.decision), reversed(chain.steps))
         return sum(step.role == "fallback" and self._reflects(step.text) for step in since)
 
@@ -153,5 +152,4 @@ def _is_recap(decision: Decision | None) -> bool:
 
 
 def _count(text: str, words: str) -> int:
-    """Return how often words of a list, separated by commas, occur in a text, whatever their case."""
     return sum(text.lower().count(word.strip().lower()) for word in words.split(",") if word.strip())

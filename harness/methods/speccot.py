@@ -23,40 +23,40 @@ from harness.trace import Candidate, Verdict
 
 @dataclass(frozen=True)
 class SpecCoT(Method):
-    """SpecCoT's hyper-parameters. Calling it writes guidance, then drafts N candidates per step and judges them."""
+    """SpecCoT's hyper-parameters; calling it writes guidance, then drafts and judges N candidates per step."""
 
     drafts: int = parameter(
         5,
         help="N, the number of candidates per step (SpecCoT section 3.3). "
-        "The paper sweeps it up to 10 (figure 4b) and does not state its main setting.",
+        "The paper sweeps it up to 10 (figure 4b) without stating its main setting.",
     )
     guidance_tokens: int = parameter(
         50,
         help="k, the number of tokens that the target writes first; 0 turns guidance off (SpecCoT section 3.2). "
-        "The paper sweeps it (figure 4a) and does not state its main setting.",
+        "The paper sweeps it (figure 4a) without stating its main setting.",
     )
     step_tokens: int = parameter(
-        512, help="Maximum length of a step, in tokens. The SpecCoT paper states none; 512 is SpecReason's value."
+        512, help="Maximum length of a step, in tokens (not in the SpecCoT paper; 512 is SpecReason's value)."
     )
     verdict: Literal["joint", "separate", "none"] = parameter(
         "joint",
         help="joint: one choice among all candidates and a rejection (SpecCoT section 3.4). "
         "separate: the target scores each candidate from 0 to 9 in its own sequence (not in the paper). "
-        "none: the only candidate is accepted as it is, so that the target gives guidance and no more (figure 1b).",
+        "none: the only candidate is accepted, so the target only gives guidance (figure 1b).",
     )
-    """With separate verdicts the accepted candidate is already in the target's prefix cache, behind the chain."""
+    """With separate verdicts the accepted candidate is already in the target's prefix cache, after the chain."""
     threshold: float = parameter(
-        5.0, help="Lowest accepted score, from 0 to 9, with separate verdicts (not in the paper)."
+        5.0, help="Minimum accepted score, from 0 to 9, with separate verdicts (not in the paper)."
     )
     skip_agreed: bool = parameter(
         False, help="Accept a step without a verdict when all N drafts are identical (not in the paper)."
     )
-    """Steps on which samples of one model agree are more often right, and a verdict takes a third of a step's time."""
+    """Steps on which samples agree are more often right, and a verdict takes a third of a step's time."""
 
     answer_by: Literal["target", "draft"] = parameter(
         "target",
-        help="Who writes the final answer after the thought of a reasoning pair. The SpecCoT paper does not say; "
-        "its token counts hold no answer by the target.",
+        help="The model that writes the final answer after a reasoning pair's thought (not specified in the SpecCoT "
+        "paper; its token counts include no answer by the target).",
     )
 
     def __post_init__(self) -> None:
@@ -65,9 +65,9 @@ class SpecCoT(Method):
         check_range("step_tokens", self.step_tokens, 1, None)
         check_range("threshold", self.threshold, 0, 9)
         if self.verdict == "none" and self.drafts != 1:
-            raise ValueError("--verdict none needs --drafts 1: without a verdict there is no choice among several")
+            raise ValueError("--verdict none requires --drafts 1: several candidates need a verdict")
         if self.verdict != "separate" and self.threshold != SpecCoT.threshold:
-            raise ValueError("--threshold belongs to --verdict separate: no other verdict has a score")
+            raise ValueError("--threshold requires --verdict separate: other verdicts have no score")
 
     @property
     def parallel(self) -> int:
@@ -79,7 +79,7 @@ class SpecCoT(Method):
 
     @property
     def rubric(self) -> bool:
-        """True for separate verdicts: their question is one word, which the target's prompt explains."""
+        """True for separate verdicts: their question is one word, explained in the target's prompt."""
         return self.verdict == "separate"
 
     def questions(self, role: Role, tokenizer: Tokenizer, wording: Prompts) -> Iterator[Question]:
@@ -124,7 +124,7 @@ class SpecCoT(Method):
     async def _separate(
         self, chain: Chain, target: Model, candidates: list[Candidate], proposed: list[Completion], draft: Model
     ) -> tuple[Verdict, int]:
-        """Return the verdict on the best candidate and its option; every candidate keeps its own score."""
+        """Return the verdict on the best candidate and its option, after scoring every candidate."""
         verdicts = await chain.score_each(target, candidates, proposed, draft)
         for verdict in verdicts:
             verdict.score = mean_score(verdict)

@@ -1,8 +1,8 @@
-"""Token-level speculative decoding: the target alone, verifying tokens that are proposed to it.
+"""Token-level speculative decoding: the target alone, with proposed tokens verified inside its engine.
 
 A baseline of SpecReason (section 5.1: the draft proposes five tokens at a time). Tokens are proposed inside the
-target's engine (`--spec-decode`, `--spec-tokens`), so the text has the target's own distribution. Who proposes them and
-how drafts are sampled: docs/engines.md.
+target's engine (`--spec-decode`, `--spec-tokens`), so the text has the target's own distribution. For proposers and
+draft sampling, see docs/engines.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from harness.recording import Model
 
 @dataclass(frozen=True)
 class SpecDecode(Method):
-    """The target writes chain and answer in one completion, several tokens per forward pass where proposals hold."""
+    """The target writes chain and answer in one completion, several tokens per forward pass if proposals match."""
 
     @property
     def roles(self) -> tuple[Role, ...]:

@@ -1,18 +1,20 @@
 """Self-consistency and log-probability bounds, after the abstract of SpecGuard (Purohit et al., arXiv 2604.15244).
 
-The draft samples k candidates for a step, and the one most like the others is selected. It is accepted where its
-score is at least tau. Otherwise the target samples k steps, of which one is selected in the same way.
+The draft samples k candidates for a step, and the most consistent one is selected. It is accepted if its score is at
+least tau. Otherwise the target samples k steps, one of which is selected in the same way.
 
-The paper's score is beta times confidence plus 1 - beta times grounding. Grounding is read from attention weights,
-which no engine here gives, so this is its ablation "SC + LPBV" (table 1): self-consistency and confidence alone, with
-all weight on confidence. The paper's beta is 0.3, and it finds the ablation less accurate than the whole.
+The paper's score is beta times confidence plus 1 - beta times grounding. Grounding needs attention weights, which are
+not available here. This is therefore the ablation "SC + LPBV" (table 1): self-consistency and confidence only. The
+paper's beta is 0.3, and its ablation is less accurate than the full method.
 
-Its text has not been read: this follows its abstract and reviews of it. They leave open, and chosen here is: whose
-log-probabilities are read (the draft's own, at temperature 1); the sentence encoder of the selector (none: similarity
-is over shared words, numbers and signs); between which bounds log-probabilities are scaled to a confidence (l_min
-and 0); how long a step may be (512 tokens). Steps end at a blank line. The paper samples at temperature 0.7
-and top-p 0.8; here the sampling is the run's. Its variant "greedy" is k = 1 at temperature 0.
-Of the target's samples the trace has the selected one, and the tokens of all.
+The paper's full text was not consulted: this follows its abstract and reviews. Choices of this implementation:
+- Log-probabilities are the draft's own, at temperature 1.
+- Candidates are compared by shared words, numbers and signs instead of a sentence encoder.
+- Log-probabilities between l_min and 0 are scaled to a confidence.
+- Steps end at a blank line or after 512 tokens.
+- Sampling follows the run (paper: temperature 0.7 and top-p 0.8). The paper's variant "greedy" is k = 1 at
+  temperature 0.
+- The trace contains the target's selected sample, and the tokens of all its samples.
 """
 
 from __future__ import annotations
@@ -29,18 +31,18 @@ from harness.trace import Decision
 
 @dataclass(frozen=True)
 class SpecGuard(Method):
-    """SpecGuard's hyper-parameters. Calling it samples, selects, and accepts or rewrites one step after the other."""
+    """SpecGuard's hyper-parameters; calling it samples, selects, and accepts or rewrites each step."""
 
     k: int = parameter(
-        16, help="Number of candidates per step, by the draft, and by the target where it writes the step (section 4)."
+        16, help="Number of candidates per step, for the draft and for the target when it writes the step (section 4)."
     )
-    tau: float = parameter(0.7, help="Lowest accepted confidence, from 0 to 1 (SpecGuard section 4).")
+    tau: float = parameter(0.7, help="Minimum accepted confidence, from 0 to 1 (SpecGuard section 4).")
     l_min: float = parameter(
         -7.0,
-        help="Log-probability in nats of a step's least probable token that is a confidence of 0; 0 nats are a "
-        "confidence of 1 (the paper does not give its bounds). With tau 0.7 a token may be as improbable as 12 %.",
+        help="Log-probability in nats of a step's least probable token that maps to confidence 0; 0 nats map to "
+        "confidence 1 (bounds not in the paper). With tau 0.7 a token may be as improbable as 12 %.",
     )
-    step_tokens: int = parameter(512, help="Maximum length of a step, in tokens (the paper does not say).")
+    step_tokens: int = parameter(512, help="Maximum length of a step, in tokens (not in the paper's abstract).")
 
     def __post_init__(self) -> None:
         check_range("k", self.k, 1, 64)
@@ -75,6 +77,6 @@ class SpecGuard(Method):
                 chain.accept(target, "fallback", own, candidates, decision=decision)
 
     def confidence(self, completion: Completion) -> float:
-        """Return the confidence of a step, 0 to 1: of its least probable token (LPBV), scaled; 1 without tokens."""
+        """Return a step's confidence, 0 to 1, from its least probable token (LPBV); 1 without tokens."""
         assert completion.token_logprobs is not None
         return min(1.0, max(0.0, 1 - min(completion.token_logprobs, default=0.0) / self.l_min))

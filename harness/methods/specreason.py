@@ -1,16 +1,16 @@
 """SpecReason: speculative reasoning (Pan et al., arXiv 2504.07891, section 4.1).
 
 The small model (draft) speculates one step and the base model (target) scores it from 0 to 9 in one prefill-only pass.
-At or above the threshold the step is accepted, below it the base model rewrites the step. Both models keep taking turns
-until the reply holds an answer, the part after the thought included, whichever model wrote it. The paper does not say
-where a chain ends; the authors' program ends it at the first answer, also one inside the thought (`ends_at`).
+At or above the threshold the step is accepted; below it the base model rewrites the step. Both models alternate until
+the reply contains an answer, including the part after the thought. The paper does not define the end of a chain; the
+authors' code ends it at the first answer, even inside the thought (`ends_at`).
 
-Steps end at a blank line and have at most 512 tokens, as in that program (the paper gives no limit). A step behind one
-that the limit cut goes on inside it, with nothing between them, and is scored as a step of its own. The wording of the
-question for the score is this project's own; the program's can be set with --prompts (harness/papers/prompts.toml).
+Steps end at a blank line and have at most 512 tokens, as in the authors' code (the paper has no limit). A truncated
+step is continued by the next one, which is scored as a step of its own. The wording of the scoring question is this
+project's; the code's can be set with --prompts (harness/papers/prompts.toml).
 
-With `ends_at` "boxed" two edges still differ from that program: here the step that reaches the token budget is cut
-there, and a second step that repeats the first one ends the chain, as the program does from the third step on.
+With `ends_at` "boxed" two differences remain: the step that reaches the token budget is truncated there, and a step
+that repeats the previous one ends the chain (code: from the third step on).
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from harness.recording import Model
 
 @dataclass(frozen=True)
 class SpecReason(Method):
-    """SpecReason's hyper-parameters. Calling it drafts, scores and accepts or rewrites one step after the other."""
+    """SpecReason's hyper-parameters; calling it drafts, scores, and accepts or rewrites each step."""
 
     threshold: float = parameter(
-        7.0, help="Lowest accepted score, from 0 to 9 (SpecReason section 4.1; figure 4 sweeps 3, 5 and 7)."
+        7.0, help="Minimum accepted score, from 0 to 9 (SpecReason section 4.1; figure 4 sweeps 3, 5 and 7)."
     )
     threshold_slope: float = parameter(
         0.0,
-        help="Added to the threshold at every step; the sum is clamped to 0–9 (not in the paper). "
+        help="Increment of the threshold per step; the sum is clamped to 0–9 (not in the paper). "
         "A negative slope is strictest on early steps, a positive one on late steps.",
     )
     score: Literal["greedy", "average"] = parameter(
@@ -46,7 +46,7 @@ class SpecReason(Method):
     )
     first_steps: int = parameter(
         0,
-        help="Number of steps that the target writes before the draft model may speculate (SpecReason authors' code).",
+        help="Number of steps that the target writes before the draft may speculate (SpecReason authors' code).",
     )
     step_tokens: int = parameter(512, help="Maximum length of a step, in tokens (SpecReason authors' code).")
     lookahead: bool = parameter(
@@ -55,13 +55,12 @@ class SpecReason(Method):
         "(not in the paper). Changes the speed, not the text.",
         changes_text=False,
     )
-    """SpecCoT has no lookahead: it would have to guess which of its N candidates is going to be chosen, and spend N
-    more drafts on every guess."""
+    """SpecCoT has no lookahead: it would have to guess the chosen candidate and spend N more drafts on each guess."""
 
     ends_at: Literal["answer", "boxed"] = parameter(
         "answer",
         help="answer: the chain ends with the answer after the thought. "
-        "boxed: it ends with the first step that contains 'boxed' or 'Answer:', also inside the thought, and a "
+        "boxed: it ends with the first step that contains 'boxed' or 'Answer:', even inside the thought, and a "
         "</think> without an answer is removed (SpecReason authors' code).",
     )
 
@@ -72,7 +71,7 @@ class SpecReason(Method):
 
     @property
     def parallel(self) -> int:
-        """With lookahead a discarded completion may still run beside the next one."""
+        """With lookahead a discarded completion may still run at the same time as the next one."""
         return 2 if self.lookahead else 1
 
     @property
@@ -106,5 +105,5 @@ class SpecReason(Method):
                 await chain.write(target, "fallback", max_tokens=self.step_tokens, refused=[candidate], verdict=verdict)
 
     def threshold_at(self, step: int) -> float:
-        """Return the lowest accepted score of a step, whose number is counted from 0."""
+        """Return the minimum accepted score of a step, with steps counted from 0."""
         return min(9.0, max(0.0, self.threshold + self.threshold_slope * step))

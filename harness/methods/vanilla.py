@@ -16,14 +16,14 @@ from harness.recording import Model
 class Vanilla(Method):
     """One model writes the chain and the answer in a single completion.
 
-    Where a problem has a beginning, it continues that, within what the beginning leaves of the token budget.
+    If a problem has a beginning, the model continues it within the remaining token budget.
     """
 
     model: Literal["draft", "target"] = parameter("target", help="The model of the pair that runs alone.")
     answer_tokens: int = parameter(
         0,
-        help="Above 0, the thought is what the problem begins with, which is nothing in a benchmark: it is closed and "
-        "answered in at most so many tokens (python -m jobs sweep-budget).",
+        help="Above 0: close the problem's beginning, which is empty in benchmarks, as the thought, and "
+        "answer it in at most this many tokens (python -m jobs sweep-budget).",
         is_usual=False,
     )
 

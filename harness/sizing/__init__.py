@@ -1,1 +1,1 @@
-"""Widths and memory shares of the engines on a worker's GPUs, calculated before any model is loaded."""
+"""Tensor-parallel sizes and memory shares of the engines on a worker's GPUs, calculated before loading a model."""

@@ -1,6 +1,6 @@
-"""`python -m harness.sizing`: the widths, memory shares and caches of two models on several choices of GPUs.
+"""`python -m harness.sizing`: tensor-parallel sizes, memory shares and caches of two models on various GPUs.
 
-Nothing is loaded and no GPU is needed: the models' configurations and the cards' memory decide.
+No model is loaded and no GPU is needed: only model configurations and GPU memory sizes are used.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from harness.weights import models
 _TYPES = ("L40S", "A100-40", "A100-80", "H100-80")
 _COUNTS = (1, 2, 4, 8)
 _PROMPT_TOKENS = 1024
-"""What launches reserve for a problem of two short paragraphs, its template and its instructions."""
+"""Reserved by launches for a problem of two short paragraphs with its template and instructions."""
 _COLUMNS = ("tensor parallel", "memory share", "KV tokens")
-_HELP_OF_MODELS = "A known name, a Hugging Face id, or a folder.  [default: the method's, as in harness.launch]"
+_HELP_OF_MODELS = "A known name, a Hugging Face id, or a folder.  [default: the method's default, as in harness.launch]"
 _EXAMPLES = """\b
 Examples:
   python -m harness.sizing
@@ -48,7 +48,6 @@ Examples:
 
 
 def _widths(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the flag of each model's width."""
     for role in reversed(ROLES):
         one = ROLE_SETTINGS[flat_role_name(role, "tensor_parallel")]
         option = click.option(one.spelled, one.name, cls=FurtherOption, type=click.IntRange(1), help=one.flag.help)
@@ -68,7 +67,7 @@ def _widths(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--method", default="speccot", show_default=True, metavar="NAME", help=f"Known method, or {FORMS}.")
 @click.option("--draft", metavar="MODEL", help=_HELP_OF_MODELS)
 @click.option("--target", metavar="MODEL", help=_HELP_OF_MODELS)
-@click.option("--reward", metavar="MODEL", help="The model that rates steps, for methods with one.")
+@click.option("--reward", metavar="MODEL", help="Process reward model, for methods that use one.")
 @click.option(
     "--token-budget", type=click.IntRange(1), default=8192, show_default=True, help="Emitted tokens per sample."
 )
@@ -80,15 +79,15 @@ def _widths(command: Callable[..., None]) -> Callable[..., None]:
     help="Tokens of the problem with its template and instructions.",
 )
 @click.option(
-    "--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Samples in flight per worker."
+    "--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Concurrent samples per worker."
 )
 @_widths
 def main(
     choices: Sequence[str], method: str, token_budget: int, prompt_tokens: int, concurrency: int, **asked: Any
 ) -> None:
-    """Print which tensor parallel sizes and memory shares are chosen for a draft and a target, and what fits.
+    """Print the tensor-parallel sizes and memory shares of a draft and a target, and the samples that fit.
 
-    The exit code is 1 where the models fit on none of the choices.
+    The exit code is 1 if the models do not fit on any of the GPUs.
     """
     try:
         cards = [parse_cards(choice) for choice in choices] or [
@@ -111,7 +110,7 @@ def _sizing(method: str, token_budget: int, prompt_tokens: int, concurrency: int
     named: dict[Role, str | None] = {role: asked[role] for role in ROLES}
     for role in ROLES:
         if role not in roles and (named[role] or (role == "reward" and widths[role])):
-            raise ValueError(f"--{role}: {method} uses no such model; it uses: {', '.join(dict.fromkeys(roles))}")
+            raise ValueError(f"--{role}: not used by {method}, which uses: {', '.join(dict.fromkeys(roles))}")
     names = models.by_role(method, roles, named, "gpu")[0]
     references = {role: models.resolve(name) for role, name in names.items()}
     files = {role: ModelFiles(ref.name, ref.path_or_hub_id, ref.revision) for role, ref in references.items()}
@@ -128,7 +127,6 @@ def _sizing(method: str, token_budget: int, prompt_tokens: int, concurrency: int
 
 
 def _print(sizing: RunSizing, choices: Sequence[Sequence[Card]], token_budget: int) -> bool:
-    """Print the table and what is wrong with a choice; return whether the models fit on any of the choices."""
     rows: list[list[str]] = []
     reasons: dict[str, list[str]] = {}
     for cards in choices:
@@ -137,7 +135,7 @@ def _print(sizing: RunSizing, choices: Sequence[Sequence[Card]], token_budget: i
             plan = planned(sizing, cards)
         except ValueError as reason:
             rows.append([where, *("–" for _ in _COLUMNS), "0"])
-            if not isinstance(reason, DoesNotFit):  # which the row says
+            if not isinstance(reason, DoesNotFit):  # already visible in the row
                 reasons.setdefault(str(reason), []).append(where)
             continue
         engines = plan.engines.values()
@@ -145,13 +143,13 @@ def _print(sizing: RunSizing, choices: Sequence[Sequence[Card]], token_budget: i
         rows.append([where, *map(" / ".join, zip(*cells, strict=True)), str(plan.num_samples)])
     names = " / ".join(f"{role} {model.name}" for role, model in sizing.models.items())
     if sizing.speculator is not None:
-        names += f", which loads {sizing.speculator.name} to propose tokens"
+        names += f", which also loads {sizing.speculator.name} to propose tokens"
     tokens = " / ".join(f"{n:,}" for n in sizing.sample_tokens.values())
     small = sorted({card.name for cards in choices for card in cards if card.is_assumed})
     notes = [
         *(f"not on {', '.join(cards)}: {reason}" for reason, cards in reasons.items()),
-        *(f"assumed: {name}, the smaller of two cards with this name" for name in small),
-        *(f"assumed: the sizes of {name}, whose config.json is not here" for name in assumed_models(sizing)),
+        *(f"assumed: {name}, the smaller of two GPUs with this name" for name in small),
+        *(f"assumed: built-in sizes for {name}; its config.json is not available" for name in assumed_models(sizing)),
     ]
     columns = [Column(name) for name in ("GPUs of a worker", *_COLUMNS, f"samples at budget {token_budget}")]
     Screen(sys.stdout).show([Line(f"{names}; a sample has at most {tokens} tokens"), Table(columns, rows, notes)])

@@ -1,12 +1,12 @@
-"""Chooses the width (tensor parallel size), the cards and the memory share of every engine of a worker.
+"""Choose the tensor-parallel size ("width"), the GPUs ("cards") and the memory share of every engine of a worker.
 
-The widths are the smallest with which the caches hold all samples in flight at the full token budget; where none hold
-them, those with which they hold the most tokens. The caches of engines on the same cards hold equally many tokens,
-because every model reads the whole chain. An engine has one share on all of its cards, and the fullest of them decides.
-Any number of engines; nothing here knows what they are for.
+The smallest widths are chosen whose caches hold all concurrent samples at the full token budget. If there are none, the
+widths with the largest caches are chosen. Caches on the same GPUs have equal sizes in tokens, because every model reads
+the whole chain. An engine has one share on all of its GPUs, limited by the fullest of them. The number and purpose of
+the engines do not matter.
 
-Shares depend on the models, the widths, the cards and the number of sequences, and not on problems or token budgets, so
-that runs of one pair with equal widths can share their engines.
+Shares depend on models, widths, GPUs and number of sequences, but not on problems or token budgets. Runs of one pair
+with equal widths can therefore share engines.
 """
 
 from __future__ import annotations
@@ -31,53 +31,53 @@ from harness.settings.roles import ModelSettings
 from harness.sizing.memory import GIB, Card, EngineMemory, ModelShape, cards_here, engine_memory, shape_of
 
 BLOCK_TOKENS = 16
-"""vLLM's block on a GPU; one block of a cache holds nothing (its pool keeps a null block)."""
+"""vLLM's block size on a GPU; one block of a cache is unused (the pool's null block)."""
 _UNASSIGNED_SHARE = 0.01
-"""Share of a card that no engine gets, for what nobody counts: other contexts, fragments, an estimate that is off."""
+"""Unassigned share of a GPU, for uncounted memory: other contexts, fragmentation, estimation errors."""
 _WORTH_A_CARD_BYTES = GIB // 2
-"""Weights that a card must hold for a wider split to be chosen: reading them takes an H100 0.15 ms a token, and the two
-all-reduces of every layer, 10 µs each, cost 28 layers 0.5 ms."""
+"""Minimum weights per GPU for a wider split: reading them takes an H100 0.15 ms per token, and the two all-reduces per
+layer, 10 µs each, cost 0.5 ms for 28 layers."""
 _SHARE_DIGITS = 1_000_000
 _MOST_CARDS = 64
 _Name = TypeVar("_Name", bound=str)
 
 
 class DoesNotFit(ValueError):
-    """The engines do not fit on the cards; one line with the numbers."""
+    """The engines do not fit on the GPUs; the message is one line with the sizes."""
 
 
 class NotPlannable(ValueError):
-    """Nothing can be calculated for a model; one line with the reason."""
+    """A model's size cannot be calculated; the message is one line with the reason."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """What one engine has to hold."""
+    """Requirements of one engine."""
 
     name: str
-    """What messages and flags call it: `draft` or `target`."""
+    """Name in messages and flags: `draft` or `target`."""
     shape: ModelShape
     context_tokens: int
-    """Longest prompt plus output; vLLM does not start with a smaller cache."""
+    """Maximum prompt plus output length; vLLM does not start with a smaller cache."""
     sample_tokens: int
-    """Most tokens of one sample in this engine (harness.sizing.card_plan)."""
+    """Maximum number of tokens of one sample in this engine."""
     num_samples: int
-    """Samples in flight, for which the caches need room."""
+    """Number of concurrent samples that the caches must hold."""
     num_logits: int
-    """Most rows of logits in one batch: sequences, times the tokens that each may confirm at once."""
+    """Maximum rows of logits in one batch: sequences times the tokens each may accept at once."""
     dtype: str = "auto"
     companions: tuple[ModelShape, ...] = ()
-    """Models that this engine loads to propose tokens."""
+    """Models that this engine loads as token proposers."""
     adapter_rank: int = 0
     width: int | None = None
-    """Tensor parallel size that the user asked for."""
+    """Tensor-parallel size set by the user."""
     share: float | None = None
-    """Memory share that the user asked for."""
+    """Memory share set by the user."""
     cards: tuple[int, ...] | None = None
-    """Positions of the cards that it may use; None: all of the worker's."""
+    """Positions of the usable GPUs; None: all of the worker's."""
 
     def memory(self, width: int) -> EngineMemory:
-        """Return what the engine takes on each of `width` cards."""
+        """Return the engine's memory on each of `width` GPUs."""
         return engine_memory(
             self.shape,
             width,
@@ -90,51 +90,51 @@ class Demand:
 
 @dataclass(frozen=True)
 class EnginePlan:
-    """The choice for one engine."""
+    """Placement and memory plan of one engine."""
 
     name: str
     model: str
     width: int
     cards: tuple[int, ...]
-    """Positions among the worker's cards."""
+    """Positions among the worker's GPUs."""
     share: float
-    """Of the memory of each of its cards."""
+    """Share of the memory of each of its GPUs."""
     kv_tokens: int
-    """Tokens that its cache holds, as estimated; the engine says the real number."""
+    """Estimated cache size in tokens; the engine reports the exact size."""
     sample_tokens: int
     memory: EngineMemory
 
     @property
     def num_samples(self) -> int:
-        """Samples at the full token budget that the cache holds at once."""
+        """Number of samples at the full token budget that fit in the cache."""
         return self.kv_tokens // self.sample_tokens
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The choice for all engines of a worker."""
+    """Placement and memory plan of all engines of a worker."""
 
     engines: Mapping[str, EnginePlan]
     cards: tuple[Card, ...]
 
     @property
     def num_cards(self) -> int:
-        """Cards that the engines use."""
+        """Number of GPUs used by the engines."""
         return len({card for engine in self.engines.values() for card in engine.cards})
 
     @property
     def num_samples(self) -> int:
-        """Samples at the full token budget that all caches hold at once."""
+        """Number of samples at the full token budget that fit in all caches."""
         return min(engine.num_samples for engine in self.engines.values())
 
     @property
     def kv_tokens(self) -> int:
-        """Tokens that every cache holds."""
+        """Size of the smallest cache, in tokens."""
         return min(engine.kv_tokens for engine in self.engines.values())
 
 
 def check_known(demand: Demand) -> None:
-    """Raise NotPlannable where a cache or the weights cannot be calculated."""
+    """Raise NotPlannable if the size of a cache or of weights cannot be calculated."""
     for shape in (demand.shape, *demand.companions):
         if shape.kv_unknown is not None:
             raise NotPlannable(f"the KV cache of {shape.name} is unknown: {shape.kv_unknown}")
@@ -142,12 +142,12 @@ def check_known(demand: Demand) -> None:
             raise NotPlannable(f"the weights of {shape.name} are unknown: {shape.weights_unknown}")
         if shape.is_quantized and shape.file_bytes is None:
             raise NotPlannable(
-                f"the size of {shape.name} is unknown: its weights are quantized, and they are not on this machine"
+                f"the size of {shape.name} is unknown: its weights are quantized, and their files are not available"
             )
 
 
 def check_width(demand: Demand, num_cards: int | None = None) -> None:
-    """Raise ValueError where the width that the user asked for is not possible. `num_cards` is None where unknown."""
+    """Raise ValueError if the requested width is impossible. `num_cards` is None if unknown."""
     if demand.width is None:
         return
     widths = [str(width) for width in _widths(demand, num_cards or _MOST_CARDS)]
@@ -159,35 +159,35 @@ def check_width(demand: Demand, num_cards: int | None = None) -> None:
         raise ValueError(f"{flag}: a worker has {counted(num_cards, 'GPU')}; valid: {valid}")
     for shape in (demand.shape, *demand.companions):
         if (reason := shape.refusal(demand.width)) is not None:
-            raise ValueError(f"{flag}: {shape.name} cannot be split so, because {reason}; valid: {valid}")
+            raise ValueError(f"{flag}: cannot split {shape.name} this way: {reason}; valid: {valid}")
 
 
 def check_shares(shares: Mapping[_Name, float | None], cards: Mapping[_Name, tuple[int, ...] | None]) -> None:
-    """Raise ValueError where shares that the user asked for add up to more than 1 on the same cards.
+    """Raise ValueError if requested shares add up to more than 1 on the same GPUs.
 
-    `cards` are the positions that an engine may use, by its name as in `shares`; None or no entry: all.
+    `cards`: usable positions by engine name; None or no entry: all.
     """
     for names in placement.on_each_card({name: cards.get(name) for name in shares}):
         together = {name: share for name in names if (share := shares[name]) is not None}
         if sum(together.values()) > 1 + 1e-9:
             flags = " and ".join(f"--{other}.memory {share:g}" for other, share in together.items())
-            raise ValueError(f"{flags} add up to more than 1, the whole memory of a GPU")
+            raise ValueError(f"{flags} exceed 1 in total, the whole memory of a GPU")
 
 
 def lacking(demands: Sequence[Demand], candidate: Plan) -> list[Demand]:
-    """Return the engines whose cache would not hold one request of the longest length.
+    """Return the engines whose cache is too small for one request of the maximum length.
 
-    Engines with a share that the user asked for are left out: that is for vLLM to say.
+    Engines with a user-defined share are excluded: vLLM checks these itself.
     """
     return [d for d in demands if d.share is None and candidate.engines[d.name].kv_tokens < d.context_tokens]
 
 
 def largest(cards: Sequence[Card], demands: Sequence[Demand]) -> Plan | None:
-    """Return the narrowest plan that holds all samples in flight, else the one that holds the most tokens, be it none.
+    """Return the narrowest plan that fits all concurrent samples, otherwise that with the largest (even empty) cache.
 
-    None where not even the weights fit.
+    None if the weights do not fit.
     """
-    # An engine has one share on all of its cards, so each card counts as the smallest.
+    # An engine has one share on all of its GPUs, so every GPU counts as the smallest.
     smallest = min((card.total_bytes for card in cards), default=0)
     cards = [replace(card, total_bytes=smallest) for card in cards]
     options = [list(_placements(demand, len(cards))) for demand in demands]
@@ -203,7 +203,7 @@ def _worth(demands: Sequence[Demand], candidate: Plan) -> tuple[bool, bool, int,
 
 
 def _placements(demand: Demand, num_cards: int) -> Iterator[tuple[int, ...]]:
-    """Yield the sets of cards that an engine could have: the first ones, as vLLM takes them, for every width."""
+    """Yield the possible sets of GPUs of an engine: for every width the first ones, as in vLLM."""
     allowed = demand.cards if demand.cards is not None else tuple(range(num_cards))
     if demand.width is not None:
         yield allowed[: demand.width]
@@ -214,35 +214,32 @@ def _placements(demand: Demand, num_cards: int) -> Iterator[tuple[int, ...]]:
 
 
 def _widths(demand: Demand, most: int) -> list[int]:
-    """Return the widths that all models of the engine can be split over."""
     kinds = [set(shape.widths(most)) for shape in (demand.shape, *demand.companions)]
     return sorted(set.intersection(*kinds))
 
 
 @dataclass(frozen=True)
 class _Seat:
-    """An engine on cards."""
-
     demand: Demand
     cards: tuple[int, ...]
     memory: EngineMemory
     total_bytes: int
-    """Memory of each of the cards."""
+    """Memory of each GPU."""
 
     def tokens_of_share(self, share: float) -> float:
-        """Return the tokens in a share that the user asked for; below 0 where it does not even hold the weights.
+        """Return the tokens in a user-defined share; below 0 if it is too small for the weights.
 
-        Where it holds them, what else it has to hold is an estimate, and vLLM's own measurement decides.
+        If the weights fit, the other requirements are estimates, and vLLM's own measurement decides.
         """
         tokens = (share * self.total_bytes - self.memory.fixed) / self.memory.kv_per_token
         return tokens if self.memory.weights > share * self.total_bytes else max(0.0, tokens)
 
 
 def _filled(cards: Sequence[Card], demands: Sequence[Demand], placement: Sequence[tuple[int, ...]]) -> Plan | None:
-    """Give every engine its share; None where what it needs beside the cache does not fit.
+    """Assign every engine its share; None if requirements other than the cache do not fit.
 
-    The cards are filled evenly: all engines get room for equally many tokens until a card is full; then the engines on
-    that card are settled, and the others go on.
+    GPUs are filled evenly: all engines grow by equally many tokens until a GPU is full. Its engines are then settled,
+    and the others continue.
     """
     seats = [
         _Seat(demand, on, demand.memory(len(on)), cards[on[0]].total_bytes)
@@ -258,7 +255,7 @@ def _filled(cards: Sequence[Card], demands: Sequence[Demand], placement: Sequenc
 
 
 def _level(position: int, card: Card, seats: Sequence[_Seat], tokens: Mapping[str, float]) -> float:
-    """Return the tokens for which a card has room in each of the engines on it that are not settled yet."""
+    """Return the room of a GPU, in tokens for each of its engines that is not settled yet."""
     here = [seat for seat in seats if position in seat.cards]
     room = card.usable_bytes - int(card.total_bytes * _UNASSIGNED_SHARE)
     room -= sum(seat.memory.outside + seat.memory.fixed for seat in here)
@@ -286,10 +283,7 @@ def _engine(seat: _Seat, tokens: float) -> EnginePlan:
 
 
 def choose(cards: Sequence[Card], demands: Sequence[Demand]) -> Plan:
-    """Choose widths, cards and shares.
-
-    Raises DoesNotFit, NotPlannable, and ValueError where what the user asked for is not possible.
-    """
+    """Choose widths, GPUs and shares. Raises DoesNotFit, NotPlannable, and ValueError for impossible user settings."""
     check_shares({d.name: d.share for d in demands}, {d.name: d.cards for d in demands})
     for demand in demands:
         check_known(demand)
@@ -301,26 +295,26 @@ def choose(cards: Sequence[Card], demands: Sequence[Demand]) -> Plan:
 
 
 def explain(cards: Sequence[Card], demands: Sequence[Demand], best: Plan | None) -> str:
-    """Return one line: what is needed, and what there is.
+    """Return one line with the required and the available memory.
 
-    `best` is the plan with the largest caches; None where not even the weights fit.
+    `best` is the plan with the largest caches; None if the weights do not fit.
     """
     there = describe_cards(cards)
     models = ", ".join(f"{d.name} {d.shape.name} ({d.shape.weight_bytes(1, d.dtype) / GIB:.1f} GiB)" for d in demands)
     if best is None:
-        reason = f"the weights of {models} with what engines hold beside them do not fit on {there}"
+        reason = f"the weights of {models} plus engine overhead do not fit on {there}"
     else:
         held = ", ".join(
-            f"the {d.name}'s KV cache would hold {best.engines[d.name].kv_tokens:,} tokens and needs "
-            f"{d.context_tokens:,} for one sample"
+            f"the {d.name}'s KV cache holds only {best.engines[d.name].kv_tokens:,} tokens; one sample needs "
+            f"{d.context_tokens:,}"
             for d in lacking(demands, best)
         )
         reason = f"{models} on {there}: {held}"
-    return f"{reason}; python -m harness.sizing shows what fits on which GPUs"
+    return f"{reason}; run python -m harness.sizing to see which GPUs fit"
 
 
 def describe_cards(cards: Sequence[Card]) -> str:
-    """Return the cards as `4 × H100 of 78.8 GiB`."""
+    """Return a description such as `4 × H100 of 78.8 GiB`."""
     if not cards:
         return "no GPU"
     smallest = min(cards, key=lambda card: card.usable_bytes)
@@ -329,30 +323,30 @@ def describe_cards(cards: Sequence[Card]) -> str:
 
 
 def plan_lines(plan: Plan, concurrency: int) -> Iterator[str]:
-    """Yield the lines that a dry run prints: weights, width, share and cache of each engine, and how many samples fit.
+    """Yield the lines of a dry run: weights, width, share and cache of each engine, and the samples that fit.
 
-    Fewer than are in flight still run: the worker admits as many as there is room for, and most samples stay below the
+    Runs with more concurrent samples still work: the worker admits as many as fit, and most samples stay below the
     token budget.
     """
     for engine in plan.engines.values():
         yield (
             f"{engine.name} {engine.model}: tensor parallel {engine.width}, "
-            f"{engine.memory.weights / GIB:.1f} GiB of weights a GPU, memory share {engine.share:.4f}, "
+            f"{engine.memory.weights / GIB:.1f} GiB of weights per GPU, memory share {engine.share:.4f}, "
             f"KV cache of about {engine.kv_tokens:,} tokens at {engine.memory.kv_per_token / 1024:g} KiB, "
             f"{counted(engine.num_samples, 'sample')} of at most {engine.sample_tokens:,} tokens"
         )
-    held = f"{counted(plan.num_samples, 'sample')} at the full token budget at once, {concurrency} in flight"
+    held = f"{counted(plan.num_samples, 'sample')} at the full token budget, {concurrency} concurrent"
     yield f"{held}, on {describe_cards(plan.cards)}"
 
 
 _USUAL_CANDIDATES = 5
-"""Candidates of the papers' methods. Room is reserved for as many with every method, so that the shares of a pair do
-not depend on the method and its engines can be shared."""
+"""Number of candidates in the papers' methods. Room for them is reserved for every method, so a pair's shares do not
+depend on the method and engines can be shared."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """A model by name, and where its files are."""
+    """A model's name and the location of its files."""
 
     name: str
     path: str
@@ -362,25 +356,25 @@ class ModelFiles:
 
 @dataclass(frozen=True)
 class RunSizing:
-    """A run, as far as its engines' sizes depend on it."""
+    """The settings of a run that determine its engines' sizes."""
 
     models: Mapping[Role, ModelFiles]
-    """Of the engines that the worker starts."""
+    """Models of the engines started by the worker."""
     context_tokens: int
-    """Longest prompt plus output; the models' own limits apply as well."""
+    """Maximum prompt plus output length; the models' own limits also apply."""
     sample_tokens: Mapping[Role, int]
-    """Most tokens of one sample in each engine; see `most_tokens`."""
+    """Maximum number of tokens of one sample in each engine; see `most_tokens`."""
     concurrency: int
     candidates: int = 1
     target_candidates: int = 1
-    """Completions of one sample that the target writes in parallel beside a draft."""
+    """Parallel completions per sample by the target, if there is a draft."""
     settings: Mapping[Role, ModelSettings] = field(default_factory=dict)
-    """Data types, and the widths, memory shares and cards that the user asked for."""
+    """Data types, and widths, memory shares and GPUs set by the user."""
     speculator: ModelFiles | None = None
-    """Weights that the target's engine loads to propose tokens."""
+    """Weights that the target's engine loads as token proposer."""
     speculative_tokens: int = 0
     adapter_rank: int = 0
-    """Rank that the target's engine serves LoRA weights with; 0 without."""
+    """LoRA rank of the target's engine; 0 without LoRA."""
 
     @classmethod
     def for_method(
@@ -394,7 +388,7 @@ class RunSizing:
         max_context: int | None = None,
         **others: Any,
     ) -> Self:
-        """Return the sizing of a method's run. `files`: of models that it does not have, too; `others`: fields."""
+        """Return the sizing of a method's run. `files` may contain unused models; `others`: fields."""
         return cls(
             models={role: files[role] for role in method.roles if role in files},
             context_tokens=context_to_open(method, prompt_tokens, token_budget, max_context),
@@ -407,7 +401,7 @@ class RunSizing:
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """The engines that the worker starts."""
+        """The engines started by the worker."""
         return tuple(self.models)
 
     def of(self, role: Role) -> ModelSettings:
@@ -416,12 +410,12 @@ class RunSizing:
 
     @property
     def placement(self) -> placement.Placement:
-        """Positions of the cards that each engine may use; None: all of the worker's."""
+        """Positions of each engine's usable GPUs; None: all of the worker's."""
         return {role: own.gpus for role, own in self.settings.items()}
 
 
 def most_tokens(method: Method, prompt_tokens: int, token_budget: int) -> dict[Role, int]:
-    """Return the most tokens that one sample holds in the cache of each of the method's models.
+    """Return the maximum number of tokens of one sample in each model's cache.
 
     Planning calls it with an upper estimate of the prompt, admission with a sample's own prompt.
     """
@@ -429,18 +423,18 @@ def most_tokens(method: Method, prompt_tokens: int, token_budget: int) -> dict[R
 
 
 def planned(sizing: RunSizing, cards: Sequence[Card]) -> Plan:
-    """Return the plan for these cards.
+    """Return the plan for these GPUs.
 
-    Raises DoesNotFit, NotPlannable, and ValueError where a flag or a model's configuration is not valid.
+    Raises DoesNotFit, NotPlannable, and ValueError for an invalid flag or model configuration.
     """
     placement.check(sizing.placement, len(cards), "a worker has")
     return choose(cards, demands(sizing))
 
 
 def check_flags(sizing: RunSizing, num_cards: int | None) -> None:
-    """Raise ValueError where cards, widths or shares that the user asked for are impossible, as far as can be told.
+    """Raise ValueError if requested GPUs, widths or shares are impossible, as far as known.
 
-    `num_cards` is None where their number is not known. A model of which nothing is known is not checked.
+    `num_cards` is None if unknown. Models of unknown size are not checked.
     """
     placement.check(sizing.placement, num_cards, "a worker has")
     check_shares({role: sizing.of(role).memory for role in sizing.roles}, sizing.placement)
@@ -453,7 +447,7 @@ def check_flags(sizing: RunSizing, num_cards: int | None) -> None:
 
 
 def assumed_models(sizing: RunSizing) -> Iterator[str]:
-    """Yield the names of models whose sizes are this project's figures, because their files are not here; each once."""
+    """Yield the names of models with built-in sizes, because their files are not available, without duplicates."""
     files = (*sizing.models.values(), *([sizing.speculator] if sizing.speculator else ()))
     for model in dict.fromkeys(files):
         known = shape_of(model.name, model.path, model.revision)
@@ -462,10 +456,10 @@ def assumed_models(sizing: RunSizing) -> Iterator[str]:
 
 
 def small_models(sizing: RunSizing) -> frozenset[Role]:
-    """Return the roles whose weights have at most MOST_BYTES_ON_ONE_CORE; a model of unknown size is not small."""
+    """Return the roles whose weights have at most MOST_BYTES_ON_ONE_CORE; unknown sizes are not small."""
     small = set()
     for role, model in sizing.models.items():
-        with contextlib.suppress(ValueError):  # whoever needs the configuration refuses it
+        with contextlib.suppress(ValueError):  # an invalid configuration is rejected elsewhere
             known = shape_of(model.name, model.path, model.revision)
             if known and known.weight_bytes(1, sizing.of(role).dtype or "auto") <= MOST_BYTES_ON_ONE_CORE:
                 small.add(role)
@@ -473,7 +467,7 @@ def small_models(sizing: RunSizing) -> frozenset[Role]:
 
 
 def demands(sizing: RunSizing) -> list[Demand]:
-    """Return what every engine has to hold. Raises NotPlannable where nothing is known of a model."""
+    """Return the requirements of every engine. Raises NotPlannable if a model is unknown."""
     return [_demand(sizing, role) for role in sizing.roles]
 
 
@@ -502,15 +496,14 @@ def _demand(sizing: RunSizing, role: Role) -> Demand:
 def _shape(model: ModelFiles) -> ModelShape:
     known = shape_of(model.name, model.path, model.revision)
     if known is None:
-        raise NotPlannable(f"the size of {model.name} is unknown: its config.json is not on this machine")
+        raise NotPlannable(f"the size of {model.name} is unknown: its config.json is not available locally")
     return known
 
 
 def chosen_here(kind: str, sizing: RunSizing) -> dict[Role, ModelSettings]:
-    """Return the models' settings with the widths and shares on this machine's GPUs.
+    """Return the models' settings with widths and shares for this machine's GPUs.
 
-    Those that were asked for, without GPUs or a plan. Raises DoesNotFit, and ValueError where what was asked for is not
-    possible.
+    Without GPUs or a plan, the requested ones. Raises DoesNotFit, and ValueError for impossible settings.
     """
     cards = cards_here() if registry.capabilities(kind).is_planned and accelerator() == "gpu" else ()
     with contextlib.suppress(NotPlannable):
@@ -522,7 +515,7 @@ def chosen_here(kind: str, sizing: RunSizing) -> dict[Role, ModelSettings]:
 
 
 def asked_for(sizing: RunSizing) -> dict[Role, ModelSettings]:
-    """Return the models' settings with the widths that follow from what was asked for."""
+    """Return the models' settings with the requested widths."""
     asked = {role: sizing.of(role) for role in sizing.roles}
     widths = {role: own.tensor_parallel or len(own.gpus or (0,)) for role, own in asked.items()}
     return {role: replace(own, tensor_parallel=widths[role]) for role, own in asked.items()}

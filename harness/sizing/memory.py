@@ -1,25 +1,24 @@
-"""What the cards of a worker have, and what an engine takes on each of them.
+"""Memory of a worker's GPUs ("cards"), and an engine's memory on each of them.
 
-Cards are as the node sees them, or as a login node can tell from their type and the options of Slurm.
+GPUs are read from the node, or on a login node from their type and Slurm's options.
 
-What the weights and the KV cache of a model take is told by its `config.json`. Only what vLLM splits in a known way is
-counted. A model whose cache does not grow with every token alike (sliding windows, compressed caches, states of a fixed
-size) has `kv_unknown`, and nothing is guessed.
+Weights and KV cache are calculated from `config.json`, but only for models that vLLM splits in a known way. A model
+whose cache does not grow uniformly with every token (sliding windows, compressed caches, states of a fixed size) has
+`kv_unknown` instead of an estimate.
 
-What one engine takes on each of its cards follows vLLM 0.32 on CUDA (vllm/v1/worker/gpu_worker.py,
-vllm/utils/mem_utils.py): a worker sets up CUDA and NCCL, then measures what is free, then loads the weights and runs
-one batch of `max_num_batched_tokens` to see the peak, then captures two graphs to estimate all of them.
-`gpu_memory_utilization` × the card's memory, less everything since that measurement, is the KV cache. So there are two
-kinds of bytes:
+An engine's memory follows vLLM 0.32 on CUDA (vllm/v1/worker/gpu_worker.py, vllm/utils/mem_utils.py). A worker sets up
+CUDA and NCCL, then measures the free memory, then loads the weights and runs one batch of `max_num_batched_tokens` to
+find the peak, then captures two graphs to estimate all of them. The KV cache gets `gpu_memory_utilization` × the GPU's
+memory, minus all use since that measurement. This leads to two kinds of memory:
 
 - inside the share: weights, the peak of the activations, kernels and workspaces, CUDA graphs, the KV cache;
-- outside of it: CUDA's context and NCCL's buffers from before the measurement, and what grows after it.
+- outside of it: CUDA's context and NCCL's buffers from before the measurement, and growth after it.
 
-Shares are given to vLLM, and not the size of the cache (`kv_cache_memory_bytes`), which skips the measurement: where an
-estimate here is too small, an engine with a share has a smaller cache or says so at its start; an engine with a fixed
-cache would run out of memory in the middle of a run.
+vLLM gets a share, not a cache size (`kv_cache_memory_bytes`), because a cache size skips the measurement. If an
+estimate here is too small, an engine with a share has a smaller cache or reports the problem at its start; an engine
+with a fixed cache would run out of memory during the run.
 
-The constants are on the safe side, because none was measured by this project. Their sources stand beside them.
+The constants are conservative, because none was measured by this project. Their sources are given with them.
 """
 
 from __future__ import annotations
@@ -36,20 +35,20 @@ from harness.cli.toml_file import read_toml
 from harness.weights import models
 
 Config = Mapping[str, Any]
-"""The content of a config.json, or a part of it."""
+"""A config.json or a part of it."""
 _VOCABULARY_PADDING = 64
 """vLLM pads vocabularies to a multiple of this (vllm/model_executor/layers/vocab_parallel_embedding.py)."""
 _MOST = 1 << 24
-"""Sizes above this are no model's: a configuration is not trusted."""
+"""Larger sizes are rejected as invalid."""
 _BYTES = {"float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2}
 _DENSE = frozenset({"llama", "qwen2", "qwen3", "mistral", "phi3", "olmo2", "granite"})
 _EXPERTS = frozenset({"mixtral", "qwen2_moe", "qwen3_moe"})
-"""Families whose layers are attention with grouped heads and a gated feed-forward part, with one or many experts."""
+"""Families of grouped-query attention layers with a gated feed-forward part, with one or many experts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """The sizes of a decoder."""
+    """Sizes of a decoder model."""
 
     name: str
     layers: int
@@ -60,39 +59,39 @@ class ModelShape:
     intermediate: int
     vocabulary: int
     tied: bool = False
-    """True where input and output embeddings are one matrix."""
+    """True if input and output embeddings are one matrix."""
     experts: int = 0
     expert_intermediate: int = 0
     experts_per_token: int = 0
     shared_intermediate: int = 0
-    """Width of an expert that sees every token."""
+    """Width of an expert that processes every token."""
     max_positions: int | None = None
     stored_dtype_bytes: int = 2
     is_quantized: bool = False
     file_bytes: int | None = None
-    """Bytes of the weight files; None where they are not at hand."""
+    """Size of the weight files in bytes; None if not available locally."""
     kv_unknown: str | None = None
-    """Why the cache's size is not known; None where it is."""
+    """Reason why the cache's size is unknown; None if it is known."""
     weights_unknown: str | None = None
-    """Why the weights are not known from the configuration; the size of the files still tells them."""
+    """Reason why the weight size cannot be derived from the configuration; file sizes are used instead."""
     is_assumed: bool = False
-    """True where the figures are this project's, because the model's files are not on this machine."""
+    """True for built-in sizes, because the model's files are not available."""
 
     @property
     def padded_vocabulary(self) -> int:
-        """Number of rows of the embeddings as vLLM lays them out."""
+        """Number of rows of vLLM's embeddings."""
         return -(-self.vocabulary // _VOCABULARY_PADDING) * _VOCABULARY_PADDING
 
     def widths(self, most: int) -> list[int]:
-        """Return the tensor parallel sizes that vLLM accepts, up to `most`, the smallest first.
+        """Return the tensor-parallel sizes accepted by vLLM, up to `most`, in ascending order.
 
-        Attention heads, feed-forward parts and the padded vocabulary are divided; heads of keys and values are divided
-        or, where there are fewer of them than cards, repeated (`QKVParallelLinear` asserts both).
+        Attention heads, feed-forward parts and the padded vocabulary must be divisible. Key-value heads are divided or,
+        if there are fewer than GPUs, repeated (`QKVParallelLinear` asserts both).
         """
         return [width for width in range(1, most + 1) if self.refusal(width) is None]
 
     def refusal(self, width: int) -> str | None:
-        """Return why the model cannot be split over so many cards; None where it can."""
+        """Return why the model cannot be split over this many GPUs; None if it can."""
         divided = {"attention heads": self.heads, "feed-forward columns": self.intermediate}
         if self.experts:
             divided["feed-forward columns"] = self.expert_intermediate
@@ -101,11 +100,11 @@ class ModelShape:
             if number % width:
                 return f"{number} {what} cannot be divided by {width}"
         if self.kv_heads % width and width % self.kv_heads:
-            return f"{self.kv_heads} heads of keys and values can neither be divided nor repeated over {width}"
+            return f"{self.kv_heads} key-value heads can neither be divided nor repeated over {width}"
         return None
 
     def parameters(self, width: int) -> int:
-        """Return the number of parameters that each of `width` cards holds; experts are all counted."""
+        """Return the number of parameters on each of `width` GPUs, including all experts."""
         heads = self.heads // width + 2 * self._kv_heads_on_card(width)
         attention = self.hidden * self.head_dim * (heads + self.heads // width)
         feed_forward = self.hidden * (self.experts + 3 * self._feed_forward_columns // width)
@@ -114,10 +113,10 @@ class ModelShape:
         return self.layers * (attention + feed_forward + norms) + embeddings + self.hidden
 
     def weight_bytes(self, width: int, dtype: str = "auto") -> int:
-        """Return the bytes of the weights on each of `width` cards.
+        """Return the bytes of the weights on each of `width` GPUs.
 
-        The files decide where they are at hand: the sizes in the configuration then only tell how they are divided.
-        Unquantized weights are counted as they are loaded: `auto` loads float32 in two bytes, as vLLM does.
+        Weight files determine the total if available; the configuration then only determines the division. Unquantized
+        weights are counted as loaded: `auto` loads float32 in two bytes, as in vLLM.
         """
         loaded = self._loaded_bytes(dtype)
         if self.file_bytes is None:
@@ -129,11 +128,11 @@ class ModelShape:
         return int(self.file_bytes * as_loaded * self.parameters(width) / self._stored_parameters())
 
     def kv_bytes_per_token(self, width: int, dtype: str = "auto") -> int:
-        """Return the bytes that one token takes in the cache of each of `width` cards: keys and values of all layers.
+        """Return the bytes of one token in the cache of each of `width` GPUs: keys and values of all layers.
 
-        They have the type that the weights are loaded in; where these are quantized, the type they are calculated in.
-        Beyond as many cards as there are heads of keys and values, the heads are repeated and this gets no smaller
-        (vllm/config/model.py, get_num_kv_heads).
+        Their type is that of the loaded weights or, for quantized weights, of the calculation. If there are more GPUs
+        than key-value heads, the heads are repeated and this size does not shrink further (vllm/config/model.py,
+        get_num_kv_heads).
         """
         return 2 * self.layers * self._kv_heads_on_card(width) * self.head_dim * self._loaded_bytes(dtype)
 
@@ -155,9 +154,9 @@ class ModelShape:
 
 
 def read_shape(name: str, config: Config, file_bytes: int | None = None) -> ModelShape:
-    """Return the shape that a configuration in Hugging Face's format describes.
+    """Return the shape described by a configuration in Hugging Face's format.
 
-    Raises ValueError, with one line, where a size is missing or is no size.
+    Raises ValueError, with one line, if a size is missing or invalid.
     """
     text = config.get("text_config")
     own = text if isinstance(text, dict) else config
@@ -194,21 +193,21 @@ def read_shape(name: str, config: Config, file_bytes: int | None = None) -> Mode
 
 
 def _kv_unknown(family: str, config: Config) -> str | None:
-    """Return why a cache is not the same number of bytes for every token."""
+    """Return the reason why a cache does not have equal bytes for every token."""
     kinds = config.get("layer_types")
     if config.get("kv_lora_rank") is not None:
         return "it compresses keys and values (multi-head latent attention)"
     if isinstance(kinds, list) and any(kind != "full_attention" for kind in kinds):
-        return "not all of its layers attend to the whole text"
+        return "some of its layers do not use full attention"
     window, positions = config.get("sliding_window"), config.get("max_position_embeddings")
     slides = config.get("use_sliding_window", not family.startswith("qwen")) is not False
     if isinstance(window, int) and slides and not (isinstance(positions, int) and window >= positions):
-        return f"it attends to a window of {window} tokens"
+        return f"it uses sliding-window attention ({window} tokens)"
     return None if family in _DENSE | _EXPERTS else _unfamiliar(family)
 
 
 def _unfamiliar(family: str) -> str:
-    return f"models of the type {family[:40]!r} are not known here" if family else "config.json names no model_type"
+    return f"unknown model type {family[:40]!r}" if family else "config.json has no model_type"
 
 
 def _size(name: str, config: Config, key: str) -> int:
@@ -219,16 +218,16 @@ def _size(name: str, config: Config, key: str) -> int:
 
 
 def _optional(config: Config, key: str) -> int:
-    """Return a size; 0 where there is none. A truth value is no size, and neither is what no model can have."""
+    """Return a size; 0 if it is missing, a boolean, or outside the valid range."""
     value = config.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST else 0
 
 
 def shape_of(name: str, path_or_hub_id: str, revision: str | None = None) -> ModelShape | None:
-    """Return the shape of a model in a folder or at the hub; None where nothing about it is known here.
+    """Return the shape of a model in a folder or at the hub; None if it is unknown.
 
-    A config.json in the folder or in the hub's cache decides; without one, the figures in `models.toml` are assumed.
-    Raises ValueError, with one line, where the configuration is not valid.
+    Uses config.json in the folder or in the hub's cache, otherwise the sizes in `models.toml`. Raises ValueError, with
+    one line, if the configuration is invalid.
     """
     reference = models.ModelRef(name, path_or_hub_id, revision, None)
     config = models.config_at_hand(reference)
@@ -247,50 +246,50 @@ def _figures() -> Mapping[str, Config]:
 
 GIB = 1 << 30
 BATCHED_TOKENS = 2048
-"""Tokens of one batch, prompts included (`max_num_batched_tokens`). vLLM's server takes 8192 on an H100 and 2048 on an
-A100. From about a thousand tokens on, a model of 1.5 billion parameters or more is limited by arithmetic, so larger
-batches read prompts no faster; but a verdict or a token then waits for the whole batch (2048 tokens of a 32B model:
-0.3 s on one H100), and the activations of 8192 tokens take 1.3 GiB more of it."""
+"""Tokens of one batch, including prompts (`max_num_batched_tokens`). vLLM's server uses 8192 on an H100 and 2048 on an
+A100. From about a thousand tokens on, models of at least 1.5 billion parameters are compute-bound, so larger batches do
+not read prompts faster. However, verdicts and tokens wait for the whole batch (2048 tokens of a 32B model: 0.3 s on one
+H100), and the activations of 8192 tokens need 1.3 GiB more."""
 
 _CONTEXT_BYTES = int(0.75 * GIB)
-"""CUDA's context with the kernels that PyTorch loads at once: 0.4 to 0.6 GiB on A100 and H100."""
+"""CUDA's context with the kernels that PyTorch loads at start: 0.4 to 0.6 GiB on A100 and H100."""
 _COMMUNICATION_BYTES = int(1.5 * GIB)
-"""NCCL and custom all-reduce of an engine over several cards, before the measurement: 1.5 GiB on an L4 (2.28 GiB with
-the context, pytorch/pytorch#175666), 1.8 GiB on an H100 (3.58 GiB on two cards, 1.79 on one, vllm-project/vllm#10511,
-where kernels are part of both)."""
+"""NCCL and custom all-reduce of an engine over several GPUs, before the measurement: 1.5 GiB on an L4 (2.28 GiB with
+the context, pytorch/pytorch#175666), 1.8 GiB on an H100 (3.58 GiB on two GPUs, 1.79 on one, vllm-project/vllm#10511;
+both include kernels)."""
 _GROWTH_BYTES = int(0.5 * GIB)
-"""What is allocated after the measurement: kernels loaded later, fragments, graphs above their estimate (0.13 GiB in
-vllm-project/vllm#57475; vLLM itself leaves 0.15 GiB when it advises on a cache size)."""
+"""Allocations after the measurement: kernels loaded later, fragmentation, graphs above their estimate (0.13 GiB in
+vllm-project/vllm#57475; vLLM itself leaves 0.15 GiB when it recommends a cache size)."""
 _KERNEL_BYTES = int(0.75 * GIB)
-"""Kernels and workspaces that are loaded between the measurement and the end of the profile, and what weights take
-beyond their sizes: 0.3 GiB (vllm-project/vllm#15815) to 1 GiB (vllm-project/vllm#10511, the context subtracted)."""
+"""Kernels and workspaces loaded between the measurement and the end of the profile, and overhead of the weights:
+0.3 GiB (vllm-project/vllm#15815) to 1 GiB (vllm-project/vllm#10511, without the context)."""
 _GRAPH_BYTES = GIB // 4
 _GRAPH_BYTES_PER_LAYER = 10 << 20
 """CUDA graphs of all batch sizes: 0.44 to 0.73 GiB for models of some 30 layers (vllm-project/vllm#48214, #39559)."""
 _LOGIT_BYTES_PROFILED = 6
-"""Bytes per logit of a batch in the profile: one copy in two bytes and one in four."""
+"""Bytes per logit of a batch in the profile: a two-byte and a four-byte copy."""
 _LOGIT_BYTES_LATER = 8
-"""Bytes per logit outside of the profile: its sampler may skip top-p and log-probabilities (a note in
+"""Bytes per logit outside the profile: its sampler may skip top-p and log-probabilities (a note in
 vllm/v1/worker/gpu/model_runner.py, _dummy_sampler_run), which copy the logits in four bytes."""
 _ADAPTER_SLOTS = 2
-"""Slots of harness.engines.vllm, each with room for the largest rank."""
+"""Slots of harness.engines.vllm, each with room for the maximum rank."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineMemory:
-    """Bytes of one engine on each of its cards."""
+    """Bytes of one engine on each of its GPUs."""
 
     weights: int
     activations: int
-    """Peak beyond the weights, kernels and workspaces included."""
+    """Peak beyond the weights, including kernels and workspaces."""
     graphs: int
     outside: int
-    """Beside the share: context, communication, and growth after vLLM's measurement."""
+    """Outside the share: context, communication, and growth after vLLM's measurement."""
     kv_per_token: int
 
     @property
     def fixed(self) -> int:
-        """What the share holds apart from the KV cache."""
+        """Memory inside the share without the KV cache."""
         return self.weights + self.activations + self.graphs
 
 
@@ -303,11 +302,10 @@ def engine_memory(
     companions: Sequence[ModelShape] = (),
     adapter_rank: int = 0,
 ) -> EngineMemory:
-    """Return what an engine takes on each of `width` cards.
+    """Return an engine's memory on each of `width` GPUs.
 
-    `num_logits` is the most rows of logits in one batch. `companions` are models that the same engine loads to propose
-    tokens: their weights and caches lie beside the model's. `adapter_rank` is the largest rank of LoRA weights; 0 for
-    none.
+    `num_logits`: maximum rows of logits in one batch. `companions`: models loaded by the same engine as token
+    proposers, with their own weights and caches. `adapter_rank`: maximum LoRA rank; 0 without LoRA.
     """
     models = (shape, *companions)
     layers = sum(model.layers for model in models)
@@ -325,7 +323,7 @@ def engine_memory(
 
 
 def _forward_bytes(shape: ModelShape, width: int, batched_tokens: int) -> int:
-    """Return the largest activations of a batch: the feed-forward part of a layer, and copies of the hidden states.
+    """Return the maximum activations of a batch: a layer's feed-forward part, and copies of the hidden states.
 
     Checked against vLLM's log for Llama-3-8B with 8192 tokens: 1.22 GiB calculated, 1.26 GiB measured.
     """
@@ -337,7 +335,7 @@ def _forward_bytes(shape: ModelShape, width: int, batched_tokens: int) -> int:
 
 
 def _adapter_bytes(shape: ModelShape, rank: int) -> int:
-    """Return the bytes of LoRA's slots for all linear layers, two bytes each, as if they were not divided."""
+    """Return the bytes of the LoRA slots for all linear layers, in two bytes, without division over GPUs."""
     attention = 2 * (shape.hidden + shape.heads * shape.head_dim) + 2 * (shape.hidden + shape.kv_heads * shape.head_dim)
     return _ADAPTER_SLOTS * rank * shape.layers * (attention + 3 * (shape.hidden + shape.intermediate)) * 2
 
@@ -345,10 +343,10 @@ def _adapter_bytes(shape: ModelShape, rank: int) -> int:
 _MEBIBYTE = 1 << 20
 _DRIVER_BYTES = 300 * _MEBIBYTE
 _DRIVER_SHARE = 0.0075
-"""What nvidia-smi lists and CUDA does not offer. Total memory by nvidia-smi and by CUDA, in GiB: 80.00 and 79.25
-(A100-80), 79.65 and 79.19 (H100), 44.99 and 44.42 (L40S, vllm-project/vllm#15815), 40.00 and 39.56 (A100-40,
+"""Memory listed by nvidia-smi but not available in CUDA. Total memory by nvidia-smi and by CUDA, in GiB: 80.00 and
+79.25 (A100-80), 79.65 and 79.19 (H100), 44.99 and 44.42 (L40S, vllm-project/vllm#15815), 40.00 and 39.56 (A100-40,
 vllm-project/vllm#8731), 31.86 and 31.38 (RTX PRO 4500, vllm-project/vllm#51590), 22.49 and 22.05 (L4,
-pytorch/pytorch#175666). Shares are shares of CUDA's figure; for these cards this one is at most 0.5 GiB below it."""
+pytorch/pytorch#175666). Shares refer to CUDA's figure; for these GPUs the result is at most 0.5 GiB below it."""
 
 _KNOWN_MEBIBYTES = {
     "a10": 23028, "a10g": 23028, "a30": 24576, "a40": 46068, "a100-40": 40960, "a100-80": 81920, "a800-80": 81920,
@@ -356,58 +354,58 @@ _KNOWN_MEBIBYTES = {
     "h200": 143771, "h800": 81559, "l4": 23034, "l40": 46068, "l40s": 46068, "l40s-48": 46068, "rtx3090": 24576,
     "rtx4090": 24564, "rtx5090": 32607, "rtx6000ada": 49140, "t4": 15360, "v100-16": 16384, "v100-32": 32768,
 }  # fmt: skip
-"""Total memory as nvidia-smi lists it, by type."""
+"""Total memory as listed by nvidia-smi, by GPU type."""
 _SMALLEST_OF_ITS_NAME = {"a100": "a100-40", "v100": "v100-16", "a800": "a100-40"}
-"""Types that are sold with two sizes of memory, and the smaller one."""
+"""GPU types sold with two memory sizes, and the smaller variant."""
 _SOLD_AS_MEBIBYTES = {16: 15360, 24: 23028, 32: 32607, 40: 40960, 48: 46068, 80: 81559, 94: 95830, 141: 143771}
-"""Total memory as listed, by the gigabytes that a card is sold with; of several cards the smallest."""
+"""Total memory as listed by nvidia-smi, by the nominal gigabytes of a GPU; the minimum of several GPUs."""
 _LISTED_SHARE = 0.93
-"""The smallest of these, over as many GiB as a card is sold with gigabytes, for other sizes."""
+"""Minimum ratio of listed GiB to nominal gigabytes, for other sizes."""
 _MOST_GPUS = 64
 _MOST_GPUS_OF_A_JOB = 9999
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One GPU, as far as planning needs it."""
+    """The properties of one GPU for planning."""
 
     name: str
     total_bytes: int
-    """As CUDA reports it to an engine."""
+    """As reported by CUDA to an engine."""
     used_bytes: int = 0
-    """Taken by other processes."""
+    """Used by other processes."""
     is_assumed: bool = False
-    """True where the type has cards of another size too, and the smaller one is assumed."""
+    """True if the type has several memory sizes and the smaller one is assumed."""
 
     @property
     def usable_bytes(self) -> int:
-        """What the engines of this worker may take together."""
+        """Memory available to all engines of this worker together."""
         return max(0, self.total_bytes - self.used_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class CardType:
-    """What is known of a job's cards before it runs."""
+    """The known properties of a job's GPUs before it runs."""
 
     count: int
     card: Card | None
-    """None where the type's memory is not known."""
+    """None if the type's memory is unknown."""
 
     def cards(self) -> list[Card]:
-        """Return the cards; empty where their memory is not known."""
+        """Return the GPUs; empty if their memory is unknown."""
         return [self.card] * self.count if self.card is not None else []
 
 
 def card(name: str, memory_bytes: int, used_bytes: int = 0, *, is_assumed: bool = False) -> Card:
-    """Return a card of which nvidia-smi lists so much memory."""
+    """Return a GPU by its memory as listed by nvidia-smi."""
     driver = _DRIVER_BYTES + int(memory_bytes * _DRIVER_SHARE)
     return Card(name, max(0, memory_bytes - driver), used_bytes, is_assumed)
 
 
 def known_card(type_name: str) -> Card | None:
-    """Return the card of a type, as sites call it; None for others.
+    """Return the GPU of a type name as used by sites; None if unknown.
 
-    For instance `h100`, `A100-80`, `nvidia_a100_80gb_pcie`; or a slice of a card, `1g.10gb` or `a100_3g.20gb` (MIG).
+    Examples: `h100`, `A100-80`, `nvidia_a100_80gb_pcie`; or a slice of a GPU (MIG), `1g.10gb` or `a100_3g.20gb`.
     """
     if mig := re.search(r"\b\dg\.(\d{1,3})gb", type_name.lower().replace("_", " ")):
         return card(type_name.upper(), int(int(mig[1]) * 1024 * _LISTED_SHARE) * _MEBIBYTE)
@@ -421,7 +419,7 @@ def known_card(type_name: str) -> Card | None:
 
 
 def of_memory(text: str) -> Card:
-    """Return a card by its memory: `80` or `80GB` as it is sold, or `81559MiB` as nvidia-smi lists it.
+    """Return a GPU by its memory: nominal as `80` or `80GB`, or `81559MiB` as listed by nvidia-smi.
 
     Raises ValueError.
     """
@@ -436,9 +434,9 @@ def of_memory(text: str) -> Card:
 
 
 def parse_type(text: str) -> CardType | None:
-    """Return the GPUs of `4`, `h100`, `h100:4` or `a100:1,h100:2`, as sbatch counts them; None where it names none.
+    """Return the GPUs of `4`, `h100`, `h100:4` or `a100:1,h100:2`, as in sbatch; None if there are none.
 
-    Of several types, the one with the least memory stands for all.
+    If there are several types, all count as the one with the least memory.
     """
     types: list[str] = []
     for part in text.split(","):
@@ -455,7 +453,7 @@ def parse_type(text: str) -> CardType | None:
 
 
 def parse_gres(text: str) -> CardType | None:
-    """Return the GPUs among generic resources such as `gpu:a100:2,nvme:1` or `gres/gpu:2`; None where there are none.
+    """Return the GPUs among generic resources such as `gpu:a100:2,nvme:1` or `gres/gpu:2`; None if there are none.
 
     Shards (`shard:4`) and shares of MPS are parts of one GPU.
     """
@@ -466,7 +464,7 @@ def parse_gres(text: str) -> CardType | None:
 
 
 def is_share(part: str) -> bool:
-    """Return whether a generic resource is a part of a GPU; Slurm takes none beside whole GPUs."""
+    """Return whether a generic resource is a part of a GPU; Slurm accepts none together with whole GPUs."""
     return re.match(r"(gres[:/])?(shard|mps)\b", part) is not None
 
 
@@ -478,7 +476,7 @@ def split_gres(text: str) -> tuple[list[str], list[str]]:
 
 
 def parse_cards(text: str) -> list[Card]:
-    """Return the cards of `4xH100-80`, or `h100:4` as Slurm has it. Raises ValueError."""
+    """Return the GPUs of `4xH100-80`, or `h100:4` as in Slurm. Raises ValueError."""
     words = re.fullmatch(r"\s*(\d{1,3})\s*[x×]\s*([^:]+)", text, re.IGNORECASE)
     asked = parse_type(f"{words[2]}:{words[1]}" if words else text) if words or ":" in text else None
     if asked is None or asked.card is None or asked.count > _MOST_GPUS:
@@ -490,7 +488,7 @@ def parse_cards(text: str) -> list[Card]:
 
 
 def _candidates(type_name: str) -> Iterable[str]:
-    """Yield a type's name without the words that sites and drivers add to it, the most exact first."""
+    """Yield a type's name without words added by sites and drivers, the most exact first."""
     text = re.sub(r"[\s_]+", "-", type_name.strip().lower()).replace("rtx-", "rtx")
     words = [w for w in text.split("-") if w and w not in {"nvidia", "geforce", "tesla", "quadro"}]
     head = words[0] if words else ""
@@ -509,26 +507,26 @@ def _candidates(type_name: str) -> Iterable[str]:
 
 Option: TypeAlias = Union[bool, int, float, str, "Sequence[Option]", "Mapping[str, Option]", None]
 Options = Mapping[str, Option]
-"""Options of sbatch, as a profile or flags give them, and others beside them."""
+"""Options of sbatch from a profile or flags, and further options."""
 GPU_MEMORY = "gpu-memory"
-"""Key of a profile, and flag: the memory of one GPU, where its type does not tell."""
+"""Key of a profile, and flag: the memory of one GPU, if its type does not determine it."""
 _REQUESTS = ("gpus-per-task", "tres-per-task", "gres", "gpus-per-node", "gpus-per-socket", "gpus")
-"""Options that ask for GPUs. Of several in a job, Slurm 22.05 gives what the first of these asks for, or rejects it."""
+"""Options that request GPUs. If a job has several, Slurm 22.05 uses the first of these, or rejects the job."""
 _PER_TASK, _OF_GRES = frozenset(_REQUESTS[:2]), frozenset(_REQUESTS[1:3])
 
 
 @cache
 def cards_here() -> tuple[Card, ...]:
-    """Return the cards that this process may use; empty where one does not say how much memory it has.
+    """Return the usable GPUs of this process; empty if one does not report its memory.
 
-    They are asked for once: later this worker's own engines would count among what others use.
+    Cached, because later this worker's own engines would count as other processes' memory.
     """
     found = [card(gpu.name, gpu.memory_bytes, gpu.used_bytes) for gpu in gpus.visible_gpus()]
     return () if any(one.total_bytes == 0 for one in found) else tuple(found)
 
 
 def num_tasks(sbatch: Options) -> int:
-    """Return the tasks that Slurm starts for one job; of a range of nodes, for the fewest."""
+    """Return the number of tasks that Slurm starts for one job; for a range of nodes, with the minimum."""
     if ntasks := _number(sbatch, "ntasks"):
         return ntasks
     if per_gpu := _number(sbatch, "ntasks-per-gpu"):
@@ -539,19 +537,19 @@ def num_tasks(sbatch: Options) -> int:
 
 
 def cards_of_worker(sbatch: Options, workers_per_task: int = 1) -> CardType | None:
-    """Return what `cards_of_job` returns, divided among the workers that share these cards."""
+    """Return the result of `cards_of_job`, divided among the workers that share the GPUs."""
     job = cards_of_job(sbatch)
     return None if job is None else replace(job, count=job.count // (workers_per_task * num_tasks(sbatch)))
 
 
 _MAIN_MEMORY = {"mem", "mem-per-cpu", "mem-per-gpu"}
-"""Options of sbatch that exclude each other."""
+"""Mutually exclusive options of sbatch."""
 
 
 def cards_of_job(sbatch: Options) -> CardType | None:
-    """Return the number and the type of the cards that sbatch is asked for, on all nodes; None where for none.
+    """Return the number and type of the GPUs requested from sbatch, on all nodes; None if there are none.
 
-    Raises ValueError where `gpu-memory` is not valid.
+    Raises ValueError if `gpu-memory` is invalid.
     """
     memory = of_memory(str(sbatch[GPU_MEMORY])) if sbatch.get(GPU_MEMORY) else None
     asked = _asked(sbatch)
@@ -559,10 +557,10 @@ def cards_of_job(sbatch: Options) -> CardType | None:
 
 
 def without_replaced(options: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options, such as a profile's, that hold beside others that win over them, such as those typed.
+    """Return the options, such as a profile's, that remain valid next to overriding ones, such as typed flags.
 
-    Whoever asks for GPUs by one of sbatch's options means no other option that asks for some, and sbatch takes one of
-    those that ask for main memory. The memory of a GPU does not hold for another type. Names may have underscores.
+    A typed GPU request replaces all other GPU requests, and a typed memory option all other memory options. GPU memory
+    is dropped if the GPU type changes. Names may have underscores.
     """
     given = {key.replace("_", "-") for key, value in typed.items() if value is not None}
     if given & _MAIN_MEMORY:
@@ -585,13 +583,13 @@ def without_replaced(options: Mapping[str, Any], typed: Mapping[str, Any]) -> di
     types = _types(asking)
     if types and types != _types({name: options[key] for name, key in keys.items()}):
         left.pop(keys.get(GPU_MEMORY, ""), None)
-    if _PER_TASK & asking.keys():  # sbatch takes no ntasks-per-gpu beside it
+    if _PER_TASK & asking.keys():  # sbatch rejects ntasks-per-gpu in this combination
         left.pop(keys.get("ntasks-per-gpu", ""), None)
     return left
 
 
 def _asked(sbatch: Options) -> CardType | None:
-    """Return the cards of a job; of options for the same cards, those that sbatch goes by."""
+    """Return the GPUs of a job, from the option that sbatch uses if several apply."""
     for option in _REQUESTS:
         parse = parse_gres if option in _OF_GRES else parse_type
         asked = parse(str(sbatch[option])) if sbatch.get(option) else None
@@ -616,7 +614,6 @@ def _is_of_gpus(option: str, value: Option) -> bool:
 
 
 def _types(options: Options) -> set[str]:
-    """Return the types of GPUs that options name."""
     texts = [
         part
         for name, value in options.items()

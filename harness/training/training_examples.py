@@ -1,15 +1,16 @@
-"""Training data: examples in token ids, made of chains and drafts from runs of the harness, the losses, and the guards
-against test questions: only training datasets, and no problem that a benchmark has too.
+"""Training data: examples in token ids from runs of the harness, losses, and checks against test questions.
+
+Only training datasets are allowed, without any problem of a benchmark.
 
 Alignment (section 3.3): the draft learns to write the target's chains. The loss is the mean cross-entropy of the
-chain's tokens given the question (equation 2). The chain is what SCoT asks of the draft: a thought up to and including
-its `</think>`, or, for a draft that does not think, the whole reply up to its end of sequence.
+chain's tokens given the question (equation 2). The chain is SCoT's request to the draft: a thought up to and including
+its `</think>` or, for a draft that does not think, the whole reply up to its end of sequence.
 
-Selection (section 3.4): the target learns which draft is right, or that none is. The prompt is SCoT's own question
+Selection (section 3.4): the target learns which draft is right, if any. The prompt is SCoT's own question
 (`prompts.chain_choice_question`), and the prediction is a single token. The label is a set: every right draft, or "all
 are wrong" if there is none.
 
-`jobs.finished.training_data` reads run folders into the types here, without torch.
+`jobs.finished.training_data` converts run folders to these types, without torch.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 GRADED = frozenset({"correct", "wrong", "no_answer", "unparsable", "truncated"})
-"""Verdicts that decide whether a draft is right; after any other one it is unknown."""
+"""Verdicts that decide whether a draft is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +47,12 @@ class TargetChain:
     token_ids: tuple[int, ...]
     """Token ids in the target's vocabulary, without the end of sequence."""
     finish: str
-    """`eos`, `stop`, or `length` for a reply that was cut off."""
+    """`eos`, `stop`, or `length` for a truncated reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A draft chain as the target was shown it, and the grader's verdict."""
+    """A draft chain as shown to the target, with the grader's verdict."""
 
     text: str
     verdict: str
@@ -59,7 +60,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Drafts:
-    """The drafts of one selection of SCoT in the order of its options: distinct and not cut off."""
+    """The distinct, complete drafts of one SCoT selection, in the order of its options."""
 
     sample_id: str
     problem_id: str
@@ -68,20 +69,20 @@ class Drafts:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """The input of one pass, and the labels of its last predictions."""
+    """The input of one pass, and the labels of its last positions."""
 
     sample_id: str
     inputs: tuple[int, ...]
     """Token ids."""
     label_ids: tuple[int, ...]
-    """align: the chain's ids, one per prediction. select: the ids of the right options, any of which is right."""
+    """align: the chain's ids, one per prediction. select: the ids of the right options, one of which suffices."""
     predictions: int
     """Number of trained positions at the end: the chain's length, or 1."""
 
 
 @dataclass
 class Examples:
-    """Examples in the order of their samples, and the number of excluded ones by reason."""
+    """Examples in sample order, and the number of excluded ones by reason."""
 
     kept: list[Example] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -95,7 +96,7 @@ class Examples:
 
 
 def as_lines(examples: Sequence[Example]) -> bytes:
-    """Return the examples as JSON lines. Their hash identifies the training data, so the keys must not change."""
+    """Return the examples as JSON lines. Their hash identifies the training data: do not change the keys."""
     records = [
         {"sample_id": e.sample_id, "inputs": e.inputs, "wanted": e.label_ids, "predictions": e.predictions}
         for e in examples
@@ -111,7 +112,7 @@ def alignment_examples(
     max_tokens: int,
     wording: Prompts = BUILT_IN,
 ) -> Examples:
-    """Return one example per complete chain, in the draft's vocabulary and in the wording that the chain answered."""
+    """Return one example per complete chain, in the draft's vocabulary and with the wording of the run."""
     collected = Examples()
     for chain in chains:
         if chain.finish == "length" or (target.thinks and THINK_END not in chain.text):
@@ -124,7 +125,7 @@ def alignment_examples(
 
 
 def _reply(chain: TargetChain, draft: HFTokenizer, target: HFTokenizer) -> tuple[int, ...]:
-    """Return the ids that the draft learns to write: the target's own if both models share their vocabulary."""
+    """Return the ids that the draft learns to write: the target's own if both share a vocabulary."""
     ids = _thought(chain.token_ids, target) if target.thinks else chain.token_ids
     text = chain.text.partition(THINK_END)[0] if target.thinks else chain.text
     if draft.thinks == target.thinks and draft.fingerprint == target.fingerprint:
@@ -135,12 +136,11 @@ def _reply(chain: TargetChain, draft: HFTokenizer, target: HFTokenizer) -> tuple
 
 
 def _thought(ids: Sequence[int], target: HFTokenizer) -> tuple[int, ...]:
-    """Return the ids up to and including the tokens of the first `</think>`."""
     end = target.encode(THINK_END)
     for place in range(len(ids) - len(end) + 1):
         if list(ids[place : place + len(end)]) == end:
             return tuple(ids[: place + len(end)])
-    raise ValueError("a chain's text holds </think> and its ids do not")
+    raise ValueError("a chain's text contains </think>, but its ids do not")
 
 
 def _end(draft: HFTokenizer) -> tuple[int, ...]:
@@ -166,7 +166,7 @@ def selection_examples(
     max_tokens: int,
     wording: Prompts = BUILT_IN,
 ) -> Examples:
-    """Return one example per sample whose drafts were all graded, in the wording of the run that wrote them."""
+    """Return one example per sample with only graded drafts, in the wording of the run."""
     collected = Examples()
     for offer in offers:
         if not offer.offered:
@@ -204,32 +204,32 @@ Loss = Callable[["Tensor", Sequence[int]], "Tensor"]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The benchmarks that the problems were compared with."""
+    """The benchmarks compared with the problems."""
 
     compared: tuple[str, ...]
     missing_benchmarks: tuple[str, ...]
-    """Benchmarks that are neither in local files nor available from the hub."""
+    """Benchmarks available neither in local files nor from the hub."""
     accepted: Mapping[str, int] = field(default_factory=dict)
-    """Test questions among the problems that were accepted, by benchmark."""
+    """Number of accepted test questions among the problems, by benchmark."""
 
 
 def check_dataset(dataset: str, *, accepts_test_questions: bool = False) -> None:
-    """Raise ValueError if a dataset is a benchmark or unknown, or holds test questions that nobody accepted."""
+    """Raise ValueError if a dataset is a benchmark, unknown, or contains test questions that were not accepted."""
     benchmark = benchmarks.DATASETS.get(dataset)
     if benchmark is None or not benchmark.training:
         valid = ", ".join(b.name for b in benchmarks.DATASETS.values() if b.training)
-        raise ValueError(f"{dataset} is a benchmark: nothing is ever trained on test questions; valid: {valid}")
+        raise ValueError(f"{dataset} is a benchmark, and test questions must not be trained on; valid: {valid}")
     if dataset == benchmarks.SCOT_PROGRAM and not accepts_test_questions:
-        held = "the test questions 500 to 999 of gsm8k, which SCoT's program trains on"
-        raise ValueError(f"{dataset} holds {held}: --accept-test-questions takes them")
+        held = "the test questions 500 to 999 of gsm8k, which the SCoT authors' code trains on"
+        raise ValueError(f"{dataset} contains {held}: pass --accept-test-questions to use them")
 
 
 def compare_with_benchmarks(
     problems: Sequence[Problem], data_dir: Path | None = None, *, accepts_test_questions: bool = False
 ) -> Comparison:
-    """Compare problems with every available benchmark. Raises ValueError if one of them has any of the problems.
+    """Compare problems with every available benchmark. Raises ValueError if a benchmark contains any of them.
 
-    `accepts_test_questions`: those that SCoT's program trains on are counted; any other one is refused all the same.
+    `accepts_test_questions`: test questions that the SCoT authors' code trains on are counted instead.
     """
     accepted: dict[str, int] = {}
     own = {_key(problem): problem.id for problem in problems}
@@ -251,7 +251,7 @@ def compare_with_benchmarks(
         if shared := [(own[_key(p)], p.id) for p in theirs if _key(p) in own]:
             raise ValueError(
                 f"{len(shared)} training problems are test questions of {benchmark.name} ({shared[0][0]} is "
-                f"{shared[0][1]}): leave them out with --skip and --problems"
+                f"{shared[0][1]}): exclude them with --skip and --problems"
             )
     return Comparison(tuple(compared), tuple(missing_benchmarks), {name: n for name, n in accepted.items() if n})
 

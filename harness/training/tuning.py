@@ -1,15 +1,15 @@
-"""A training in its output folder, by peft's LoRA: seeded, logged, and resumed exactly after an interruption.
+"""LoRA training with peft in an output folder: seeded, logged, and resumed exactly after an interruption.
 
 OUTPUT/training/data.jsonl      the examples in token ids; the file's hash identifies the data
 OUTPUT/training/log.jsonl       one line per optimizer step
 OUTPUT/training/identity        hash over base, data and settings
-OUTPUT/training/checkpoint.pt   during the training
-OUTPUT/training/adapter/        LoRA weights, after the training
+OUTPUT/training/checkpoint.pt   during training
+OUTPUT/training/adapter/        LoRA weights, after training
 OUTPUT/training.json            the manifest, once the result is complete
 
-All randomness (order of the examples, dropout, initial weights) depends only on the seed and the step number, so that a
-checkpoint needs only weights, optimizer state and the number of steps. The frozen weights are never written. A run that
-uses the weights records the hash of the training data from the manifest.
+All randomness (order of examples, dropout, initial weights) depends only on the seed and the step number, so a
+checkpoint contains only weights, optimizer state and the number of steps. Frozen weights are never written. Runs with
+the trained weights record the hash of the training data from the manifest.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 Task = Literal["align", "select"]
 """align: the draft learns to think as the target does (3.3). select: the target learns to choose a draft (3.4)."""
 MODULES = ("q_proj", "v_proj")
-"""Modules that LoRA is added to (section 3.3): the query and value projections of every layer."""
+"""Modules with LoRA (section 3.3): the query and value projections of every layer."""
 MANIFEST = "training.json"
 Say = Callable[[str], None]
 
@@ -61,7 +61,7 @@ _Count = Annotated[int, Ge(1)]
 
 @dataclass(frozen=True)
 class Settings:
-    """Hyper-parameters of a training: the paper's values, otherwise those of its authors' code."""
+    """Hyper-parameters of a training: the paper's values, otherwise those of the authors' code."""
 
     learning_rate: Annotated[
         float,
@@ -78,27 +78,27 @@ class Settings:
     rank: Annotated[int, Ge(1), Le(MOST_RANK), _said("Rank of LoRA (section 4.1).")] = 8
     alpha: Annotated[_Count, _said("Scale of LoRA (authors' code).")] = 32
     dropout: Annotated[float, Ge(0), Lt(1), _said("Dropout of LoRA (authors' code).")] = 0.1
-    gradient_norm: Annotated[float, Ge(0), _said("Norm that gradients are clipped to (authors' code).")] = 1.0
-    max_tokens: Annotated[_Count, _said("Longest example, in tokens; longer ones are left out and counted.")] = 8192
+    gradient_norm: Annotated[float, Ge(0), _said("Maximum gradient norm, by clipping (authors' code).")] = 1.0
+    max_tokens: Annotated[_Count, _said("Maximum example length, in tokens; longer ones are excluded.")] = 8192
     dtype: Annotated[
         Literal["auto", "bfloat16", "float32"],
-        _said("Data type of the frozen weights; auto: bfloat16 on a GPU, float32 on a CPU. LoRA's are float32."),
+        _said("Data type of the frozen weights; auto: bfloat16 on a GPU, float32 on a CPU. LoRA weights are float32."),
     ] = "auto"
     gradient_checkpointing: Annotated[
         bool, _said("Recompute each layer's activations in the backward pass instead of storing them, to save memory.")
     ] = False
     save_every: Annotated[_Count, _said("Optimizer steps between checkpoints.")] = 20
-    seed: Annotated[int, _said("Seed of the initial weights, dropout and the order of the examples.")] = 0
+    seed: Annotated[int, _said("Seed of initial weights, dropout and example order.")] = 0
 
 
 DEFAULTS: Mapping[Task, Settings] = {"align": Settings(5e-5), "select": Settings(1e-4)}
-"""Learning rates as in the code."""
+"""Learning rates of the authors' code."""
 
 
 def presets() -> dict[str, dict[str, Any]]:
     """Return the presets by name: `draft`, `target`, `dataset`, and for each task its settings and `data`.
 
-    `data`: flags of harness.launch for the run that makes the data.
+    `data`: flags of harness.launch for the run that generates the data.
     """
     text = resources.files("harness.training").joinpath("presets.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
@@ -112,10 +112,10 @@ class Manifest:
     identity: str
     """Hash over base, data and settings (`identity`)."""
     weights: str
-    """Fingerprint of the model folder or adapter beside this file."""
+    """Fingerprint of the model folder or adapter next to this file."""
     base: Mapping[str, Any]
     data: Mapping[str, Any]
-    """`sha256` of training/data.jsonl, its run, dataset and numbers, and which benchmarks it was compared with."""
+    """`sha256` of training/data.jsonl, its run, dataset and sizes, and the benchmarks compared with it."""
     settings: Mapping[str, Any]
     git_commit: str | None = field(default_factory=environment.git_commit)
     versions: Mapping[str, str] = field(default_factory=environment.versions)
@@ -123,7 +123,6 @@ class Manifest:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write a folder's manifest."""
     (folder / MANIFEST).write_text(json.dumps(asdict(manifest), indent=2) + "\n", encoding="utf-8")
 
 
@@ -136,13 +135,13 @@ def find_manifest(folder: Path) -> Manifest | None:
 
 
 def data_hash(folder: Path, weights: str) -> str | None:
-    """Return 16 hex digits of the hash of these weights' training data; None without a manifest of theirs."""
+    """Return the first 16 hex digits of the training data's hash; None if these weights have no manifest."""
     manifest = find_manifest(folder)
     return None if manifest is None or manifest.weights != weights else str(manifest.data["sha256"])[:16]
 
 
 def identity(base: ModelRef, data_sha256: str, settings: Settings) -> str:
-    """Return a hash over everything that the trained weights depend on, except versions and hardware."""
+    """Return a hash over all inputs of the trained weights, except versions and hardware."""
     decisive = {name: value for name, value in asdict(settings).items() if name != "save_every"}
     inputs = {"base": base.identity, "data": data_sha256, "settings": decisive}
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
@@ -158,7 +157,7 @@ def train(
     source: Mapping[str, Json],
     say: Say,
 ) -> None:
-    """Train and write the result; an interrupted training resumes, and a finished one is a no-op.
+    """Train and write the result. An interrupted training resumes, and a finished one is not repeated.
 
     `source` describes the origin of the examples. Raises ValueError without examples, and if the folder has another
     training or is in use by another process.
@@ -192,9 +191,9 @@ def train(
 
 
 def steps(num_examples: int, settings: Settings) -> list[tuple[int, tuple[int, ...]]]:
-    """Return the optimizer steps in order: the epoch, and the indexes of the examples.
+    """Return the optimizer steps in order: the epoch, and the example indices.
 
-    Each epoch has every example once, in its own random order.
+    Each epoch contains every example once, in random order.
     """
     size, planned = settings.batch * settings.accumulation, []
     for epoch in range(settings.epochs):
@@ -207,10 +206,10 @@ def steps(num_examples: int, settings: Settings) -> list[tuple[int, tuple[int, .
 def tune(
     base: ModelRef, examples: Sequence[Example], loss: Loss, settings: Settings, work: Path, own: str, say: Say = print
 ) -> Path:
-    """Train LoRA weights, and return their folder in `work`, in peft's format. `own`: the training's identity.
+    """Train LoRA weights and return their folder in `work`, in peft's format. `own`: the training's identity.
 
     Resumes from a checkpoint in `work`, and does nothing if the weights are complete. Raises ValueError if the model
-    does not have the projections, or the folder has another training.
+    lacks the projections, or the folder has another training.
     """
     import torch
     from peft import get_peft_model_state_dict, set_peft_model_state_dict
@@ -229,7 +228,7 @@ def tune(
         done = state["step"]
         say(f"resuming after step {done} of {len(plan)}")
     logged = log.read_text(encoding="utf-8").splitlines(keepends=True) if log.exists() else []
-    log.write_text("".join(logged[:done]), encoding="utf-8")  # steps behind the checkpoint are made again
+    log.write_text("".join(logged[:done]), encoding="utf-8")  # steps after the checkpoint are repeated
     for number, (epoch, indexes) in enumerate(plan[done:], done + 1):
         begun, chosen = time.monotonic(), [examples[i] for i in indexes]
         torch.manual_seed(_seed(settings.seed, "step", number - 1))
@@ -264,21 +263,20 @@ def tune(
 
 
 def _claim(work: Path, own: str) -> None:
-    """Note the identity of a training in its folder. Raises ValueError if that has another one's."""
+    """Record the training's identity in its folder. Raises ValueError if the folder has another training."""
     file = work / "identity"
     if file.exists() and file.read_text() != own:
         other = "a training with another model, other data or other settings"
-        raise ValueError(f"{work.parent} has {other}: give another --output, or remove it")
+        raise ValueError(f"{work.parent} has {other}: choose another --output, or remove the folder")
     work.mkdir(parents=True, exist_ok=True)
     file.write_text(own)
 
 
 def _losses(model: PeftModel, loss: Loss, chosen: Sequence[Example]) -> Tensor:
-    """Return the sum of the losses of one batch of examples."""
     import torch
     from torch.nn.utils.rnn import pad_sequence
 
-    # Padded on the left, so that every example's predictions are at the end.
+    # Left padding, to have every example's predictions at the end.
     inputs = [torch.tensor(example.inputs, device=model.device) for example in chosen]
     ids = pad_sequence(inputs, batch_first=True, padding_side="left")
     mask = pad_sequence([torch.ones_like(one) for one in inputs], batch_first=True, padding_side="left")
@@ -293,7 +291,7 @@ def _seed(seed: int, what: str, number: int) -> int:
 
 
 def load(base: ModelRef, settings: Settings) -> PreTrainedModel:
-    """Load the frozen model directly onto this machine's device; with several GPUs, its layers are spread over them."""
+    """Load the frozen model onto this machine's device; with several GPUs, its layers are spread over them."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -337,13 +335,13 @@ TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "merges.txt", "added_tokens.json",
     "special_tokens_map.json", "chat_template.jinja", "chat_template.json", "generation_config.json",
 )  # fmt: skip
-"""Files that are copied unchanged, so that the draft keeps its base's token ids and chat template."""
+"""Files copied unchanged, to keep the base model's token ids and chat template."""
 
 
 def merge(base: ModelRef, adapter: Path, output: Path) -> None:
-    """Write the merged model into `output`, config.json last, so that the folder is a model only once it is complete.
+    """Write the merged model into `output`, config.json last, so an incomplete folder is not a valid model.
 
-    Weights are added in float32 and stored in the base's own dtype.
+    Weights are added in float32 and stored in the base model's dtype.
     """
     import torch
     from huggingface_hub import snapshot_download

@@ -224,7 +224,7 @@ def resolve(launch: Launch, role: Role, address: ServerAddress, cluster: Cluster
     try:
         found = discovery.find_here(address, role, wanted)
     except EngineDied as error:
-        if cluster != "slurm" or wanted is None or "refuses the key" in str(error):
+        if cluster != "slurm" or wanted is None or "rejected the key" in str(error):
             hint = f"; or name its model with --{role}.served-model" if cluster == "slurm" and wanted is None else ""
             raise ValueError(f"{error}{hint}") from None
         notices.append(f"{error}: nothing is known of it until a job asks it")

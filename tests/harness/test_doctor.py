@@ -18,7 +18,7 @@ from harness.doctor import main
         (("--data-dir", "no/such"), "no/such"),
         (("--dry-run",), "--dry-run"),
         (("--method", "vanilla", "--draft", "nosuch"), "--draft nosuch: vanilla --model target writes with the target"),
-        (("--reward", "ftp://host/v1"), "--reward: not an address of a server; valid: http://HOST:PORT/v1"),
+        (("--reward", "ftp://host/v1"), "--reward: not a server address; valid: http://HOST:PORT/v1"),
     ],
 )
 def test_wrong_flags_get_one_line_and_exit_code_2(arguments: tuple[str, ...], message: str) -> None:

@@ -202,5 +202,5 @@ def test_a_suite_names_a_method_beside_it(tmp_path: Path) -> None:
     [launch] = suite.read(path).launches
     assert launch.parameters == {"threshold": -0.1, "step_tokens": 9}
     path.write_text(path.read_text().replace(".py:Confident", ".py:Sure"))
-    with pytest.raises(suite.BadSuite, match=r"mine\.toml: run 1: --method .* has no class Sure; it has Confident"):
+    with pytest.raises(suite.BadSuite, match=r"mine\.toml: run 1: --method .* no class Sure; found: Confident"):
         suite.read(path)

@@ -1,1 +1,1 @@
-"""Models that a server already runs: its address, its requests and replies, and what it can give."""
+"""Models on existing servers: addresses, requests, replies, and supported features."""

@@ -1,4 +1,4 @@
-"""The address of a server that runs a model, and the key that its requests carry."""
+"""The address of a model server, and the key for its requests."""
 
 from __future__ import annotations
 
@@ -12,77 +12,77 @@ from harness.engine import Role
 
 _SCHEME = re.compile(r"https?://", re.IGNORECASE)
 _OF_ANOTHER_FORM = re.compile(r"[a-z][a-z0-9+.-]*:/|(\[[0-9a-f:]+\]|[\w.-]+):\d+(/|$)", re.IGNORECASE)
-"""What looks like an address, of another scheme or without one, and can be neither a known model nor a hub id."""
+"""Texts that look like an address without http(s), and are neither known models nor hub ids."""
 _VERSION_PATH = "/v1"
 _MOST_CHARACTERS = 500
 _VALID = "valid: http://HOST:PORT/v1"
 
 
 def is_address(name: str) -> bool:
-    """Return whether a model is named by the address of a server. The address may still be invalid."""
+    """Return whether a model is given by a server address. The address may still be invalid."""
     return _SCHEME.match(name.strip()) is not None
 
 
 def refuse_other_forms(flag: str, name: str) -> None:
-    """Raise ValueError, without the name, which may hold credentials, where it looks like an address and is none."""
+    """Raise ValueError if a name looks like an address but is not valid; the message omits it, due to credentials."""
     if not is_address(name) and _OF_ANOTHER_FORM.match(name.strip()):
-        raise ValueError(f"{flag}: not an address of a server; {_VALID}")
+        raise ValueError(f"{flag}: not a server address; {_VALID}")
 
 
 def key_variable(role: Role) -> str:
-    """Return the environment variable that holds the key for the server of a role."""
+    """Return the environment variable with the key for a role's server."""
     return f"HARNESS_{role.upper()}_API_KEY"
 
 
 def api_key(role: Role) -> str | None:
-    """Return the key for the server of a role; None where the environment has none.
+    """Return the key for a role's server; None if it is not set.
 
-    Raises ValueError, without the key, where it cannot be sent in a header.
+    Raises ValueError, without the key, if the key is invalid in a header.
     """
     key = os.environ.get(key_variable(role), "").strip()
     if not (key.isascii() and key.isprintable()):
-        raise ValueError(f"{key_variable(role)}: expected printable ASCII characters, as a header can carry them")
+        raise ValueError(f"{key_variable(role)}: expected printable ASCII characters, as allowed in a header")
     return key or None
 
 
 @dataclass(frozen=True)
 class ServerAddress:
-    """Where a server listens. It is no part of a run's identity and holds no credentials."""
+    """The address of a server. It is not part of a run's identity and contains no credentials."""
 
     root: str
-    """Scheme, host, port and path, without `/v1` and without a slash at the end."""
+    """Scheme, host, port and path, without `/v1` and without a trailing slash."""
 
     @classmethod
     def parse(cls, flag: str, text: str) -> ServerAddress:
-        """Return the address that `flag` was given. Raises ValueError with one line, which holds no credentials."""
+        """Parse the value of `flag`. Raises ValueError with one line, without credentials."""
         text = text.strip()
         if len(text) > _MOST_CHARACTERS:
-            raise ValueError(f"{flag}: an address of {len(text)} characters; at most {_MOST_CHARACTERS}, {_VALID}")
+            raise ValueError(f"{flag}: the address has {len(text)} characters; at most {_MOST_CHARACTERS}, {_VALID}")
         try:
             split = urlsplit(text)
             port = split.port
         except ValueError:
-            raise ValueError(f"{flag}: not an address of a server; {_VALID}") from None
+            raise ValueError(f"{flag}: not a server address; {_VALID}") from None
         if not split.hostname or port == 0:
-            raise ValueError(f"{flag}: an address without a host, or with port 0; {_VALID}")
+            raise ValueError(f"{flag}: the address has no host, or port 0; {_VALID}")
         if split.username is not None or split.password is not None or "@" in split.netloc:
             variable = f"HARNESS_{flag.strip('-').upper()}_API_KEY"
-            raise ValueError(f"{flag}: an address with a user name or a password would be recorded; set {variable}")
+            raise ValueError(f"{flag}: the address would be recorded with its user name or password; set {variable}")
         if split.query or split.fragment:
-            raise ValueError(f"{flag}: an address with ? or # would be recorded with what follows; {_VALID}")
+            raise ValueError(f"{flag}: the address must not contain ? or #, because it is recorded; {_VALID}")
         path = split.path.rstrip("/").removesuffix(_VERSION_PATH).rstrip("/")
         if any(not c.isprintable() or c.isspace() for c in split.netloc + path):
-            raise ValueError(f"{flag}: the address holds a space or a control character; {_VALID}")
+            raise ValueError(f"{flag}: the address contains a space or a control character; {_VALID}")
         return cls(f"{split.scheme.lower()}://{split.netloc.lower()}{path}")
 
     @property
     def shown(self) -> str:
-        """The address as it is printed."""
+        """The address for display."""
         return self.root + _VERSION_PATH
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only programs on the same machine can reach the server."""
+        """Whether the server can only be reached from the same machine."""
         host = urlsplit(self.root).hostname or ""
         try:
             parsed = ipaddress.ip_address(host)
@@ -93,12 +93,12 @@ class ServerAddress:
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model that a server runs, as an engine is told to use it."""
+    """A model on a server, for an engine's settings."""
 
     address: str
     kind: str | None
-    """`vllm`, `sglang` or `llama.cpp`; None where the server was not asked yet."""
+    """`vllm`, `sglang` or `llama.cpp`; None before the first request to the server."""
     model: str
     """The model's id at the server."""
     fingerprint: str | None = None
-    """What identifies the model, see `harness.engines.served.discovery.fingerprint`; None: it is not checked."""
+    """The model's identity, see `harness.engines.served.discovery.fingerprint`; None: it is not checked."""

@@ -1,4 +1,4 @@
-"""Requests to a server: retried where another try may succeed, bounded in size, and without a key in any message."""
+"""Requests to a server: with retries, a size limit, and no key in any message."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from harness.engines.served import interfaces
 from harness.engines.served.address import ServerAddress, key_variable
 
 MOST_ATTEMPTS = 8
-"""With the waits between them, a server may be away for about a minute and a half: a restart behind a proxy."""
+"""With waits, this covers about a minute and a half of downtime, such as a restart behind a proxy."""
 _FIRST_WAIT_SECONDS = 1.0
 _LONGEST_WAIT_SECONDS = 30.0
 _CONNECT_SECONDS = 10.0
 _MOST_BYTES = 128 << 20
-"""A reply with the log-probabilities of a whole vocabulary of 256,000 tokens has about 30 MiB."""
+"""Maximum reply size. The log-probabilities of a whole vocabulary of 256,000 tokens have about 30 MiB."""
 _REFUSED = (400, 413, 414, 422)
 _FORBIDDEN = (401, 403)
 _NOT_OFFERED = (404, 405, 501)
@@ -33,19 +33,17 @@ _TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
 
 
 class NotOffered(EngineDied):
-    """The server has no such request, or no longer; the message is one line."""
+    """The server does not offer the request, or no longer does; the message is one line."""
 
 
 class _TryAgain(Exception):
-    """An attempt that failed and may succeed later."""
-
     def __init__(self, reason: str, wait_seconds: float = 0.0, status: int | None = None) -> None:
         super().__init__(reason)
         self.wait_seconds, self.status = wait_seconds, status
 
 
 class Connection:
-    """One server, as the engine of a role reaches it. A request is sent again as it was, so a seed gives one text."""
+    """A connection to one server for a role. Retried requests are identical, so a seed always gives the same text."""
 
     def __init__(
         self,
@@ -57,15 +55,15 @@ class Connection:
         first_wait_seconds: float = _FIRST_WAIT_SECONDS,
         reply_seconds: float | None = None,
     ) -> None:
-        """`reply_seconds`: longest time without a byte of a reply; None for no limit."""
+        """`reply_seconds`: maximum time without a byte of a reply; None for no limit."""
         self.address, self.role = address, role
         self.num_resent = 0
-        """Number of requests that were sent again after a failure."""
+        """Number of requests sent again after a failure."""
         self._attempts, self._first_wait_seconds = attempts, first_wait_seconds
         self._headers = {"Accept-Encoding": "identity", "Content-Type": "application/json"}
         if key is not None:
             self._headers["Authorization"] = f"Bearer {key}"
-        # Without the environment: a proxy or a .netrc would decide what is reached, and with which credentials.
+        # Ignore the environment: a proxy or a .netrc would change the server and the credentials.
         self._client = httpx.AsyncClient(
             timeout=httpx.Timeout(reply_seconds, connect=_CONNECT_SECONDS, pool=None),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
@@ -75,7 +73,7 @@ class Connection:
 
     @property
     def name(self) -> str:
-        """The server in words."""
+        """The server's name for messages."""
         return f"the {self.role}'s server at {self.address.shown}"
 
     async def close(self) -> None:
@@ -90,7 +88,7 @@ class Connection:
         """Return the JSON of a POST. Raises EngineDied, NotOffered and RequestRefused.
 
         `control`: a request of the same kind that the server can answer. A request that keeps failing with status 500
-        is refused only where the control is answered, for then the server works and it is this request that fails.
+        is only refused if the control succeeds: then the server works, and the request itself fails.
         """
         try:
             return await self._tried("POST", path, orjson.dumps(body), orjson.dumps(control) if control else None)
@@ -112,13 +110,13 @@ class Connection:
             latest = failure
         if latest.status == 500 and control is not None and await self._answers(path, control):
             self.num_resent += 1
-            try:  # once more: the server may have recovered just before the control
+            try:  # once more: the server may have recovered just before the control request
                 return await self._once(verb, path, body)
             except _TryAgain as failure:
                 if failure.status == 500:
                     raise RequestRefused(f"{self.name} failed on the request: {failure}") from None
                 latest = failure
-        raise EngineDied(f"{self.name} does not answer: {latest}")
+        raise EngineDied(f"{self.name} does not respond: {latest}")
 
     def _wait(self, state: RetryCallState) -> float:
         first = self._first_wait_seconds
@@ -139,20 +137,20 @@ class Connection:
         try:
             async with self._client.stream(verb, url, content=body, headers=self._headers) as response:
                 content = await self._content(response, path)
-        except httpx.TransportError as error:  # no connection, a reset, a timeout: the message names no header
+        except httpx.TransportError as error:  # no connection, a reset, a timeout: the message contains no header
             raise _TryAgain(f"{type(error).__name__} {interfaces.shown(error)}".strip()) from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise EngineDied(f"{self.name} cannot be asked: {interfaces.shown(error)}") from None
+            raise EngineDied(f"cannot send requests to {self.name}: {interfaces.shown(error)}") from None
         self._check_status(response, content, path)
         try:
             reply: Json = orjson.loads(content)
         except ValueError:
-            raise interfaces.BadReply(f"{self.name} answered {path} with something that is not JSON") from None
+            raise interfaces.BadReply(f"{self.name} answered {path} with invalid JSON") from None
         return reply
 
     async def _content(self, response: httpx.Response, path: str) -> bytes:
         if response.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
-            raise interfaces.BadReply(f"{self.name} answered {path} compressed, which was not asked for")
+            raise interfaces.BadReply(f"{self.name} answered {path} with unrequested compression")
         chunks, size = [], 0
         async for chunk in response.aiter_raw():
             size += len(chunk)
@@ -169,16 +167,15 @@ class Connection:
         if status in _TRY_AGAIN:
             raise _TryAgain(said, _seconds(response.headers.get("retry-after", "")), status)
         if status in _REFUSED:
-            raise RequestRefused(f"{self.name} refused the request: {said}")
+            raise RequestRefused(f"{self.name} rejected the request: {said}")
         if status in _NOT_OFFERED:
-            raise NotOffered(f"{self.name} has no {path}: {said}")
+            raise NotOffered(f"{self.name} does not support {path}: {said}")
         if status in _FORBIDDEN:
-            raise EngineDied(f"{self.name} refuses the key: status {status}; set {key_variable(self.role)}")
+            raise EngineDied(f"{self.name} rejected the key: status {status}; set {key_variable(self.role)}")
         raise EngineDied(f"{self.name} answered {path} with {said}")
 
 
 def _message(content: bytes) -> str:
-    """Return what a server says of an error, in one short line."""
     try:
         parsed = orjson.loads(content[:1_000_000])
     except ValueError:

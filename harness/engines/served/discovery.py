@@ -1,7 +1,7 @@
-"""What a server runs and what it can give, found out by asking it, before any sample depends on it.
+"""Discover a server's model and features, before any sample depends on them.
 
-`find` and `check` ask in the caller's event loop; `find_here` and `check_here` are for a launch and the checks before
-one, with a limit of their own.
+`find` and `check` send requests in the caller's event loop; `find_here` and `check_here`, with their own time limit,
+are for launches and preceding checks.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from harness.problems import hub
 from harness.weights import models
 from harness.weights.tokenizer import HFTokenizer
 
-_KNOWN_KINDS = "valid: a server of vLLM, SGLang or llama.cpp, which take token ids and give log-probabilities of them"
+_KNOWN_KINDS = "valid: a server of vLLM, SGLang or llama.cpp, which support token ids and return log-probabilities"
 PADDED_TOKENS = 4096
-"""Rows that a model may have beyond its tokenizer's ids; an id above them is no token."""
+"""Maximum number of vocabulary rows beyond the tokenizer's ids; higher ids are invalid."""
 _MODEL_ID = re.compile(r"[^\x00-\x20\x7f]{1,200}")
 _MOST_MODELS_SHOWN = 10
 _MOST_CONTEXT = 1 << 30
@@ -47,24 +47,24 @@ _TEXTS = (
 )
 _QUESTION = "What is 1 + 1? Answer with one digit: 0 1 2 3 4 ~ ^"
 _TOLERANCE = 0.1
-"""Nats by which a log-probability may differ from one request to the next: batches are computed in other orders."""
+"""Tolerance in nats for log-probabilities across requests: results vary with batch composition."""
 
 
 class ServerUnfit(ValueError):
-    """The server cannot be used as asked; the message is one line that says what it lacks."""
+    """The server cannot be used as requested; the message is one line with the missing feature."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a server says of itself."""
+    """A server's description of itself."""
 
     kind: ServerKind
     model: str
-    """The model's id, as requests name it."""
+    """The model's id for requests."""
     root: str | None
-    """The files that the server says it loaded, where they are not called like the model."""
+    """The loaded files as reported by the server, if their name differs from the model's."""
     context_tokens: int | None
-    """Longest prompt plus completion; None where it is not reported."""
+    """Maximum length of prompt plus completion; None if it is not reported."""
     version: str | None
 
     @property
@@ -74,10 +74,10 @@ class Found:
 
 
 async def find(connection: Connection, wanted: str | None = None) -> Found:
-    """Ask a server what it is. `wanted`: the model to use, where there are several.
+    """Identify a server. `wanted`: the model to use, if there are several.
 
-    Raises ServerUnfit where it is none of the known kinds or does not serve the model, EngineDied where it does not
-    answer, and BadReply.
+    Raises ServerUnfit if the server's kind is unknown or it does not serve the model, EngineDied if it does not
+    respond, and BadReply.
     """
     try:
         listed = await connection.get("/v1/models")
@@ -96,9 +96,9 @@ async def find(connection: Connection, wanted: str | None = None) -> Found:
 
 
 async def check(connection: Connection, found: Found, tokenizer: HFTokenizer) -> list[str]:
-    """Try every kind of request; return what a user should know of the way it is answered, one line each.
+    """Try every kind of request; return notices for the user, one line each.
 
-    Raises ServerUnfit where the server lacks something that methods need, EngineDied where it does not answer.
+    Raises ServerUnfit if the server lacks a feature required by methods, EngineDied if it does not respond.
     """
     asked, interface = Asked(found.model, tokenizer.num_tokens + PADDED_TOKENS, "harness-probe"), found.interface
     notices = await _check_tokenizer(connection, found, tokenizer)
@@ -107,30 +107,30 @@ async def check(connection: Connection, found: Found, tokenizer: HFTokenizer) ->
         request = interface.writing(asked, prompt, Sampling(2, 0.5, 0.9, ("\n\n",), 1), logprobs=0)
         written = interface.written(await connection.post(interface.path, request), asked, 2)
         if written.token_ids and not written.logprobs:
-            raise BadReply("it gives no log-probabilities of the tokens that it writes")
+            raise BadReply("it does not return log-probabilities for generated tokens")
         ways = await _check_verdict(connection, found, asked, prompt, tokenizer.encode(_QUESTION))
     except (RequestRefused, NotOffered, BadReply) as error:
         raise ServerUnfit(f"{connection.name} cannot be used: {error}") from None
     if ways > 1:
-        notices.append(f"{connection.name} has no log-probabilities of named tokens, so verdicts list many: slower")
+        notices.append(
+            f"{connection.name} has no log-probabilities for specific tokens; verdicts request the top N: slower"
+        )
     return notices
 
 
 def fingerprint(model: str, tokenizer: HFTokenizer) -> str:
-    """Return what identifies a served model: its name at the server, its tokenizer and its chat template."""
+    """Return a served model's identity: its name at the server, its tokenizer and its chat template."""
     own = [tokenizer.fingerprint, tokenizer.template]
     return f"served:{model}:{hashlib.sha256(repr(own).encode()).hexdigest()[:16]}"
 
 
 def model_of(identity: str) -> str:
-    """Return the model's id at its server from its fingerprint."""
     return identity.removeprefix("served:").rpartition(":")[0]
 
 
 def _chosen(
     connection: Connection, cards: Sequence[Mapping[str, Json]], wanted: str | None
 ) -> tuple[str, Mapping[str, Json]]:
-    """Return the id and the entry of the model to use. Raises ServerUnfit."""
     named = {model: card for card in cards if (model := _model_id(card.get("id"))) is not None}
     names = ", ".join(list(named)[:_MOST_MODELS_SHOWN]) + (", …" if len(named) > _MOST_MODELS_SHOWN else "")
     if wanted is not None:
@@ -139,7 +139,7 @@ def _chosen(
         return wanted, named[wanted]
     whole = [model for model, card in named.items() if not card.get("parent")]  # the parent of an adapter is its model
     if len(whole) != 1:
-        flag = f"--{connection.role}.served-model: {names or 'it names none'}"
+        flag = f"--{connection.role}.served-model: {names or 'none listed'}"
         raise ServerUnfit(f"{connection.name} serves {len(whole)} models; choose one with {flag}")
     return whole[0], named[whole[0]]
 
@@ -155,7 +155,7 @@ async def _interface(connection: Connection, owner: Json) -> Interface:
 
 
 async def _told(connection: Connection, path: str, *place: str) -> Json:
-    """Return the value at a place in a reply; None where the server does not tell it."""
+    """Return the value at a place in a reply; None if the server does not return it."""
     try:
         return field(await connection.get(path), *place)
     except EngineError:  # not offered, or not to this key
@@ -172,28 +172,28 @@ def _model_id(value: Json) -> str | None:
 
 
 async def _check_tokenizer(connection: Connection, found: Found, tokenizer: Tokenizer) -> list[str]:
-    """Compare the server's texts of ids with ours. Raises ServerUnfit."""
+    """Compare the server's decoded texts with ours. Raises ServerUnfit."""
     for text in _TEXTS:
         ids = tokenizer.encode(text)
         try:
             reply = await connection.post("/detokenize", found.interface.detokenizing(found.model, ids))
         except (NotOffered, RequestRefused):
-            return [f"{connection.name} does not detokenize: its tokens are not compared with the tokenizer's"]
+            return [f"{connection.name} does not detokenize, so its tokenizer cannot be compared"]
         there = next(
             (value for name in ("prompt", "content", "text") if (value := field(reply, name)) is not None), None
         )
-        if there not in (text, f" {text}", text.removeprefix(" ")):  # some put or drop a space before the first word
+        if there not in (text, f" {text}", text.removeprefix(" ")):  # some add or drop a space before the first word
             differs = f"has another tokenizer: {ids[:8]} is {text[:24]!r} here and {str(there)[:60]!r} there"
-            raise ServerUnfit(f"{connection.name} {differs}; name the right one with --{connection.role}.tokenizer")
+            raise ServerUnfit(f"{connection.name} {differs}; pass the right one with --{connection.role}.tokenizer")
     return []
 
 
 async def _check_verdict(
     connection: Connection, found: Found, asked: Asked, prompt: Sequence[int], tokens: Sequence[int]
 ) -> int:
-    """Return how many requests a verdict took. Raises an EngineError where the server gives none that can be used.
+    """Return the number of requests per verdict. Raises an EngineError if the server returns no usable verdict.
 
-    The log-probability of an option may not depend on what the other options are: it is the model's own.
+    The log-probability of an option must be the model's own, independent of the other options.
     """
     options = list(dict.fromkeys(tokens))[:12]
     ways, of_many = await judge(connection, found.interface, asked, prompt, options)
@@ -209,9 +209,9 @@ async def _check_verdict(
 async def judge(
     connection: Connection, interface: Interface, asked: Asked, prompt: Sequence[int], options: Sequence[int]
 ) -> tuple[int, Judged]:
-    """Return the log-probabilities of options, and how many requests that took.
+    """Return the log-probabilities of options, and the number of requests.
 
-    Raises EngineDied, RequestRefused, BadReply, and NotFinite where no way of asking gives them all.
+    Raises EngineDied, RequestRefused, BadReply, and NotFinite if no kind of request returns all of them.
     """
     missing: list[int] = list(options)
     requests, controls = (interface.judging(asked, ids, options) for ids in (prompt, prompt[:1]))
@@ -221,37 +221,37 @@ async def judge(
         except RequestRefused as refusal:
             if number == 1:
                 raise
-            lacks = f"it gives no log-probabilities of the tokens {missing[:5]}"
+            lacks = f"it does not return log-probabilities for the tokens {missing[:5]}"
             raise BadReply(f"{lacks}; start vLLM with --max-logprobs -1: {refusal}") from None
         missing = [option for option in options if option not in judged.logprobs]
         if not missing:
             return number, judged
-    raise NotFinite(f"it gives no finite log-probabilities of the tokens {missing[:5]}")
+    raise NotFinite(f"it returned non-finite log-probabilities for the tokens {missing[:5]}")
 
 
 _ATTEMPTS, _FIRST_WAIT_SECONDS = 2, 0.2
 FIND_SECONDS = 30.0
-"""For what a server says of itself, which it need not compute."""
+"""Time limit for a server's description, which needs no computation."""
 CHECK_SECONDS = 240.0
-"""For texts and verdicts, which may wait behind the requests of others."""
+"""Time limit for texts and verdicts, which may wait for other users' requests."""
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class OwnTokenizer:
-    """The tokenizer of a served model, as this machine has it."""
+    """The local tokenizer of a served model."""
 
     source: models.ModelRef
     tokenizer: HFTokenizer
 
 
 def find_here(address: ServerAddress, role: Role, wanted: str | None) -> Found:
-    """Ask the server of a role what it runs. Raises ValueError with one line, and EngineDied without an answer."""
+    """Identify the server of a role. Raises ValueError with one line, and EngineDied without an answer."""
     return _run(address, role, lambda connection: find(connection, wanted), FIND_SECONDS)
 
 
 def check_here(address: ServerAddress, role: Role, found: Found, own: OwnTokenizer) -> list[str]:
-    """Try every kind of request; return what a user should know, one line each. Raises ValueError with one line."""
+    """Try every kind of request; return notices for the user, one line each. Raises ValueError with one line."""
     try:
         return _run(address, role, lambda connection: check(connection, found, own.tokenizer), CHECK_SECONDS)
     except EngineDied as error:
@@ -259,14 +259,14 @@ def check_here(address: ServerAddress, role: Role, found: Found, own: OwnTokeniz
 
 
 def own_tokenizer(role: Role, model: str, root: str | None, named: str | None) -> OwnTokenizer:
-    """Return the tokenizer of a served model: the named one, or that of the model that the server calls so.
+    """Return the tokenizer of a served model: the given one, or the one with the model's name at the server.
 
-    `root`: the files that the server says it loaded. Raises ValueError where there is none here.
+    `root`: the loaded files as reported by the server. Raises ValueError if there is no such tokenizer.
     """
     reasons = []
     for name in [named] if named is not None else [model, *([root] if root else [])]:
         try:
-            folder = models.folder_named(name)  # a folder of a tokenizer alone is none of a model
+            folder = models.folder_named(name)  # a folder with only a tokenizer is not a model folder
             path = str(folder.resolve()) if folder else None
             source = models.ModelRef(name, path, None, None) if path else models.resolve(name)
             with hub.quick_failure():
@@ -275,16 +275,16 @@ def own_tokenizer(role: Role, model: str, root: str | None, named: str | None) -
             reasons.append(" ".join(str(error).split())[:200])
     if named is not None:
         raise ValueError(f"--{role}.tokenizer {named}: no known model, hub id or folder with a tokenizer: {reasons[0]}")
-    lacks = f"the {role}'s server calls its model {model!r}, and no tokenizer of that name is here"
-    raise ValueError(f"{lacks}: give --{role}.tokenizer a known name, a hub id or a folder")
+    lacks = f"the {role}'s server calls its model {model!r}, and no tokenizer has that name"
+    raise ValueError(f"{lacks}: pass a known name, a hub id or a folder with --{role}.tokenizer")
 
 
 def _run(
     address: ServerAddress, role: Role, ask: Callable[[Connection], Coroutine[Any, Any, _T]], limit_seconds: float
 ) -> _T:
-    """Run requests to their end in a thread, because the caller may be in an event loop itself, as in a notebook.
+    """Run requests in a thread, because the caller may be in an event loop itself, as in a notebook.
 
-    Raises EngineDied where they have not ended after so many seconds, and ValueError for a bad reply.
+    Raises EngineDied after the time limit, and ValueError for a bad reply.
     """
     key = api_key(role)
 
@@ -301,7 +301,7 @@ def _run(
         except BadReply as error:
             raise ValueError(str(error)) from None
         except TimeoutError:
-            raise EngineDied(f"{connection.name} has not answered within {limit_seconds:g} seconds") from None
+            raise EngineDied(f"{connection.name} did not respond within {limit_seconds:g} seconds") from None
         finally:
             await connection.close()
 

@@ -1,16 +1,16 @@
-"""Requests to the three kinds of servers as plain JSON, and what their replies mean.
+"""Requests to the three kinds of servers as plain JSON, and the interpretation of replies.
 
-A server is another program, and its replies are not trusted: each value is checked before it is used.
+Replies come from another program and are not trusted: each value is checked before use.
 
-vLLM: completions over token ids, with the log-probabilities of named tokens. Requests say every sampling setting: the
-server would fill in the model's own defaults.
+vLLM: completions over token ids, with log-probabilities of specific tokens. Requests set every sampling parameter, to
+override the model's defaults on the server.
 
-SGLang: its own `/generate` request, which takes and gives token ids, with named log-probabilities. A seed decides the
-text only where the server runs with `--enable-deterministic-inference`; elsewhere it is ignored.
+SGLang: its own `/generate` request, with token ids and log-probabilities of specific tokens. Seeds only determine the
+text if the server runs with `--enable-deterministic-inference`; otherwise they are ignored.
 
-llama.cpp: its own completion request, which takes and gives token ids. It has no log-probabilities of named tokens. The
-second way is to list the most probable tokens, more of them until every option of a verdict is among them: they are
-those of the model, before any sampler. The whole vocabulary of SmolLM2 (49,152 tokens) is 5 MB of JSON.
+llama.cpp: its own completion request, with token ids but no log-probabilities of specific tokens. Instead, requests
+list increasing numbers of most probable tokens until every option of a verdict is included. They have the model's own
+distribution, before any sampler. The whole vocabulary of SmolLM2 (49,152 tokens) is 5 MB of JSON.
 """
 
 from __future__ import annotations
@@ -23,51 +23,50 @@ from typing import Literal, NamedTuple, Protocol
 from harness.engine import EngineError, Finish, Json, Sampling
 
 LEAST_LOGPROB = -9000.0
-"""vLLM writes -9999 for a log-probability of minus infinity, which JSON cannot hold."""
+"""vLLM's -9999 stands for a log-probability of minus infinity, which JSON does not support."""
 _MOST_CHARACTERS_SHOWN = 200
 
 
 class BadReply(EngineError):
-    """A reply that is not what the server's interface promises; the message is one line."""
+    """A reply that violates the server's interface; the message is one line."""
 
 
 class NotFinite(BadReply):
-    """A reply with a log-probability that is not finite."""
+    """A reply with a non-finite log-probability."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One completion, as a server reports it."""
+    """One completion as reported by a server."""
 
     token_ids: tuple[int, ...]
-    """The generated tokens, the end-of-sequence token included."""
+    """The generated tokens, including the end-of-sequence token."""
     finish: Finish
     logprobs: tuple[float, ...] | None = None
-    """Log-probabilities of the generated tokens (nats), of the first ones where the server leaves out the last; None
-    where they were not asked for."""
+    """Log-probabilities of the generated tokens (nats); the server may omit the last ones. None if not requested."""
     cached_tokens: int | None = None
-    """Prompt tokens from the prefix cache; None where the server does not report them."""
+    """Prompt tokens from the prefix cache; None if the server does not report them."""
     ranked: tuple[tuple[float, ...], ...] | None = None
-    """Those of the most probable tokens at each of the same positions; None where they were not asked for."""
+    """Log-probabilities of the most probable tokens at the same positions; None if not requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The log-probabilities of named tokens as the next one, as a server reports them."""
+    """Log-probabilities of specific tokens as the next one, as reported by a server."""
 
     logprobs: Mapping[int, float]
-    """By token id, in nats; only finite ones."""
+    """By token id, in nats; only finite values."""
     cached_tokens: int | None = None
 
 
 def shown(text: Json | BaseException) -> str:
-    """Return text of a server in one short line without control characters."""
+    """Return a server's text in one short line without control characters."""
     words = " ".join("".join(c if c.isprintable() else " " for c in str(text)[: 4 * _MOST_CHARACTERS_SHOWN]).split())
     return words if len(words) <= _MOST_CHARACTERS_SHOWN else f"{words[:_MOST_CHARACTERS_SHOWN]}…"
 
 
 def field(record: Json, *path: str | int) -> Json:
-    """Return what lies at a path of keys and positions in a reply; None where nothing does."""
+    """Return the value at a path of keys and positions in a reply; None if there is none."""
     for key in path:
         if isinstance(key, str) and isinstance(record, dict):
             record = record.get(key)
@@ -79,56 +78,56 @@ def field(record: Json, *path: str | int) -> Json:
 
 
 def token_ids(values: Json, vocabulary: int, most: int) -> tuple[int, ...]:
-    """Return ids, at most so many and each below `vocabulary`. Raises BadReply."""
+    """Return at most this many ids, each below `vocabulary`. Raises BadReply."""
     if not isinstance(values, list) or len(values) > most:
         what = f"{len(values)} token ids instead of at most {most}" if isinstance(values, list) else "no token ids"
         raise BadReply(f"the server sent {what}")
     for value in values:
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < vocabulary:
-            raise BadReply(f"the server sent {shown(value)!r} as a token id, of {vocabulary} tokens")
+            raise BadReply(f"the server sent the invalid token id {shown(value)!r}, of {vocabulary} tokens")
     return tuple(values)
 
 
 def count(value: Json) -> int | None:
-    """Return a number of tokens; None where the server sent none."""
+    """Return a number of tokens; None if the server sent none."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def column(listed: Json, *path: str | int) -> list[Json] | None:
-    """Return what lies at a path in each entry of a list; None where there is no list."""
+    """Return the values at a path in each entry of a list; None if there is no list."""
     return [field(entry, *path) for entry in listed] if isinstance(listed, list) else None
 
 
 def logprob(value: Json) -> float | None:
-    """Return a log-probability in nats; None where it is missing or stands for minus infinity.
+    """Return a log-probability in nats; None if it is missing or minus infinity.
 
-    Raises BadReply where it is no number, or above 0 by more than a rounding error.
+    Raises BadReply if it is not a number, or above 0 by more than a rounding error.
     """
     if value is None:
         return None
     if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value) or value > 1e-3:
-        raise BadReply(f"the server sent {shown(value)!r} as a log-probability")
+        raise BadReply(f"the server sent the invalid log-probability {shown(value)!r}")
     return None if value <= LEAST_LOGPROB else min(0.0, float(value))
 
 
 def token_logprobs(values: Sequence[Json] | None, most: int) -> tuple[float, ...] | None:
-    """Return the log-probabilities of the first tokens, at most so many; None where the server did not send them.
+    """Return at most this many log-probabilities of the first tokens; None if the server did not send them.
 
-    Raises BadReply where one of them is no log-probability, and NotFinite where it is not finite.
+    Raises BadReply for an invalid log-probability, and NotFinite for a non-finite one.
     """
     if values is None:
         return None
     numbers = [logprob(value) for value in values[:most]]
     finite = tuple(x for x in numbers if x is not None)
     if len(finite) != len(numbers):
-        raise NotFinite("the server sent no finite log-probability for a token")
+        raise NotFinite("the server sent a non-finite log-probability for a token")
     return finite
 
 
 def finish_of(reason: Json, matched: Json, told: Json) -> Finish:
-    """Return why a completion ended. Raises BadReply with all that the server told of it.
+    """Return the reason why a completion ended. Raises BadReply with the server's full answer `told`.
 
-    `matched`: the stop string, or anything else.
+    `matched`: the stop string, if any.
     """
     if reason not in ("stop", "length"):
         raise BadReply(f"the server ended the request with {shown(told)!r}")
@@ -139,23 +138,23 @@ Ids = Sequence[int]
 ServerKind = Literal["vllm", "sglang", "llama.cpp"]
 Body = dict[str, Json]
 Place = tuple[str, str, *tuple[str, ...]]
-"""The path of a GET, and the place in the reply."""
+"""The path of a GET, and the position in the reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What all requests of an engine have in common."""
+    """The common parts of an engine's requests."""
 
     model: str
     """The model's id at the server."""
     vocabulary: int
-    """Token ids of replies are below this number."""
+    """Upper limit of the token ids in replies."""
     cache_salt: str
-    """Requests with different salts share no prefix cache, where the server supports it."""
+    """Requests with different salts share no prefix cache, if the server supports this."""
 
 
 class Reply(NamedTuple):
-    """Where a kind of server writes what belongs to a completion; nothing of it is checked."""
+    """The parts of a completion in a server's reply, not checked yet."""
 
     finish: Finish
     token_ids: Json
@@ -168,47 +167,47 @@ class Interface(Protocol):
 
     kind: ServerKind
     owner: str
-    """Who owns a model in the list of models."""
+    """Value of `owned_by` in the list of models."""
     own_path: str
-    """A path that only this kind has, for servers behind a program that changes the list of models."""
+    """A path that only this kind has, for servers behind a proxy that changes the list of models."""
     path: str
     version_place: Place
     context_place: Place | None = None
-    """Where it tells the longest prompt plus completion, beside the list of models."""
+    """Position of the maximum length of prompt plus completion, if it is not in the list of models."""
     salts_caches: bool = True
     """Whether `Asked.cache_salt` separates the prefix caches of runs."""
     overrun: int = 0
-    """Tokens that it may write beyond the limit."""
+    """Maximum number of tokens beyond the limit."""
 
     def writing(self, asked: Asked, prompt: Ids, sampling: Sampling, *, logprobs: int | None) -> Body:
         """Return the request for one completion of a `generate`.
 
-        `logprobs`: the number of most probable tokens to list beside each token, 0 for its own log-probability alone;
-        None for none.
+        `logprobs`: number of most probable tokens to list for each token, 0 for only its own log-probability; None for
+        no log-probabilities.
         """
 
     def reply(self, reply: Json) -> Reply:
-        """Return the parts of a completion. Raises BadReply where the server broke it off."""
+        """Return the parts of a completion. Raises BadReply if the server aborted it."""
 
     def judging(self, asked: Asked, prompt: Ids, options: Ids) -> Sequence[Body]:
-        """Return the requests of a `choose` in the order of trying: the next where a reply lacks an option."""
+        """Return alternative requests of a `choose`, to be tried in order until all options are in the reply."""
 
     def named(self, reply: Json, asked: Asked) -> Iterable[tuple[Json, Json]] | None:
-        """Return the tokens with a log-probability in the reply to a `choose`; None where there are none."""
+        """Return the tokens with log-probabilities in the reply to a `choose`; None if there are none."""
 
     def cached(self, reply: Json) -> Json:
         """Return the cached prompt tokens."""
 
     def context_of(self, card: Mapping[str, Json]) -> Json:
-        """Return the longest prompt plus completion from an entry of the list of models; None where it is not there."""
+        """Return the maximum length of prompt plus completion from an entry of the list of models, if present."""
         return card.get("max_model_len")
 
     def reading(self, asked: Asked, prompt: Ids, continuation: Ids) -> Body | None:
-        """Return the request of a `log_probabilities`; None: each token is asked for behind those before it."""
+        """Return the request of a `log_probabilities`; None: each token needs a separate request."""
         return None
 
     def given(self, reply: Json, ids: Ids, start: int) -> Sequence[Json]:
-        """Return the log-probabilities of the ids of a prompt from `start` on; fewer where the server sent none."""
+        """Return the log-probabilities of a prompt's ids from `start` on; fewer if the server sent none."""
         return ()
 
     def detokenizing(self, model: str, ids: Ids) -> Body:
@@ -216,7 +215,7 @@ class Interface(Protocol):
         return {"model": model, "tokens": list(ids)}
 
     def written(self, reply: Json, asked: Asked, max_tokens: int) -> Written:
-        """Return the completion in a reply. Raises BadReply, also where the server broke it off."""
+        """Return the completion in a reply. Raises BadReply, including for an aborted completion."""
         finish, values, logprobs, ranked = self.reply(reply)
         ids = token_ids(values, asked.vocabulary, max_tokens + self.overrun)
         if len(ids) > max_tokens:
@@ -231,7 +230,7 @@ class Interface(Protocol):
         """Return the log-probabilities in a reply. Raises BadReply."""
         found = self.named(reply, asked)
         if found is None:
-            raise BadReply("the server sent no log-probabilities of named tokens")
+            raise BadReply("the server sent no log-probabilities for specific tokens")
         logprobs = {}
         for token, value in found:
             (known,) = token_ids([token], asked.vocabulary, 1)
@@ -248,8 +247,8 @@ class Interface(Protocol):
 
 
 _VLLM_NUM_LISTED = (20, 1000, -1)
-"""Numbers of most probable tokens to request, one after the other, where the server does not take named tokens: one
-before 0.11, or one with token-level speculation. More than 20 need `--max-logprobs`; -1 are all."""
+"""Numbers of most probable tokens to request, in order, if the server does not support specific tokens: versions before
+0.11, or token-level speculation. More than 20 require `--max-logprobs`; -1 means all."""
 _ID_PREFIX = "token_id:"
 _DEFAULTS: Mapping[str, Json] = {
     "min_p": 0.0,
@@ -278,10 +277,10 @@ class VllmServer(Interface):
             seed=sampling.seed,
             stop=list(sampling.stop),
             include_stop_str_in_output=True,
-            skip_special_tokens=False,  # a stop string such as </think> may be one
+            skip_special_tokens=False,  # a stop string such as </think> may be special
             spaces_between_special_tokens=False,
         )
-        # Named by their ids: two tokens may have the same text.
+        # Use ids as names: two tokens may have the same text.
         return body if logprobs is None else {**body, "logprobs": logprobs, "return_tokens_as_token_ids": True}
 
     def reply(self, reply: Json) -> Reply:
@@ -301,7 +300,7 @@ class VllmServer(Interface):
         return [named, *({**body, "logprobs": number} for number in _VLLM_NUM_LISTED)]
 
     def named(self, reply: Json, asked: Asked) -> Iterable[tuple[Json, Json]] | None:
-        """A list of all tokens also has the rows that pad the model's vocabulary, which are no tokens."""
+        """A list of all tokens also contains padding rows of the vocabulary, which are not tokens."""
         listed = field(reply, "choices", 0, "logprobs", "top_logprobs", 0)
         by_id = [(_id_in(name), value) for name, value in listed.items()] if isinstance(listed, dict) else []
         return [(token, value) for token, value in by_id if token < asked.vocabulary]
@@ -310,7 +309,7 @@ class VllmServer(Interface):
         return field(reply, "usage", "prompt_tokens_details", "cached_tokens")
 
     def reading(self, asked: Asked, prompt: Ids, continuation: Ids) -> Body:
-        """vLLM computes such a prompt anew, without its prefix cache."""
+        """vLLM recomputes such a prompt without its prefix cache."""
         return self._body(asked, [*prompt, *continuation], 1, 0.0, prompt_logprobs=0)
 
     def given(self, reply: Json, ids: Ids, start: int) -> Sequence[Json]:
@@ -337,7 +336,7 @@ class VllmServer(Interface):
 def _id_in(name: str) -> int:
     number = name.removeprefix(_ID_PREFIX)
     if number == name or not (number.isdecimal() and number.isascii() and len(number) < 10):
-        raise BadReply(f"the server names a token {shown(name)!r} instead of by its id")
+        raise BadReply(f"the server identifies a token by {shown(name)!r} instead of its id")
     return int(number)
 
 
@@ -437,7 +436,7 @@ class LlamaServer(Interface):
             top_k=sampling.top_k,
             min_p=sampling.min_p,
             repeat_penalty=sampling.repetition_penalty,
-            # All tokens so far, as for other engines; a value is a buffer at the server, so none without a penalty.
+            # All tokens so far, as in other engines. The server allocates a buffer of this size, so 0 without penalty.
             repeat_last_n=len(prompt) + sampling.max_tokens if sampling.repetition_penalty != 1 else 0,
             seed=sampling.seed % _SEEDS,
             stop=list(sampling.stop),
@@ -463,7 +462,7 @@ class LlamaServer(Interface):
         return field(reply, "timings", "cache_n")
 
     def _body(self, prompt: Ids, max_tokens: int, temperature: float, **more: Json) -> Body:
-        """Return what every request says; the samplers are in vLLM's order, the temperature before the nucleus."""
+        """Return the common parts of requests; samplers are in vLLM's order, with temperature before the nucleus."""
         return {
             "prompt": list(prompt),
             "stream": False,
@@ -486,4 +485,4 @@ class LlamaServer(Interface):
 INTERFACES: Mapping[ServerKind, Interface] = {
     interface.kind: interface for interface in (SglangServer(), VllmServer(), LlamaServer())
 }
-"""By kind, in the order of trying `own_path`: vLLM's is a name that other servers use too."""
+"""By kind, in the order of trying `own_path`: vLLM's path name is also used by other servers."""

@@ -1,4 +1,4 @@
-"""A model on a server that somebody else runs, as an Engine of the worker."""
+"""A model on an externally managed server, as an Engine of the worker."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from harness.engines.settings import EngineSettings
 from harness.weights.tokenizer import HFTokenizer
 
 _VERDICT_ATTEMPTS = 4
-"""vLLM's V1 runner (0.32) gives minus infinity to named tokens in a batch with another client's list of the most
-probable ones; the next batch is another one."""
+"""vLLM's V1 runner (0.32) returns minus infinity for specific tokens in a batch with another client's request for the
+most probable ones. The next batch may be different."""
 
 
 class ServedEngine:
-    """An Engine whose requests go to a server. It shares the server with whoever else uses it."""
+    """An Engine whose requests go to a server, possibly shared with other users."""
 
     has_head = False
     kv_tokens: int | None = None
@@ -46,16 +46,16 @@ class ServedEngine:
     def __init__(
         self, role: Role, settings: EngineSettings, connection: Connection, tokenizer: HFTokenizer, found: Found
     ) -> None:
-        """Raises EngineDied where neither the server nor the settings say how long a context may be."""
+        """Raises EngineDied if neither the server nor the settings determine the maximum context."""
         self.role, self.settings, self.found = role, settings, found
         self.connection, self.tokenizer = connection, tokenizer
         self.vocabulary = tokenizer.num_tokens + discovery.PADDED_TOKENS
         limits = [limit for limit in (found.context_tokens, settings.max_context) if limit is not None]
         if not limits:
-            raise EngineDied(f"{connection.name} does not say its longest context: set --max-context")
+            raise EngineDied(f"{connection.name} does not report its maximum context: set --max-context")
         self.context_tokens = min(limits)
         self.reports_cached_tokens: bool | None = None
-        """Whether replies say how many prompt tokens were cached; None before the first one."""
+        """Whether replies contain the number of cached prompt tokens; None before the first one."""
         self._salt = secrets.token_hex(8)
         self._calls = Calls()
         self._batches = Batches()
@@ -71,7 +71,7 @@ class ServedEngine:
     ) -> ServedEngine:
         """Connect to the server and try every kind of request; `model_path` has the tokenizer. Raises EngineDied."""
         if settings.server is None:
-            raise ValueError("an engine of the kind served needs a server")
+            raise ValueError("the engine kind served requires a server")
         try:
             address = ServerAddress.parse(f"--{role}", settings.server.address)
             tokenizer = await asyncio.to_thread(HFTokenizer, model_path, revision, settings.conventions)
@@ -88,13 +88,15 @@ class ServedEngine:
     async def connected(
         cls, role: Role, settings: EngineSettings, connection: Connection, tokenizer: HFTokenizer
     ) -> ServedEngine:
-        """Ask the server what it is and what it can give. Raises EngineDied where that is not what the run needs."""
+        """Discover the server's model and features. Raises EngineDied if they do not match the run's."""
         server = settings.server
         assert server is not None
         try:
             found = await discovery.find(connection, server.model)
             if server.kind not in (None, found.kind):
-                raise discovery.ServerUnfit(f"{connection.name} is {found.kind}, and the run began with {server.kind}")
+                raise discovery.ServerUnfit(
+                    f"{connection.name} is {found.kind}, but the run started with {server.kind}"
+                )
             if server.fingerprint not in (None, discovery.fingerprint(found.model, tokenizer)):
                 raise discovery.ServerUnfit(f"the tokenizer of {found.model} has changed since the run was planned")
             await discovery.check(connection, found, tokenizer)
@@ -104,12 +106,12 @@ class ServedEngine:
 
     @property
     def restarts(self) -> int:
-        """See Engine.restarts: requests that were sent again have no true latency, and samples with them neither."""
+        """See Engine.restarts: samples with requests that were sent again have no valid latency."""
         return self.connection.num_resent
 
     @property
     def report(self) -> dict[str, Json]:
-        """What is known of the server, for the record of an attempt."""
+        """Description of the server, for the record of an attempt."""
         return {
             "kind": self.found.kind,
             "model": self.found.model,
@@ -156,18 +158,18 @@ class ServedEngine:
         return Likelihood(logprobs, len(whole), 0, clock.timing())
 
     async def rate(self, prompt: Sequence[int]) -> Rating:
-        """Not offered: servers are asked for text and its probabilities."""
+        """Not supported: servers only return text and its probabilities."""
         raise NotImplementedError
 
     async def reset_prefix_cache(self) -> bool:
-        """See Engine.reset_prefix_cache: later requests carry another salt, where the server separates caches by it."""
+        """See Engine.reset_prefix_cache: later requests use a new salt, if the server separates caches by salt."""
         if self._calls.in_flight:
             return False
         self._salt = secrets.token_hex(8)
         return True
 
     async def close(self) -> None:
-        """End the connections; the server goes on. May be called more than once."""
+        """Close the connections; the server continues. May be called more than once."""
         await self.connection.close()
 
     @property
@@ -195,7 +197,7 @@ class ServedEngine:
         return written
 
     async def _with_all_logprobs(self, prompt: Sequence[int], written: Written) -> Written:
-        """Ask for the log-probabilities that the server left out: llama.cpp leaves out those of a stop string."""
+        """Request log-probabilities omitted by the server: llama.cpp omits those of a stop string."""
         logprobs, ranked = list(written.logprobs or ()), list(written.ranked or ())
         for place in range(len(logprobs), len(written.token_ids)):
             before, token = [*prompt, *written.token_ids[:place]], written.token_ids[place]
@@ -210,7 +212,6 @@ class ServedEngine:
         return judged
 
     async def _read(self, prompt: Sequence[int], continuation: Sequence[int]) -> tuple[float, ...]:
-        """Return the log-probabilities of a continuation: in one request, or in one for each of its tokens."""
         interface, asked = self.found.interface, self._asked
         request = interface.reading(asked, prompt, continuation)
         control = interface.reading(asked, prompt[:1], continuation[:1])
@@ -236,6 +237,5 @@ class ServedEngine:
         )
 
     def _cached(self, cached: int | None, prompt: Sequence[int]) -> int:
-        """Return the cached tokens of a prompt: 0 where the server does not report them."""
         self.reports_cached_tokens = cached is not None
         return min(cached or 0, len(prompt))

@@ -85,7 +85,7 @@ def test_float32_is_calculated_with_all_bits_on_a_gpu(monkeypatch: pytest.Monkey
 def test_an_argument_of_vllms_engine_is_refused_where_the_harness_sets_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "declared_arguments", frozenset)
     settings.check_arguments("target", {"no_such_argument": 1})
-    with pytest.raises(ValueError, match=r"--target.engine max_model_len=9: give --max-context"):
+    with pytest.raises(ValueError, match=r"--target.engine max_model_len=9: use --max-context"):
         settings.check_arguments("target", {"max_model_len": 9})
 
 

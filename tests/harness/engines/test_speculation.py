@@ -146,7 +146,7 @@ def test_a_head_is_no_draft_and_a_draft_no_head(tmp_path: Path) -> None:
     for number, config in enumerate((EAGLE3_CONFIG, PUBLISHED_FORMAT)):
         head = _reference(tmp_path / f"head-{number}", config)
         check_pair("eagle3", target, head)
-        with pytest.raises(ValueError, match="is an EAGLE-3 head: give --spec-decode eagle3"):
+        with pytest.raises(ValueError, match="is an EAGLE-3 head: use --spec-decode eagle3"):
             check_pair("draft", target, head)
     draft = _reference(tmp_path / "draft", target_config())
     check_pair("draft", target, draft)
@@ -161,7 +161,7 @@ def test_a_head_is_no_draft_and_a_draft_no_head(tmp_path: Path) -> None:
 )
 def test_a_head_of_another_target_is_refused(config: dict[str, Any], tmp_path: Path) -> None:
     target = _reference(tmp_path / "target", target_config())
-    with pytest.raises(ValueError, match="is for a target with a hidden size of 96, and target has 64"):
+    with pytest.raises(ValueError, match="is for a target with a hidden size of 96, but target has 64"):
         check_pair("eagle3", target, _reference(tmp_path / "head", config))
 
 

@@ -32,19 +32,19 @@ def test_a_field_declared_without_help_is_an_error() -> None:
     ("method", "params", "reason"),
     [
         ("rsd", {"delta": 1.1}, "--delta must be from 0 to 1, not 1.1"),
-        ("rsd", {"weighting": "clipping", "delta": 0.5}, "--delta belongs to --weighting binary"),
+        ("rsd", {"weighting": "clipping", "delta": 0.5}, "--delta requires --weighting binary"),
         ("lookahead", {"gamma": 0}, "--gamma must be from 1 to 32, not 0"),
-        ("lookahead", {"verifier": "similarity", "judge": "reward"}, "--judge belongs to --verifier judge"),
+        ("lookahead", {"verifier": "similarity", "judge": "reward"}, "--judge requires --verifier judge"),
         ("spec_thinking", {"n1": 0}, "--n1 must be at least 1, not 0"),
         ("spec_thinking", {"recap": "x" * 1001}, "--recap must have at most 1000 characters and no </think>"),
         ("spec_thinking", {"reflection_words": "a,</think>"}, "--reflection-words must have at most 1000 characters"),
         ("glimprouter", {"tau": -0.1}, "--tau must be at least 0, not -0.1"),
         ("specguard", {"k": 0}, "--k must be from 1 to 64, not 0"),
         ("specguard", {"l_min": 0.0}, "--l-min must be from -1000 to -0.01, not 0.0"),
-        ("speccot", {"verdict": "none"}, "--verdict none needs --drafts 1"),
+        ("speccot", {"verdict": "none"}, "--verdict none requires --drafts 1"),
         ("confspec", {"confidence": 1.1}, "--confidence must be from 0 to 1, not 1.1"),
         ("early_exit", {"interval": 0}, "--interval must be at least 1, not 0"),
-        ("early_exit", {"certainty": 0.9}, "--certainty belongs to --criterion confidence"),
+        ("early_exit", {"certainty": 0.9}, "--certainty requires --criterion confidence"),
     ],
 )
 def test_a_value_that_is_not_valid_is_refused_by_its_flag(method: str, params: dict[str, Any], reason: str) -> None:

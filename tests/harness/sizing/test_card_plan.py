@@ -91,7 +91,7 @@ def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
     with pytest.raises(DoesNotFit, match=r"^[^\n]*61\.0 GiB[^\n]*39\.4 GiB[^\n]*$"):
         choose(parse_cards("1xA100-40"), PAIR)
     long = [replace(one, context_tokens=40_000, sample_tokens=40_000) for one in PAIR]
-    with pytest.raises(DoesNotFit, match=r"would hold 2\d,\d\d\d tokens and needs 40,000 "):
+    with pytest.raises(DoesNotFit, match=r"holds only 2\d,\d\d\d tokens; one sample needs 40,000"):
         choose(parse_cards("1xH100-80"), long)
     with pytest.raises(NotPlannable, match="KV cache of target is unknown"):
         choose(parse_cards("8xH100-80"), [demand("target", {**QWQ_32B, "kv_lora_rank": 512})])
@@ -109,7 +109,7 @@ def test_a_width_that_was_asked_for_wins_and_is_checked() -> None:
 
 def test_shares_above_the_whole_are_refused() -> None:
     asked = [replace(PAIR[0], share=0.5), replace(PAIR[1], share=0.6)]
-    with pytest.raises(ValueError, match=r"--draft.memory 0\.5 and --target.memory 0\.6 add up to more than 1"):
+    with pytest.raises(ValueError, match=r"--draft.memory 0\.5 and --target.memory 0\.6 exceed 1 in total"):
         choose(parse_cards("4xH100-80"), asked)
     apart = [replace(asked[0], cards=(0,)), replace(asked[1], cards=(1, 2))]
     assert choose(parse_cards("3xH100-80"), apart).engines["target"].share == 0.6

@@ -43,8 +43,8 @@ def test_a_method_and_prompts_of_ones_own_are_sized(tmp_path: Path) -> None:
     ("words", "message"),
     [
         (("--method", "rsd"), "--reward: rsd needs a reward model"),
-        (("--method", "vanilla", "--draft", "qwq-32b"), "--draft: vanilla uses no such model; it uses: target"),
-        (("--target", "nobody/nothing"), "nobody/nothing is unknown: its config.json is not on this machine"),
+        (("--method", "vanilla", "--draft", "qwq-32b"), "--draft: not used by vanilla, which uses: target"),
+        (("--target", "nobody/nothing"), "nobody/nothing is unknown: its config.json is not available locally"),
         (("--target", "m" * 300), "unknown model 'mmm"),
         (("--draft.tensor-parallel", "7"), "12 attention heads cannot be divided by 7; valid: 1, 2, 4"),
     ],

@@ -37,9 +37,9 @@ def test_a_token_takes_what_vllm_reports() -> None:
     ("changes", "reason"),
     [
         ({"kv_lora_rank": 512}, "latent attention"),
-        ({"layer_types": ["full_attention", "linear_attention"]}, "not all of its layers"),
-        ({"model_type": "mistral", "sliding_window": 4096}, "a window of 4096 tokens"),
-        ({"model_type": "jamba"}, "'jamba' are not known"),
+        ({"layer_types": ["full_attention", "linear_attention"]}, "some of its layers"),
+        ({"model_type": "mistral", "sliding_window": 4096}, "sliding-window attention (4096 tokens)"),
+        ({"model_type": "jamba"}, "unknown model type 'jamba'"),
     ],
 )
 def test_a_cache_that_is_not_the_same_for_every_token_is_unknown(changes: dict[str, Any], reason: str) -> None:

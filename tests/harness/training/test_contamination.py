@@ -19,7 +19,7 @@ def test_only_training_data_may_be_trained_on() -> None:
             check_dataset(name)
         elif name == "gsm8k-scot":
             check_dataset(name, accepts_test_questions=True)
-            with pytest.raises(ValueError, match="holds the test questions 500 to 999 of gsm8k"):
+            with pytest.raises(ValueError, match="contains the test questions 500 to 999 of gsm8k"):
                 check_dataset(name)
         else:
             with pytest.raises(ValueError, match=f"^{name} is a benchmark"):

@@ -120,7 +120,7 @@ def test_gradient_checkpointing_changes_no_weight(tiny_models: dict[str, Path], 
 
 def test_the_folder_of_another_training_is_refused(tiny_models: dict[str, Path], tmp_path: Path) -> None:
     _tuned(tiny_models["draft"], tmp_path)
-    with pytest.raises(ValueError, match="give another --output"):
+    with pytest.raises(ValueError, match="choose another --output"):
         tuning.tune(_base(tiny_models["draft"]), _examples(), chain_loss, SETTINGS, tmp_path, "other", print)
 
 

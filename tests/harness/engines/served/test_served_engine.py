@@ -231,7 +231,7 @@ async def test_a_verdict_without_a_finite_log_probability_is_asked_again_and_the
         name = f"token_id:{options[0]}"
         vllm.edits.append(_with_choice(logprobs={"top_logprobs": [{name: -9999.0}]}))
         asked = len(vllm.posts)
-        with pytest.raises(VerdictUnavailable, match="no finite log-probabilities"):
+        with pytest.raises(VerdictUnavailable, match="non-finite log-probabilities"):
             await engine.choose(verdict, options)
         assert len(vllm.posts) - asked > 4
         vllm.edits.clear()
@@ -258,7 +258,7 @@ async def test_the_key_is_sent_and_never_shown(
     vllm.key = "secret-key-1"
     good, bad = vllm.connection("secret-key-1"), vllm.connection("secret-key-2")
     assert (await discovery.find(good)).model == MODEL
-    with pytest.raises(EngineDied, match="refuses the key: status 401; set HARNESS_TARGET_API_KEY") as refused:
+    with pytest.raises(EngineDied, match="rejected the key: status 401; set HARNESS_TARGET_API_KEY") as refused:
         await discovery.find(bad)
     await asyncio.gather(good.close(), bad.close())
     assert "secret-key" not in str(refused.value) + repr(refused.value.__context__) + caplog.text
