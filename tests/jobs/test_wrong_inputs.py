@@ -98,9 +98,9 @@ WRONG = [
     (DATA + "my.jsonl --problems 0-99999999999", "--problems 0-99999999999: not a range of problems"),
     (OWN + "specreason --prompts step.toml", "score.question: unknown placeholder {step}; valid here: none"),
     ("--method lookahead --prompts long.toml " + VLLM, "for the target demo-target, these labels are not one distinct"),
-    (SPECCOT + "--draft.memory 0.9 --target.memory 0.9", "add up to more than 1, the whole memory of a GPU"),
+    (SPECCOT + "--draft.memory 0.9 --target.memory 0.9", "exceed 1 in total, the whole memory of a GPU"),
     (SPECCOT + "--draft gpt5", "unknown model 'gpt5'; valid: r1-distill-qwen-1.5b, "),
-    (OWN + "ok.py", "--method ok.py: names no class; write ok.py:CLASS"),
+    (OWN + "ok.py", "--method ok.py: no class given; write ok.py:CLASS"),
     (OWN + "run.py:Confident", "has no `async def __call__`; a method is"),
     (OWN + "nul.py:X", "nul.py:X: cannot be imported: SyntaxError: source code"),
     (OWN + "ok.py:Confident --step-tokens x", "Invalid value for '--step-tokens': 'x' is not a valid integer"),
@@ -128,7 +128,7 @@ def test_a_wrong_command_gets_one_line_and_exit_code_2(
         ("garbage", "JSON"),
         (401, "HARNESS_TARGET_API_KEY"),
         (500, "500"),
-        ("reset", "does not answer: "),
+        ("reset", "does not respond: "),
     ],
 )
 def test_a_server_that_fails_on_the_first_requests_is_one_line(

@@ -55,4 +55,4 @@ def test_an_engine_process_is_killed(tmp_path: Path) -> None:
     assert warehouse(launched.run, counts) == [(6, 6, 2)]
     assert witness.lost() == 0
     logs = "".join(log.read_text("utf-8", "replace") for log in (path / "logs" / "jobs").glob("*_log.out"))
-    assert "engine died and is started again" in logs
+    assert "engine died; restarting it" in logs

@@ -78,7 +78,7 @@ async def test_an_engine_serves_an_adapter_for_verdicts_alone_is_started_once_mo
         assert all(environment.get(k) == os.environ.get(k) for k in changed), "start variables must be restored"
         with monkeypatch.context() as wrong:
             wrong.setattr(vllm, "lora_request", lambda _: LoRARequest("bad", 2, str(tmp_path / "none")))
-            with pytest.raises(EngineDied, match="cannot serve the adapter"):
+            with pytest.raises(EngineDied, match="cannot load the adapter"):
                 await engine._load_adapter(engine.llm)
         await engine.generate([7] * 400, Sampling(1))
         assert _CountingClock.num_notes >= 400 // 128, "every chunk of a prompt is a sign of work"

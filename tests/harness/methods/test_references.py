@@ -34,7 +34,7 @@ def test_two_methods_of_one_name_are_told_apart_by_refusing_the_second(tmp_path:
     first = write_method(tmp_path / "a")
     second = write_method(tmp_path / "b", confident().replace("-0.5", "-0.6"))
     resolve(f"{first}:Confident")
-    with pytest.raises(BadMethod, match=r"the name 'confident' is also that of confident\.py:Confident from"):
+    with pytest.raises(BadMethod, match=r"the name 'confident' is already used by confident\.py:Confident from"):
         resolve(f"{second}:Confident")
 
 
@@ -42,19 +42,19 @@ CLASS = "@dataclass(frozen=True)\nclass Confident(Method):"
 NO_CALL = "has no `async def __call__`"
 CALL = "    async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:"
 WRONG = {
-    "no class there": (("class Confident", "class Sure"), r"has no class Confident; it has Sure$"),
+    "no class there": (("class Confident", "class Sure"), r"no class Confident; found: Sure$"),
     "not a method": (("(Method):", ":"), "is not a method; a method is a @dataclass"),
     "not a dataclass": ((CLASS, "class Confident(Method):"), r"not a dataclass: write @dataclass\(frozen=True\)"),
     "not async": ((CALL, CALL.replace("async ", "") + " ...\n\n" + CALL.replace("__call__", "run")), NO_CALL),
-    "other arguments": ((CALL, "    async def __call__(self, chain: Chain) -> None:"), "takes other arguments than"),
+    "other arguments": ((CALL, "    async def __call__(self, chain: Chain) -> None:"), "has the wrong arguments"),
     "no help": (('parameter(512, help="Maximum length of a step, in tokens.")', "512"), "step_tokens without `parame"),
-    "wrong default": (("parameter(-0.5", "parameter('low'"), "a default for threshold that is not valid: Input should"),
+    "wrong default": (("parameter(-0.5", "parameter('low'"), "an invalid default for threshold: Input should"),
     "no models": (("reads_logprobs(self) -> bool:\n        return True", "roles(self):\n        return ()"),
-                  r"has the roles \(\); valid: a tuple of one or more of 'draft', 'target'"),
+                  r"has invalid roles \(\); valid: a tuple of one or more of 'draft', 'target'"),
     "import": (("from harness.chain", "from harness.chains"), r"No module named 'harness.chains' \(confident\.py:\d+"),
     "raises": (("@dataclass", "1 / 0\n\n\n@dataclass"), r"imported: ZeroDivisionError: division by zero \(confident.p"),
     "built-in name": (("(Method):\n", '(Method):\n    name = "scot"\n'), "'scot' is the name of a built-in method"),
-    "long name": (("(Method):\n", f'(Method):\n    name = "{"x" * 31}"\n'), "is not 1 to 30 of a-z"),
+    "long name": (("(Method):\n", f'(Method):\n    name = "{"x" * 31}"\n'), "is invalid: use 1 to 30 of a-z"),
     "cannot be built": (("    @property", "    def __post_init__(self):\n        raise KeyError(1)\n\n    @property"),
                         "cannot be built with its defaults: KeyError: 1"),
 }  # fmt: skip
@@ -76,10 +76,10 @@ def test_what_is_no_method_is_one_line_that_says_what_is_valid(case: str, tmp_pa
     ("reference", "message"),
     [
         ("nowhere.py:Confident", "cannot be read: No such file or directory"),
-        ("confident.py", r"names no class; write confident\.py:CLASS"),
-        ("a folder:X", r"names neither a file that ends in \.py nor a module"),
+        ("confident.py", r"no class given; write confident\.py:CLASS"),
+        ("a folder:X", r"neither a \.py file nor a module"),
         ("no_such_module:X", "No module named 'no_such_module'"),
-        ("sys:exit", "sys is not a file of Python"),
+        ("sys:exit", "sys is not a Python file"),
         ("confidnet", "unknown; valid: vanilla, .*scot, .*or FILE.py:CLASS"),
     ],
 )
@@ -102,7 +102,7 @@ def test_a_file_stands_alone_and_a_package_comes_as_a_whole(tmp_path: Path, monk
     )  # fmt: skip
     write_method(tmp_path, package, "own_rules/rule.py")
     alone = write_method(tmp_path, package)
-    with pytest.raises(BadMethod, match=r"imports own_rules.* which jobs would not have: such a file stands alone"):
+    with pytest.raises(BadMethod, match=r"imports own_rules.* jobs would not have: a file must be self-contained"):
         resolve(f"{alone}:Confident")
     for module in [name for name in sys.modules if name.startswith("own_rules")]:
         del sys.modules[module]
@@ -153,11 +153,11 @@ CODE, ABOUT = "code/confident.py", '{"name": "confident", "reference": "%s"}'
 @pytest.mark.parametrize(
     ("reference", "entries", "said"),
     [
-        ("confident.py:Confident", {CODE: "", "code/__pycache__/confident.cpython-311.pyc": ""}, "holds .*pyc; valid"),
-        ("confident.py:Confident", {CODE: "", "code/../../confident.py": ""}, r"holds code/\.\./\.\./conf"),
-        ("../confident.py:Confident", {CODE: ""}, "names .*, which it does not hold"),
+        ("confident.py:Confident", {CODE: "", "code/__pycache__/confident.cpython-311.pyc": ""}, "contains .*pyc"),
+        ("confident.py:Confident", {CODE: "", "code/../../confident.py": ""}, r"contains code/\.\./\.\./conf"),
+        ("../confident.py:Confident", {CODE: ""}, "does not contain "),
         ("confident.py:Confident", {CODE: ""}, None),
-        ("confident.py:Other", {CODE: ""}, "names confident.py:Other, which it"),
+        ("confident.py:Other", {CODE: ""}, "does not contain confident.py:Other"),
     ],
 )
 def test_an_archive_runs_the_files_that_it_holds_alone(
@@ -174,6 +174,6 @@ def test_an_archive_runs_the_files_that_it_holds_alone(
         assert load_packed(content.getvalue(), None, expected).reference == reference
         with zipfile.ZipFile(content, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
             archive.writestr(CODE, confident())
-    with pytest.raises(BadMethod, match=said or "holds code/confident.py; valid") as refusal:
+    with pytest.raises(BadMethod, match=said or "contains code/confident.py; valid") as refusal:
         load_packed(content.getvalue(), None, expected)
     assert "\n" not in str(refusal.value)
