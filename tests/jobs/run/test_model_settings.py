@@ -72,7 +72,7 @@ def test_sampling_and_conventions_make_other_samples_and_engine_arguments_anothe
         ({"draft_template": ("effort=low",)}, "--draft demo-draft: its chat template does not read effort"),
         ({"target_thinking_tags": "[THINK]"}, "--target.thinking-tags [THINK]: expected OPEN,CLOSE or none"),
         ({"target_engine": ("max_num_seqs",)}, "--target.engine max_num_seqs: expected KEY=VALUE"),
-        ({"target_engine": ("max_num_seqs=8", "max_num_seqs=9")}, "max_num_seqs is given twice"),
+        ({"target_engine": ("max_num_seqs=8", "max_num_seqs=9")}, "max_num_seqs occurs twice"),
         ({"target_engine": ("dtype=float16",)}, "--target.engine dtype=float16: give --dtype"),
         ({"target_engine": ("trust_remote_code=true",)}, "code that is not part of the recorded code"),
         ({"target_engine": ("max_num_seqs=8",), "engine": "transformers"}, "needs --engine vllm, not transformers"),
