@@ -47,7 +47,7 @@ print(json.dumps([asdict(check) for check in machine.check_storage(Question(laun
     ("flock", "message"),
     [
         ("errno = ENOLCK; return -1;", "No locks available"),
-        ("return 0;", "got a lock that the first one held"),
+        ("return 0;", "acquired a lock that was already held"),
     ],
     ids=["no locks", "locks of one node only"],
 )
@@ -107,7 +107,7 @@ def fake_vllm(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
     ("body", "status", "message"),
     [
         ("raise ImportError('libcudart.so.12: no such file')", "failure", "libcudart.so.12: no such file"),
-        ("import os; os._exit(9)", "failure", "ended with status 9"),
+        ("import os; os._exit(9)", "failure", "exited with status 9"),
     ],
     ids=["broken", "crashing"],
 )
@@ -115,7 +115,7 @@ def test_a_vllm_that_cannot_be_used_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, status: Status, message: str
 ) -> None:
     fake_vllm(tmp_path, monkeypatch, body)
-    checks = [c for c in machine.check_engine(asked(probe_seconds=5)) if "imported" in c.text]
+    checks = [c for c in machine.check_engine(asked(probe_seconds=5)) if "import" in c.text]
     assert (worst_status(checks), message in problem_texts(checks)) == (status, True), checks
 
 
@@ -123,8 +123,8 @@ def test_a_vllm_that_cannot_be_used_is_detected(
     ("visible", "used", "status", "message"),
     [
         (None, 0, "ok", ""),
-        (None, 90000, "warning", "90000 MiB are in use by others"),
-        ("7", 0, "failure", "CUDA_VISIBLE_DEVICES admits"),
+        (None, 90000, "warning", "90000 MiB used by other processes"),
+        ("7", 0, "failure", "allowed by CUDA_VISIBLE_DEVICES"),
     ],
 )
 def test_gpus_are_checked(
