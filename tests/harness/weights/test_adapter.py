@@ -50,7 +50,7 @@ def test_only_the_target_gets_the_adapter(tiny_models: dict[Role, Path], tmp_pat
     [
         ({"peft_type": "IA3"}, "IA3, not LORA"),
         ({"use_dora": True}, "DoRA"),
-        ({"r": 1024}, "rank 1024 are not supported"),
+        ({"r": 1024}, "rank 1024 is not supported"),
         (None, "is not a valid configuration"),
     ],
 )

@@ -54,7 +54,7 @@ POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\ns
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "an index names files elsewhere": (
         lambda f: (f / INDEX).write_text(json.dumps({"weight_map": {"w": "../other.safetensors"}})),
-        "not a valid index",
+        "not a valid weight index",
     ),
     "a shard is missing": (lambda f: (f / SECOND).unlink(), "1 of 2 weight files are missing (model-00002"),
     "a shard is empty": (lambda f: (f / SECOND).write_bytes(b""), f"{SECOND} is empty"),
@@ -65,7 +65,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a shard is cut in its header": (lambda f: keep(f / SECOND, 30), f"{SECOND} is damaged ("),
     "a shard is too long": (lambda f: (f / SECOND).open("ab").write(b"more"), f"{SECOND} is damaged ("),
-    "GGUF alone": (as_gguf, "has GGUF weights alone"),
+    "GGUF alone": (as_gguf, "has only GGUF weights"),
     "no weights": (lambda f: remove(f, *(p.name for p in f.glob("model*"))), "no weights"),
     "no config.json": (lambda f: (f / "config.json").unlink(), "has no config.json"),
     "a broken config.json": (lambda f: cut(f / "config.json"), "not a valid configuration"),

@@ -69,7 +69,7 @@ def test_two_fine_tunes_of_one_base_have_different_fingerprints(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["", "/nowhere/at/all", "org/", "org/name/more"])
 def test_a_wrong_name_is_answered_with_one_line(name: str) -> None:
-    with pytest.raises(ValueError, match=r"valid: r1-distill.* or a hub id org/name or a folder$") as e:
+    with pytest.raises(ValueError, match=r"valid: r1-distill.* a Hub id ORG/NAME, or a folder$") as e:
         resolve(name or "?")
     assert "\n" not in str(e.value)
 
@@ -97,7 +97,7 @@ def test_the_bundled_pair_has_its_folders_and_a_lost_one_is_one_line(
     assert refs[0].fingerprint != refs[1].fingerprint
     assert sum(path.stat().st_size for ref in refs for path in Path(ref.path_or_hub_id).iterdir()) < 20_000_000
     monkeypatch.setenv(models.PAIR_FOLDER, str(tmp_path))
-    with pytest.raises(ModelUnavailable, match=r"demo-draft is not in .*install the whole package"):
+    with pytest.raises(ModelUnavailable, match=r"demo-draft is missing from .*reinstall the package"):
         resolve("demo-draft")
 
 
@@ -108,10 +108,10 @@ def of(architecture: str, model_type: str, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        (of("BertForMaskedLM", "bert"), "BertForMaskedLM writes no text"),
-        (of("Qwen2ForProcessRewardModel", "qwen2", auto_map={"AutoModel": "x.X"}), "writes no text"),
-        (of("LlamaForSequenceClassification", "llama"), "writes no text"),
-        (of("T5ForConditionalGeneration", "t5", is_encoder_decoder=True), "is an encoder with a decoder"),
+        (of("BertForMaskedLM", "bert"), "BertForMaskedLM does not generate text"),
+        (of("Qwen2ForProcessRewardModel", "qwen2", auto_map={"AutoModel": "x.X"}), "does not generate text"),
+        (of("LlamaForSequenceClassification", "llama"), "does not generate text"),
+        (of("T5ForConditionalGeneration", "t5", is_encoder_decoder=True), "is an encoder-decoder model"),
         (of("XForCausalLM", "x", auto_map={"AutoModelForCausalLM": "x.X"}), None),
         ({"model_type": "llama"}, None),
     ],

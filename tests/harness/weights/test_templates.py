@@ -75,7 +75,7 @@ def test_a_template_that_means_something_else_is_refused_in_one_line(case: Case,
 )
 def test_a_template_that_changes_what_problems_have_is_refused(changed: str, tmp_path: Path) -> None:
     tokenizer = _tokenizer(tmp_path, Case("", PLAIN.replace("m.content", changed, 1)))
-    with pytest.raises(BadTemplate, match="changes more than the question"):
+    with pytest.raises(BadTemplate, match="other text depends on the question"):
         tokenizer.open_reply("Q")
 
 
@@ -113,7 +113,7 @@ def test_a_question_behind_a_reply_is_asked_like_the_first_or_refused(case: Case
         (PLAIN, "Be brief.", None),
         (SMOLLM3, "Be brief.", None),
         (SMOLLM3, "Be brief. /no_think", "has no system role"),
-        (PLAIN.replace("m.content", "m.content | upper"), "Be brief.", "changes more than the question"),
+        (PLAIN.replace("m.content", "m.content | upper"), "Be brief.", "other text depends on the question"),
     ],
 )
 def test_a_system_prompt_is_sent_as_it_is_or_refused(
@@ -242,7 +242,7 @@ def test_a_template_that_closes_the_thought_makes_the_model_a_plain_one(tmp_path
 @pytest.mark.parametrize(
     ("template", "variables", "message"),
     [
-        (SWITCHED, {"enable_thinkin": False}, "enable_thinkin; it reads enable_thinking, reasoning_effort"),
+        (SWITCHED, {"enable_thinkin": False}, "enable_thinkin; its variables: enable_thinking, reasoning_effort"),
         (SWITCHED, {"messages": []}, "does not read messages"),
         (None, {"enable_thinking": False}, "it has no chat template"),
     ],
@@ -259,7 +259,7 @@ def test_marks_of_the_assistants_text_are_no_obstacle() -> None:
         "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% break %}{% endfor %}{{ effort }}"
     )
     assert variables_of(marked) == {"effort"}
-    with pytest.raises(ValueError, match="its chat template cannot be read"):
+    with pytest.raises(ValueError, match="invalid chat template"):
         variables_of("{% if %}")
 
 
