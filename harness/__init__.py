@@ -1,7 +1,7 @@
-"""What happens to one problem.
+"""Solve problems with speculative reasoning: methods, engines, prompts, settings.
 
-From Python and notebooks: `harness.run(…)`, `harness.load(…)` and `harness.results(…)`, see `harness.api`. They are
-imported with their first use, so that `import harness` costs nothing.
+The Python interface `harness.run(…)`, `harness.load(…)` and `harness.results(…)` is in `harness.api`, which is imported
+on first use to keep `import harness` fast.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ __all__ = ["HarnessError", "Run", "RunFailed", "load", "results", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    """Return a call of the interface for Python."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from harness import api
@@ -24,5 +23,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return the names that completion offers."""
     return sorted({*globals(), *__all__})

@@ -140,7 +140,9 @@ def test_a_class_of_a_cell_or_a_function_is_refused_with_the_remedy() -> None:
 
     of_cell = type("Cell", (SpecCoT,), {"__module__": "__main__"})
     for method in (Inner, of_cell):
-        with pytest.raises(harness.HarnessError, match=rf'write method="my_method\.py:{method.__name__}", or import'):
+        with pytest.raises(
+            harness.HarnessError, match=rf'pass method="my_method\.py:{method.__name__}" or the imported'
+        ):
             harness.run(method=method, **SMALL)
 
 
