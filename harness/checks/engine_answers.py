@@ -302,7 +302,7 @@ async def check_prefix_cache(machine: Machine) -> list[Measured]:
                 verdict = await target.choose([*chain, *question.ids], question.option_ids)
                 count([*chain, *question.ids], judged, verdict.cached_tokens)
                 judged = len(chain)
-    return [Measured("cached of what could be", reused / max(1, reusable), f"of {reusable} tokens", ">=", 0.9)]
+    return [Measured("cached share of reusable tokens", reused / max(1, reusable), f"of {reusable} tokens", ">=", 0.9)]
 
 
 async def check_lossless(machine: Machine, proposing: Proposer) -> list[Measured]:

@@ -190,7 +190,7 @@ _CLUSTERS = {"suite": "local", "night": "debug", "slurm-night": "slurm"}
 
 
 def beside(folder: Path, kind: str, users: Sequence[int] = ()) -> Path:
-    """Return the folder of the runs of a kind that have not ended, which is made where there is none."""
+    """Return the folder of unfinished runs of a kind; create it if there is none."""
     numbers = itertools.count()
     path = next(path for number in numbers if not ((path := folder / f"{kind}-{number}") / ENDED).exists())
     if not path.exists():
@@ -263,7 +263,7 @@ def _suspend(disturbed: DisturbedRun, dice: random.Random) -> bool:
 
 
 def _cancel_array(disturbed: DisturbedRun, _: random.Random) -> bool:
-    """Cancel whole arrays by their names, but not the jobs that grade."""
+    """Cancel whole arrays by name, but not grading jobs."""
     tasks = disturbed.tasks()
     with contextlib.suppress(client.SlurmError):
         client.cancel(sorted({task.name for task in tasks}))

@@ -1,4 +1,4 @@
-"""An engine that answers the requests of many samples together, so that methods can be evaluated without vLLM."""
+"""An engine that batches the requests of many samples, to evaluate methods without vLLM."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class Training:
             shutil.copytree(pair / role, self._folder / role, dirs_exist_ok=True)
 
     def _claim(self) -> None:
-        """Refuse to resume a state that another configuration, other prompts or other code began."""
+        """Raise TrainingRefused if the saved state is from a different configuration, prompts or code version."""
         code = sorted(Path(__file__).parent.glob("*.py"))
         parts = [
             self._config.model_dump_json(),
@@ -258,7 +258,7 @@ class Training:
 
 
 def _model_folder(pair: Path, role: str) -> Path:
-    """Return the folder of a trained model. Raises TrainingRefused where there is none."""
+    """Return the folder of a trained model. Raises TrainingRefused if it does not exist."""
     folder = pair / role
     if not all((folder / name).is_file() for name in ("config.json", "tokenizer.json", "model.safetensors")):
         raise TrainingRefused(f"{pair} has no {role}/ with a model; valid: the --out folder of a training")

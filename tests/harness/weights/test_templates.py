@@ -243,8 +243,8 @@ def test_a_template_that_closes_the_thought_makes_the_model_a_plain_one(tmp_path
     ("template", "variables", "message"),
     [
         (SWITCHED, {"enable_thinkin": False}, "enable_thinkin; its variables: enable_thinking, reasoning_effort"),
-        (SWITCHED, {"messages": []}, "does not read messages"),
-        (None, {"enable_thinking": False}, "it has no chat template"),
+        (SWITCHED, {"messages": []}, "does not use messages"),
+        (None, {"enable_thinking": False}, "the tokenizer has no chat template"),
     ],
 )
 def test_a_variable_that_the_template_does_not_read_is_refused(
