@@ -76,7 +76,7 @@ class Loop:
             yield self.round(number, min(kills - self.num_kills(), self.kills_per_round), expected)
 
     def round(self, number: int, kills: int, expected: Content) -> list[str]:
-        """Kill one run until it is finished, compare it, and record the result; its folder stays where it differs."""
+        """Kill one run until it is finished, compare it, and record the result; its folder is kept if it differs."""
         dice = random.Random(f"{self.seed}.{number}.{self.num_kills()}")  # goes on elsewhere after an interruption
         folder = self.folder / f"round-{number}"
         run = DisturbedRun(folder, self.library, self.on_slurm, self.seconds_per_call, self.flags, self.users)
@@ -118,7 +118,7 @@ class Loop:
         return []
 
     def beside(self) -> Iterator[str]:
-        """Bring suites and nights to their end, and yield what differs from undisturbed ones."""
+        """Finish suites and nights, and yield the differences from undisturbed ones."""
         for kind, exit_code in (("suite", 0), ("night", _NIGHT_CODE), ("slurm-night", _NIGHT_CODE)):
             folders = sorted(self.folder.glob(f"{kind}-*"))
             if not folders:

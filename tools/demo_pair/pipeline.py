@@ -109,7 +109,7 @@ class Training:
             self._report(f"{self._folder}: draft/, target/, reward/, MODEL_CARD.md")
 
     def _copy_pair(self, pair: Path) -> None:
-        """Copy a trained pair into the folder. Raises TrainingRefused where its vocabulary is not the prompts'."""
+        """Copy a trained pair into the folder. Raises TrainingRefused if its vocabulary does not match the prompts."""
         expected = (self._state / "tokenizer" / "tokenizer.json").read_bytes()
         for role in _PAIR:
             if (pair / role / "tokenizer.json").read_bytes() != expected:
@@ -236,7 +236,7 @@ class Training:
         return mistakes
 
     def _estimated_values(self, solver: LlamaForCausalLM) -> Values:
-        """Return what steps are worth, from the file of it if it exists."""
+        """Return the values of steps, from their file if it exists."""
         path, config = self._state / "values.json", self._config.rollouts
         if path.exists():
             return Values.load(path)
