@@ -1,7 +1,7 @@
-"""Solve one problem: methods, engines, prompts.
+"""Solve problems with speculative reasoning: methods, engines, prompts, settings.
 
-The Python interface is `harness.run(…)`, `harness.load(…)` and `harness.results(…)`, see `harness.api`. They are
-imported on first use, to keep `import harness` fast.
+The Python interface `harness.run(…)`, `harness.load(…)` and `harness.results(…)` is in `harness.api`, which is imported
+on first use to keep `import harness` fast.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ __all__ = ["HarnessError", "Run", "RunFailed", "load", "results", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import and return a function of the Python interface."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from harness import api
@@ -24,5 +23,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return the names for completion."""
     return sorted({*globals(), *__all__})

@@ -1,8 +1,7 @@
-"""Runs and results from Python and notebooks: `harness.run(…)`, `harness.load(…)`, `harness.results(…)`.
+"""Python and notebook interface: `harness.run(…)`, `harness.load(…)`, `harness.results(…)`.
 
-A front like the commands: it makes the same `Launch` and calls the same code. Where a command prints one line and
-exits, it raises HarnessError with that line. Workers are processes of their own, which never import the script that
-calls this, so that a script needs no guard around its calls.
+Uses the same code as the commands. Errors that a command prints as one line are raised as HarnessError. Workers are
+separate processes that never import the calling script, so scripts need no `__main__` guard.
 """
 
 from __future__ import annotations
@@ -35,63 +34,65 @@ if TYPE_CHECKING:
 
 
 class HarnessError(Exception):
-    """A wrong input, or something that cannot be done; the message is the one line that the command would print."""
+    """Invalid input or a failure; the message is the one-line error of the command."""
 
 
 class RunFailed(HarnessError):
-    """Workers failed; the message is the command's line, with the traceback of the first exception of a worker below.
+    """Workers failed; the message is the command's error, followed by the first traceback of a worker.
 
-    What is finished is safe, and the same call resumes.
+    Finished samples are kept; the same call resumes the run.
     """
 
     def __init__(self, message: str, worker_traceback: str) -> None:
         super().__init__(f"{message}\n\nIn the worker:\n\n{worker_traceback}" if worker_traceback else message)
         self.worker_traceback = worker_traceback
-        """Empty where the worker left none, as one that was killed."""
+        """Empty if there is none, for example because the worker was killed."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run: where it is, and what it came to."""
+    """A run, with its status and results."""
 
     folder: Path
     """The run folder."""
     database: Path
-    """The warehouse that the run is loaded into once it has ended."""
+    """The warehouse into which the finished run is loaded."""
 
     @property
     def run_id(self) -> str:
-        """The run's name, in the warehouse too."""
+        """The run's id, also in the warehouse."""
         return self.folder.name
 
     @property
     def num_unfinished(self) -> int:
-        """Samples that are not finished, for a run on Slurm. 0: graded and loaded, or soon to be."""
+        """Number of unfinished samples, for a run on Slurm. 0: graded and loaded, or soon to be."""
         with _errors_in_one_line():
             return after.num_unfinished(self.folder)
 
     @property
     def summary(self) -> RunSummary:
-        """The numbers that the launch prints, from the warehouse. Raises HarnessError where it lacks the run."""
+        """The metrics printed by the launch. Raises HarnessError if the run is not in the warehouse."""
         with _errors_in_one_line():
             return after.summary_of(self.database, self.folder)
 
     def results(self, level: str = "run") -> pandas.DataFrame:
-        """Return the rows of this run; see `harness.results`."""
+        """Return this run's results as a data frame; see `harness.results`."""
         return results(self, level=level)
 
 
 def run(*, quiet: bool = False, wait: bool = False, dry_run: bool = False, **flags: Any) -> Run:
-    """Run one method on one benchmark, grade the answers and load them; the same call again resumes.
+    """Run one method on one benchmark, grade the answers and load the results. The same call resumes a run.
 
-    flags: those of `python -m harness.launch`, with underscores and without the dashes in front, `preset`, `config` and
-    the method's hyper-parameters among them; lists for those that may be repeated, tables for KEY=VALUE. `draft`,
-    `target` and `reward` are names of models, or tables such as `{"model": "qwq-32b", "temperature": 0.7}`. `method`
-    may also be a class of Method whose code is in a file. A local run is waited for; on Slurm the jobs are submitted.
+    Local runs block until finished; on Slurm, the jobs are submitted.
 
-    quiet: print nothing; that other code began the run is then a Python warning. wait: on Slurm too, wait until the run
-    has ended. dry_run: print what would be done, and write nothing. Raises HarnessError for what the command refuses,
-    and RunFailed with a worker's traceback where one failed.
+    flags: flags of `python -m harness.launch`, with underscores and without leading dashes, including `preset`,
+    `config` and hyper-parameters. Use lists for repeatable flags and dicts for KEY=VALUE. `draft`, `target` and
+    `reward` are model names, or dicts such as `{"model": "qwq-32b", "temperature": 0.7}`. `method` can also be a
+    subclass of Method that is defined in a file.
+    quiet: print nothing; a changed code version is reported as a Python warning.
+    wait: also wait for runs on Slurm.
+    dry_run: print the plan and write nothing.
+    Raises HarnessError for errors of the command, and RunFailed with a traceback if a worker failed.
     """
     given = {
         name: os.fspath(value) if isinstance(value, os.PathLike) else value
@@ -100,7 +101,7 @@ def run(*, quiet: bool = False, wait: bool = False, dry_run: bool = False, **fla
     }
     if "method" in given:
         given["method"] = _reference_of(given["method"])
-    is_notebook = Console().is_jupyter  # its kernel asks for colors, and what is redrawn there stays
+    is_notebook = Console().is_jupyter  # kernels request colors and do not erase redrawn lines
     console = terminal(quiet=quiet, force_jupyter=False, force_terminal=False if is_notebook else None)
     with _errors_in_one_line(), _children_without_the_script():
         launch = launch_from(given)
@@ -111,9 +112,9 @@ def run(*, quiet: bool = False, wait: bool = False, dry_run: bool = False, **fla
 
 
 def load(run: str | os.PathLike[str] | Run, database: str | os.PathLike[str] | None = None) -> Run:
-    """Bring a warehouse up to date with a run folder, which may be a colleague's, and return the run.
+    """Load a run folder, which may belong to another user, into a warehouse and return the run.
 
-    run: a run folder, a run id or a unique beginning of one. database: default: the one beside the run folder. Raises
+    run: a run folder, run id or unique prefix of an id. database: default: the database next to the run folder. Raises
     HarnessError.
     """
     with _errors_in_one_line():
@@ -123,12 +124,12 @@ def load(run: str | os.PathLike[str] | Run, database: str | os.PathLike[str] | N
 def results(
     *runs: str | os.PathLike[str] | Run, level: str = "run", database: str | os.PathLike[str] | None = None
 ) -> pandas.DataFrame:
-    """Return results as a data frame: a row for each run, problem, sample, step, candidate or call, by `level`.
+    """Return results as a data frame, with one row per run, problem, sample, step, candidate or call (`level`).
 
-    runs: what `run` and `load` return, run folders, run ids or beginnings of them, in this order; without any: all runs
-    of the database. database: default: the one beside the first run, else in `runs`, else here. Rates and shares are
-    from 0 to 1, times in seconds; `python -m warehouse.query --describe VIEW` explains the columns. Raises
-    HarnessError.
+    runs: results of `run` or `load`, run folders, run ids or unique prefixes; default: all runs of the database.
+    database: default: the database next to the first run, otherwise in `runs`, otherwise in the current folder.
+    Rates and shares are between 0 and 1, times in seconds. `python -m warehouse.query --describe VIEW` describes the
+    columns. Raises HarnessError.
     """
     if database is None and runs and isinstance(runs[0], Run):
         database = runs[0].database
@@ -141,7 +142,7 @@ def _text(run: str | os.PathLike[str] | Run) -> str:
 
 
 def _reference_of(method: str | type) -> str:
-    """Return how the command names a method. Raises HarnessError for a class whose code is in no file of its own."""
+    """Return the value of --method for a name or class. Raises HarnessError if workers cannot import the class."""
     if isinstance(method, str):
         return method
     if not isinstance(method, type):
@@ -155,16 +156,16 @@ def _reference_of(method: str | type) -> str:
     file = getattr(sys.modules.get(module), "__file__", None)
     if module == "__main__" or file is None or not name.isidentifier():
         raise HarnessError(
-            f"method {name}: the class is defined in a notebook's cell, in the script itself or in a function, where "
-            "workers, which are other processes, cannot import it; put it at the top of a file of its own, such as "
-            f'my_method.py, and write method="my_method.py:{name.rpartition(".")[2]}", or import it from there'
+            f"method {name}: the class is defined in a notebook cell, the main script or a function, so worker "
+            "processes cannot import it. Move it to the top level of a separate file, such as my_method.py, and pass "
+            f'method="my_method.py:{name.rpartition(".")[2]}" or the imported class'
         )
     return f"{module}:{name}" if "." in module or hasattr(sys.modules[module], "__path__") else f"{file}:{name}"
 
 
 @contextmanager
 def _errors_in_one_line() -> Iterator[None]:
-    """Raise HarnessError in place of what a command would print as one line."""
+    """Convert a command's one-line errors to HarnessError."""
     try:
         with outcome.launch_errors_in_one_line():
             yield
@@ -181,10 +182,9 @@ def _errors_in_one_line() -> Iterator[None]:
 
 @contextmanager
 def _children_without_the_script() -> Iterator[None]:
-    """Keep processes that multiprocessing starts meanwhile from importing the caller's script.
+    """Prevent child processes of multiprocessing from importing the caller's script within this context.
 
-    The graders' and vLLM's need nothing of it. They would run it once more, and this call within it, unless it asks
-    whether its name is "__main__".
+    Graders and vLLM do not need it. Without a `__main__` guard, the script would run again in each child process.
     """
     prepared = spawn.get_preparation_data
 

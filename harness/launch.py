@@ -1,7 +1,7 @@
 """`python -m harness.launch`: run one method on one benchmark, on Slurm or on this machine.
 
-A command front: it parses the flags and makes one call. The orchestration is in `jobs.drive`, which is imported
-only once the flags are valid, so that `--help` and a mistyped value answer at once.
+This module only parses flags. The orchestration is in `jobs.drive`, imported only after the flags are validated, to
+keep `--help` and usage errors fast.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ _option = functools.partial(click.option, cls=LaunchOption, heading="Output")
 
 
 @click.command(cls=LaunchCommand, prints_outcome=True, epilog=_EXAMPLES)
-@_option("--dry-run", is_common=True, is_flag=True, help="Print what would be done, and exit.")
+@_option("--dry-run", is_common=True, is_flag=True, help="Print the plan and exit.")
 @_option(
     "--list",
     "listing",
     is_common=True,
     type=click.Choice(_LISTS),
     metavar="WHAT",
-    help="Print the methods, datasets, models, presets or prompts that there are, and exit.",
+    help="Print the available methods, datasets, models, presets or prompts, and exit.",
 )
-@_option("--wait", is_common=True, is_flag=True, help="On Slurm, wait for the end and print the result.")
+@_option("--wait", is_common=True, is_flag=True, help="On Slurm, wait for the run to finish, then print the result.")
 @_option(
     "--json",
     "as_json",
     is_flag=True,
-    help="Print the outcome as JSON, as the last line of standard output; everything else goes to standard error.",
+    help="Print the outcome as JSON on the last line of standard output; other output goes to standard error.",
 )
 @_option(
     "--tracker",
     type=click.Choice(("mlflow", "wandb")),
-    help="Send the finished run's result to MLflow or Weights & Biases; on Slurm with --wait.",
+    help="Log the result of the finished run to MLflow or Weights & Biases; on Slurm, requires --wait.",
 )
 @click.pass_context
 def main(context: click.Context, /, **values: Any) -> RunFolder | None:
     """Run one method on one benchmark, grade the answers, and print the result.
 
-    The same command again resumes: finished samples are kept, interrupted ones continue from their last accepted step.
+    Rerun the command to resume: finished samples are kept, interrupted ones continue after their last accepted step.
     """
     if values["listing"]:
         if values["listing"] == "prompts":
@@ -80,7 +80,6 @@ def main(context: click.Context, /, **values: Any) -> RunFolder | None:
 
 
 def _print_list(what: str) -> None:
-    """Print what there is, in columns that fit a terminal."""
     from harness.cli.screen import Column, Line, Screen, Table
     from harness.methods import METHODS, defaults, references
     from harness.problems import benchmarks, sources
@@ -93,13 +92,13 @@ def _print_list(what: str) -> None:
             name: (sys.modules[method.__module__].__doc__ or "").partition("\n")[0] for name, method in METHODS.items()
         }
         rows = [row for name in METHODS for row in ((name, about[name]), ("", " ".join(map(flag, defaults(name)))))]
-        rest = f"or a class of one's own: {references.FORMS}"
+        rest = f"or a custom class: {references.FORMS}"
     elif what == "datasets":
         rows = [(one.name, f"{one.count} problems", one.title) for one in benchmarks.DATASETS.values()]
         rest = f"or {sources.VALID}"
     elif what == "models":
         rows = [(name, toy) for name in models.BUNDLED] + [(m.name, m.path_or_hub_id) for m in models.MODELS.values()]
-        rest = "or a Hugging Face id org/name, or a folder"
+        rest = "or a Hugging Face id ORG/NAME, or a folder"
     else:
         rows = [(name, ", ".join(f"{k} {v}" for k, v in values.items())) for name, values in layers.presets().items()]
     table = Table([Column("")] * len(rows[0]), [row for row in rows if any(row[1:])])
@@ -107,7 +106,7 @@ def _print_list(what: str) -> None:
 
 
 def _print_prompts(file: Path | None) -> None:
-    """Print the built-in prompt file, or what a file changes, as TOML with the hashes of its pieces as comments."""
+    """Print the built-in prompts as TOML, or the names of those that a file changes, with hashes as comments."""
     from harness import prompts
     from harness.prompts import prompt_hash
 

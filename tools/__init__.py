@@ -1,1 +1,1 @@
-"""What makes and measures this project from a checkout: not installed, and imported by nothing of the product."""
+"""Scripts that build and measure this project from a checkout; not installed, and not imported by the product."""

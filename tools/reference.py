@@ -1,6 +1,6 @@
-"""The generated parts of the documentation: commands, columns, keys of results.json, exit codes.
+"""Generate parts of the documentation: commands, columns, keys of results.json, exit codes.
 
-A page of docs/ has a line `<!-- generated: NAME -->` where one goes; docs/conf.py puts it there.
+docs/conf.py inserts them at lines `<!-- generated: NAME -->`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def results() -> str:
 
 
 def codes() -> str:
-    """Return the exit codes and what they mean."""
+    """Return the exit codes and their meanings."""
     docstrings = _docstrings(Path(exit_codes.__file__).read_text("utf-8"))
     rows = sorted((value, docstrings[name]) for name, value in vars(exit_codes).items() if name.isupper())
     return _table(("code", "meaning"), [(str(value), meaning) for value, meaning in rows])
@@ -81,12 +81,12 @@ GENERATED: Mapping[str, Callable[[], str]] = {
 
 
 def filled(page: str) -> str:
-    """Return a page with its generated parts. Raises KeyError where it names another one."""
+    """Return a page with its generated parts. Raises KeyError for an unknown part."""
     return _MARK.sub(lambda mark: GENERATED[mark[1]](), page)
 
 
 def _docstrings(source: str) -> dict[str, str]:
-    """Return the docstring behind each constant of a module, in one line."""
+    """Return the docstring after each constant of a module, as one line."""
     found = {}
     for statement, after in pairwise(ast.parse(source).body):
         target = statement.targets[0] if isinstance(statement, ast.Assign) else None

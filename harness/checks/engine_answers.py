@@ -1,8 +1,7 @@
-"""What real engines answer on this machine, against goals.
+"""Checks of real engines on this machine.
 
-`python -m harness.doctor --engines` makes each of these checks in a process of its own, which opens the engines that
-it needs: they start, every kind of call is answered, verdicts agree with plain transformers, the prefix cache finds a
-growing chain, and token-level speculation changes no text.
+`python -m harness.doctor --engines` runs each check in a separate process: engines start, every kind of call works,
+verdicts agree with transformers, a growing chain reuses the prefix cache, and token-level speculation is lossless.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from harness.sizing.card_plan import DoesNotFit, ModelFiles, RunSizing, chosen_h
 from harness.weights import models
 
 _Question = tuple[list[int], tuple[int, ...]]
-"""Prompt and options."""
+"""Prompt ids and option ids."""
 Value = float | int | str | None
 Relation = Literal["<", "<=", ">=", "="]
 _CANDIDATES = 3
@@ -41,28 +40,28 @@ _CONTEXT_TOKENS = 1024
 _IN_FLIGHT = 64
 _STEP_TOKENS = 24
 _LIKELY = 0.01
-"""Options of at least this probability count where numbers are rounded to bfloat16: less likely ones, whose
-log-probabilities are large, are rounded by up to 0.06 each."""
+"""Minimum probability of options compared in bfloat16. Log-probabilities of less likely options are large, so rounding
+errors reach 0.06."""
 
 
 class NotPossible(Exception):
-    """A check cannot be made here; the message says why."""
+    """A check is not possible here; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One number or word that a check found."""
+    """One value measured by a check."""
 
     name: str
     value: Value
     unit: str = ""
     relation: Relation | None = None
-    """How the value has to stand to `bound`; None: it is only reported."""
+    """Required relation of the value to `bound`; None: reported only."""
     bound: Value = None
 
     @property
     def is_met(self) -> bool:
-        """False where there is a goal and the value misses it, is missing, or is not a number."""
+        """False if there is a goal and the value misses it or is not a number."""
         value, bound = self.value, self.bound
         if self.relation is None or self.relation == "=":
             return self.relation is None or value == bound
@@ -77,26 +76,25 @@ class Measured:
 
 @dataclass(frozen=True)
 class Machine:
-    """What is to be checked, as plain data for the process of a check."""
+    """Engines and models to check, as plain data for the check's process."""
 
     kind: str
     device: Device
     draft: ModelFiles | None
-    """None for scripted engines, which run no model."""
+    """None for scripted engines, which use no model."""
     target: ModelFiles | None
     work: str
     """Folder for logs and run folders."""
     starts: list[float] = field(default_factory=list)
-    """Seconds of every start of engines so far."""
+    """Duration of each start of the engines, in seconds."""
 
     @property
     def can(self) -> registry.Capabilities:
-        """What the engine can do."""
         return registry.capabilities(self.kind)
 
     @property
     def is_large(self) -> bool:
-        """Whether more than the fewest samples take no longer than the engines' start."""
+        """Whether the machine is fast enough for more than the minimum number of samples."""
         return self.can.has_processes and self.device == "gpu"
 
     @property
@@ -113,7 +111,7 @@ async def _opened(
     dtype: DataType = "auto",
     proposing: Proposer | None = None,
 ) -> AsyncIterator[Mapping[Role, Engine]]:
-    """Open engines as a run does, with the widths and shares of a run. Raises DoesNotFit, EngineDied, ValueError."""
+    """Open engines with a run's tensor-parallel sizes and memory. Raises DoesNotFit, EngineDied, ValueError."""
     named: dict[Role, ModelFiles | None] = {role: getattr(machine, role) for role in roles}
     tokens = DEFAULT_TOKENS[proposing] if proposing else 0
     speculator = machine.draft if proposing == "draft" else None
@@ -146,7 +144,7 @@ async def _opened(
 
 
 async def check_start(machine: Machine) -> list[Measured]:
-    """Start both engines beside each other."""
+    """Start both engines at the same time."""
     async with _opened(machine) as engines:
         found = [Measured("engines", len(engines), "", "=", 2)]
         if machine.can.has_processes:
@@ -157,12 +155,12 @@ async def check_start(machine: Machine) -> list[Measured]:
 
 
 def engine_processes(worker: int) -> list[psutil.Process]:
-    """Return the processes below a worker that compute and schedule for vLLM's engines."""
+    """Return the child processes of a worker that belong to vLLM engines."""
     return [child for child in psutil.Process(worker).children(recursive=True) if child.name().startswith("VLLM")]
 
 
 async def check_calls(machine: Machine) -> list[Measured]:
-    """Ask for every kind of reply: candidates, all that can be told of tokens, a verdict, and a given text."""
+    """Make every kind of call: candidates, log-probabilities, entropies, a verdict, and scoring a given text."""
     unanswered = []
     async with _opened(machine) as engines:
         draft, target = engines["draft"], engines["target"]
@@ -187,14 +185,14 @@ async def check_calls(machine: Machine) -> list[Measured]:
 
 
 async def check_verdicts(machine: Machine, *, in_float32: bool = False) -> list[Measured]:
-    """Compare the target's verdicts with those of plain transformers, in the data type of runs here or in float32."""
+    """Compare the target's verdicts with transformers, in the data type of runs or in float32."""
     if machine.target is None:
-        raise NotPossible("scripted engines run no model")
+        raise NotPossible("scripted engines use no model")
     if machine.can.is_reference and machine.device == "cpu":
-        raise NotPossible("the reference is this engine")
+        raise NotPossible("this engine is the reference")
     dtype: DataType = "float32" if in_float32 else _dtype_of_runs(machine, machine.target)
     if in_float32 and _dtype_of_runs(machine, machine.target) == "float32":
-        raise NotPossible("runs here are in float32, and their verdicts are another check")
+        raise NotPossible("runs on this machine use float32, which the other verdict check covers")
     roles: tuple[Role, ...] = ("target",) if in_float32 else ("draft", "target")
     try:
         async with _opened(machine, roles, dtype=dtype) as engines:
@@ -215,7 +213,7 @@ async def check_verdicts(machine: Machine, *, in_float32: bool = False) -> list[
 
 
 async def _questions(writer: Engine, problems: Sequence[Problem]) -> list[_Question]:
-    """Return prompts with options, four for each problem: score, separate score, choice of steps, choice of chains."""
+    """Return four prompts with options per problem: score, short score, choice of steps, choice of chains."""
     sampling = Sampling(48, temperature=0.6, stop=(prompts.STEP_END,), seed=1, n=_CANDIDATES)
     tokenizer = writer.tokenizer
     openings = [prompts.opening(tokenizer, problem)[0] for problem in problems]
@@ -235,7 +233,7 @@ async def _questions(writer: Engine, problems: Sequence[Problem]) -> list[_Quest
 
 
 def deviations(given: Sequence[Choice], expected: Sequence[Choice], *, is_float32: bool) -> list[Measured]:
-    """Return how far log-probabilities (nats) are from those of the reference."""
+    """Compare log-probabilities with the reference, in nats."""
     distances = [
         (abs(mine - its), probability)
         for a, b in zip(given, expected, strict=True)
@@ -252,7 +250,7 @@ def deviations(given: Sequence[Choice], expected: Sequence[Choice], *, is_float3
 
 
 async def _reference(machine: Machine, model: ModelFiles, dtype: str, asked: Sequence[_Question]) -> list[Choice]:
-    """Ask plain transformers: as the engine computes, or in float32 on the CPU to check transformers on a GPU."""
+    """Compute reference choices with transformers: in `dtype`, or in float32 on the CPU to check itself."""
     from harness.engines.transformers import TransformersEngine
 
     settings = EngineSettings("transformers", machine.device, dtype, max_context=_CONTEXT_TOKENS)
@@ -276,9 +274,9 @@ def _dtype_of_runs(machine: Machine, model: ModelFiles) -> DataType:
 
 
 async def check_prefix_cache(machine: Machine) -> list[Measured]:
-    """Let chains grow step by step, each with a verdict, and count what the caches held of what they could hold.
+    """Grow chains step by step with a verdict each, and compare prefix-cache hits with the maximum possible hits.
 
-    That is whole blocks of what the same engine had computed before, and never the prompt's last token.
+    Reusable are whole blocks computed earlier by the same engine, without the prompt's last token.
     """
     if not machine.can.has_prefix_cache:
         raise NotPossible(f"the {machine.kind} engine has no prefix cache")
@@ -300,17 +298,17 @@ async def check_prefix_cache(machine: Machine) -> list[Measured]:
                 reply = await draft.generate(chain, Sampling(48, temperature=0.6, seed=step))
                 count(chain, written, reply.cached_tokens)
                 chain = [*chain, *reply.completions[0].token_ids]
-                written = len(chain) - 1  # the last token was drawn, but never computed
+                written = len(chain) - 1  # the last token was sampled but not computed
                 verdict = await target.choose([*chain, *question.ids], question.option_ids)
                 count([*chain, *question.ids], judged, verdict.cached_tokens)
                 judged = len(chain)
-    return [Measured("cached of what could be", reused / max(1, reusable), f"of {reusable} tokens", ">=", 0.9)]
+    return [Measured("cached share of reusable tokens", reused / max(1, reusable), f"of {reusable} tokens", ">=", 0.9)]
 
 
 async def check_lossless(machine: Machine, proposing: Proposer) -> list[Measured]:
-    """Write at temperature 0 in float32, with and without speculation.
+    """Compare greedy generations in float32 with and without speculation.
 
-    Where vLLM counts proposed tokens, some must be confirmed and some rejected, or nothing was tested.
+    If vLLM counts proposed tokens, some must be accepted and some rejected; otherwise nothing was tested.
     """
     if reason := unsupported_reason(machine.kind, machine.device, 0.0, proposing):
         raise NotPossible(reason)
@@ -325,15 +323,15 @@ async def check_lossless(machine: Machine, proposing: Proposer) -> list[Measured
     found = [Measured("changed", changed, f"of {len(now)}", "=", 0)]
     if proposed := sum(completion.proposed_tokens or 0 for completion in now):
         confirmed = sum(completion.confirmed_tokens or 0 for completion in now)
-        found.append(Measured("confirmed tokens", confirmed, "", ">=", 1))
+        found.append(Measured("accepted tokens", confirmed, "", ">=", 1))
         found.append(Measured("rejected tokens", proposed - confirmed, "", ">=", 1))
     return found
 
 
 def _openings(engine: Engine, problems: Sequence[Problem]) -> list[list[int]]:
-    """Return prompts, of which every other one has its words in disorder.
+    """Return prompts; in every other one, the words are shuffled.
 
-    On the bundled problems the bundled draft writes at first what the target would, so that nothing would be rejected.
+    On the unchanged bundled problems, the bundled draft initially agrees with the target, so nothing would be rejected.
     """
     openings, random = [], Random(0)
     for number, problem in enumerate(problems):

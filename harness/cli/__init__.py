@@ -1,1 +1,1 @@
-"""The command line: commands, their exit codes and errors, the program that has all of them, TOML files."""
+"""Command-line infrastructure: commands, errors, exit codes, tables, TOML files."""

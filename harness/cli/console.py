@@ -1,10 +1,10 @@
-"""The command `speculative-harness`: the modules' commands as subcommands, each imported only when it is used.
+"""The command `speculative-harness`: the modules' commands as subcommands, imported on use.
 
     speculative-harness launch --method speccot --dataset amc23    is    python -m harness.launch --method …
     speculative-harness status RUN                                 is    python -m jobs status RUN
 
-`python -m` puts the working directory first among the places where Python looks for modules, and so breaks in a folder
-that holds a package `jobs` or `grading` of its own. This command does not, and neither do the processes that it starts.
+`python -m` puts the working directory first on the module search path, so it fails in a folder with another package
+`jobs` or `grading`. This command and its child processes do not search the working directory.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from harness.cli.program import ALIASES, PROGRAM, VARIABLE, name_of
 COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Run": {
         "launch": ("harness.launch", "Run one method on one benchmark, grade the answers, print the result."),
-        "suite": ("jobs suite", "Launch the runs of a file."),
-        "nightly": ("jobs nightly", "Launch a suite for a night and judge it."),
-        "reproduce": ("harness.reproduce", "Run the suite of a published table, ours beside theirs."),
-        "train": ("harness.train", "Train SCoT's draft and its selection."),
+        "suite": ("jobs suite", "Launch the runs listed in a file."),
+        "nightly": ("jobs nightly", "Launch a nightly suite and judge it."),
+        "reproduce": ("harness.reproduce", "Reproduce a published table and print both values."),
+        "train": ("harness.train", "Train SCoT's draft and draft selector."),
     },
     "Watch": {
         "status": ("jobs status", "Print the status of runs."),
         "list": ("jobs list", "List the runs of a folder."),
-        "show": ("jobs show", "Print all numbers of a run."),
+        "show": ("jobs show", "Print all metrics of a run."),
         "logs": ("jobs logs", "Print the end of a worker's log."),
         "cancel": ("jobs cancel", "Cancel a run's Slurm jobs."),
-        "resume": ("jobs resume", "Submit the shards that are left."),
-        "retry-failed": ("jobs retry-failed", "Retry samples that ended in an error."),
+        "resume": ("jobs resume", "Submit the unfinished shards."),
+        "retry-failed": ("jobs retry-failed", "Retry failed samples."),
         "worker": ("jobs worker", "Run one shard in this process."),
         "finalize": ("jobs finalize", "Grade, load and print the result."),
         "example": ("jobs example", "Print an example of a profile, a suite or a scrontab."),
@@ -48,25 +48,25 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "trace": ("warehouse.trace", "Print one sample, step by step."),
         "load": ("warehouse.load", "Load run folders into the warehouse."),
         "export": ("warehouse.export", "Write one run as Parquet files or as an Inspect log."),
-        "nights": ("warehouse.nightly", "Judge the newest night against those before it."),
-        "probe": ("jobs probe", "Find what accepted and refused drafts were worth."),
-        "sweep-budget": ("jobs sweep-budget", "Find the accuracy of a run at smaller token budgets."),
-        "probed": ("warehouse.probed", "Print what a probe found."),
+        "nights": ("warehouse.nightly", "Judge the latest night against earlier nights."),
+        "probe": ("jobs probe", "Measure the value of accepted and rejected drafts."),
+        "sweep-budget": ("jobs sweep-budget", "Measure a run's accuracy at smaller token budgets."),
+        "probed": ("warehouse.probed", "Print the results of a probe."),
         "lossless": ("jobs lossless", "Check that two runs emitted the same tokens."),
     },
     "Grading": {
         "grade": ("grading.regrade", "Grade stored answers with this grader."),
-        "check": ("grading.check", "List the gold answers that their own grader rejects."),
-        "candidates": ("warehouse.candidates", "Grade drafts that are whole chains."),
-        "target-logprobs": ("jobs target-logprobs", "Have the target read what finished samples wrote."),
+        "check": ("grading.check", "List the gold answers that the grader rejects."),
+        "candidates": ("warehouse.candidates", "Grade whole-chain drafts."),
+        "target-logprobs": ("jobs target-logprobs", "Score finished samples with the target model."),
         "score": ("jobs score", "Score steps with a reward model."),
     },
     "Machine": {
-        "doctor": ("harness.doctor", "Check in seconds what a run needs, without loading a model."),
+        "doctor": ("harness.doctor", "Check the requirements of a run in seconds, without loading a model."),
         "sizing": ("harness.sizing", "Print which models fit on which GPUs."),
     },
 }
-"""By heading and name: what follows `python -m`, and one sentence."""
+"""By heading and name: module (and subcommand) after `python -m`, and a description."""
 _BY_NAME = {name: called for commands in COMMANDS.values() for name, (called, _) in commands.items()}
 _MODULE_COMMAND = re.compile(r"python -m ((?:harness|warehouse|grading)\.\w+|jobs [a-z-]+)")
 _EPILOG = f"""\b
@@ -79,14 +79,14 @@ Examples:
 
 
 class Console(OneLineGroup):
-    """The group of all commands; its help needs none of their modules."""
+    """The group of all commands; its help imports none of their modules."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names, in the order of the help."""
+        """Return the command names in help order."""
         return list(_BY_NAME)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command, by its name or alias; None for any other name."""
+        """Import a command by name or alias; None if unknown."""
         called = _BY_NAME.get(ALIASES.get(cmd_name, cmd_name))
         return None if called is None else _imported(called)
 
@@ -98,11 +98,11 @@ class Console(OneLineGroup):
                 formatter.write_dl([(name, text + also.get(name, "")) for name, (_, text) in commands.items()])
 
     def reworded(self, text: str) -> str:
-        """Return a help text or an error with this program's name for the commands of modules."""
+        """Replace `python -m MODULE` in a help text or error with this program's subcommand."""
         return _MODULE_COMMAND.sub(_reworded, text)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the commands that begin so, without importing them."""
+        """Return the matching commands, without importing them."""
         described = [(name, text) for commands in COMMANDS.values() for name, (_, text) in commands.items()]
         items = [CompletionItem(name, help=text) for name, text in described if name.startswith(incomplete)]
         return items or click.Command.shell_complete(self, ctx, incomplete)
@@ -122,10 +122,10 @@ def _reworded(found: re.Match[str]) -> str:
     return f"{PROGRAM} {name}" if name in _BY_NAME else found[0]
 
 
-main = Console(PROGRAM, help="Evaluate speculative reasoning: two models, step by step, recorded.", epilog=_EPILOG)
+main = Console(PROGRAM, help="Evaluate speculative reasoning with a draft and a target model.", epilog=_EPILOG)
 
 
 def run() -> None:
-    """Be the console script: what this process starts does not look for modules in the working directory either."""
+    """Run the console script; child processes do not search the working directory for modules either."""
     os.environ |= {"PYTHONSAFEPATH": "1", VARIABLE: PROGRAM}
     main(prog_name=PROGRAM)

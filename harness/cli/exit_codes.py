@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 DONE = 0
-"""Everything that was asked for is done, or the verdict on a night is PASS."""
+"""Success, or the verdict on a night is PASS."""
 TROUBLE = 1
-"""Something failed, a check found something, or the verdict on a night is FAIL."""
+"""A failure, a failed check, or the verdict on a night is FAIL."""
 WRONG_INPUT = 2
-"""The command was asked for something that it cannot do and ran nothing, or no verdict on a night was possible."""
+"""Invalid input, nothing was run; or no verdict on a night was possible."""
 WARN = 3
 """The verdict on a night is WARN."""
 INCONCLUSIVE = 4
 """The verdict on a night is INCONCLUSIVE."""
 OUT_OF_TIME = 75
-"""A worker that shares a Slurm task with others has run out of time, and the task is requeued."""
+"""A worker in a shared Slurm task reached the time limit; the task is requeued."""
 OUT_OF_TIME_AT_ONCE = 76
-"""Such a worker has run out of time before it did anything."""
+"""A worker in a shared Slurm task reached the time limit before doing any work."""
 ASKS_FOR_REQUEUE = 85
-"""A task in a container asks the batch script to requeue the job."""
+"""A task in a container requests that the batch script requeue the job."""
 INTERRUPTED = 130
-"""The command was interrupted with Ctrl-C."""
+"""Interrupted with Ctrl-C."""

@@ -1,4 +1,4 @@
-"""Small words of messages: a number with its noun, a hint at what was meant, and what is wrong in a table."""
+"""Parts of messages: counts with nouns, did-you-mean hints, validation errors."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _LONGEST_KEY = 100
 
 
 def counted(number: int, singular: str, plural: str | None = None) -> str:
-    """Return a number and what it counts: `1 sample`, `2 samples`; `plural` is `singular` with an s by default."""
+    """Return a number with its noun: `1 sample`, `2 samples`; `plural` defaults to `singular` with an s."""
     return f"{number} {singular if number == 1 else plural or f'{singular}s'}"
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """Return a hint at the name that is most like a wrong one, for the end of a message; empty where none is."""
+    """Return a hint at the closest valid name, to append to a message; empty if there is none."""
     close = difflib.get_close_matches(word, list(names), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def place_and_problem(error: ErrorDetails) -> str:
-    """Return one of the errors of a ValidationError as `place: what is wrong`."""
+    """Return an error of a ValidationError as `location: message`."""
     return ": ".join(filter(None, (".".join(map(str, error["loc"])), error["msg"])))
 
 
 def first_error(error: ValidationError, model: type[BaseModel]) -> str:
-    """Return the first error in what a model was made of, in one line: its place, and what is wrong or valid there."""
+    """Return the first validation error as one line: its location, and the problem or the valid keys."""
     first = error.errors()[0]
     place = ".".join(map(str, first["loc"]))[:_LONGEST_KEY]
     if first["type"] == "extra_forbidden":

@@ -1,4 +1,4 @@
-"""Numbers, intervals and times as the text of table cells and messages, in one format everywhere."""
+"""Format numbers, intervals and durations for tables and messages."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def percent(share: float | None) -> str:
 
 
 def floored_percent(share: float) -> int:
-    """Return a fraction in whole percent, never rounded up: 99.9 % of the samples are not all of them."""
+    """Return a fraction in whole percent, rounded down so that 100 means all."""
     return int(100 * share + 1e-9)
 
 
 def number(value: float | None) -> str:
-    """Return a value with three or more significant digits and its thousands grouped."""
+    """Return a value with at least three significant digits and grouped thousands."""
     if value is None:
         return NOTHING
     return f"{value:,.0f}" if abs(value) >= 100 else _plain(value, 3)
@@ -37,7 +37,7 @@ def signed(value: float, digits: int) -> str:
 
 
 def span(low: float | None, high: float | None, digits: int, factor: float = 1.0) -> str:
-    """Return both ends of an interval, each times `factor`, with a fixed number of decimals."""
+    """Return an interval `low to high`, scaled by `factor`, with a fixed number of decimals."""
     if low is None or high is None:
         return NOTHING
     return f"{fixed(low, digits, factor)} to {fixed(high, digits, factor)}"
@@ -57,23 +57,23 @@ def duration(seconds: float) -> str:
 
 
 def hours(value: float) -> str:
-    """Return hours with as many digits as say something."""
+    """Return hours with one decimal, or with two significant digits below 1."""
     return f"{value:,.1f}" if value >= 1 else _plain(value, 2)
 
 
 def sides(cards: tuple[int | None, int | None], runs: tuple[int, int] = (1, 1)) -> str:
-    """Return what a ratio of two settings' times is of: `2 cards : 1, 3 runs : 1`.
+    """Return a label for a ratio of times: GPUs and repeats of both sides, e.g. `2 GPUs : 1, 3 runs : 1`.
 
-    Empty where the cards are equal or not known, and each side is one run. Equal numbers of repeats are `3 runs`.
+    Equal or unknown GPU counts are omitted, as are single runs. Equal numbers of repeats are shown once, as `3 runs`.
     """
     own, base = cards
-    told = [] if own is None or base is None or own == base else [f"{own} {'card' if own == 1 else 'cards'} : {base}"]
+    told = [] if own is None or base is None or own == base else [f"{own} {'GPU' if own == 1 else 'GPUs'} : {base}"]
     if max(runs) > 1:
         told.append(f"{runs[0]} {'run' if runs[0] == 1 else 'runs'}" + (f" : {runs[1]}" if runs[0] != runs[1] else ""))
     return ", ".join(told)
 
 
 def _plain(value: float, digits: int) -> str:
-    """Return a value with so many significant digits and no exponent: 0.000095."""
+    """Return a value with this many significant digits and no exponent: 0.000095."""
     text = f"{value:.{digits}g}"
     return f"{Decimal(text):f}" if "e" in text else text

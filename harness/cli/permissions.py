@@ -1,4 +1,4 @@
-"""What a user may not do with a file, as one line that says whose it is."""
+"""Format permission errors as one line with the file's owner."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _QUOTED = re.compile(r"'([^']+)'")
 
 
 def is_forbidden(error: BaseException) -> bool:
-    """Return whether an error says that the user, or a read-only file system, does not allow something."""
+    """Return whether an error is due to missing permissions or a read-only file system."""
     return isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def explained(error: OSError) -> str:
-    """Return one line about an error for which `is_forbidden` is true: the file, the reason, and whose it is."""
+    """Return a permission error (see `is_forbidden`) as one line: file, reason and owner."""
     name = error.filename if isinstance(error.filename, str | os.PathLike) else None
-    if name is None and (quoted := _QUOTED.search(str(error))):  # Arrow's errors name the file in their message alone
+    if name is None and (quoted := _QUOTED.search(str(error))):  # Arrow: only in the message
         name = quoted[1]
     if name is None:
         return " ".join(str(error).split())

@@ -1,7 +1,7 @@
-"""How a command that is printed is typed: as `python -m jobs status`, or as `speculative-harness status`.
+"""Format commands in messages: `python -m jobs status` or `speculative-harness status`.
 
-The second form is printed by that command and by what it starts, because in a folder with a package `jobs` of its own
-only that one works.
+`speculative-harness` and its child processes print the second form, because `python -m` fails in a folder with another
+package `jobs`.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from collections.abc import Mapping
 
 PROGRAM = "speculative-harness"
 VARIABLE = "HARNESS_PROGRAM"
-"""Environment variable: the program that a user called; unset where it was a module."""
+"""Environment variable with the program that the user called; unset for `python -m`."""
 ALIASES: Mapping[str, str] = {"run": "launch", "regrade": "grade", "regress": "nights"}
-"""Second names of commands."""
+"""Aliases of commands."""
 _NAMES: Mapping[str, str] = {"warehouse.nightly": "nights"}
-"""Names of commands whose module is called as another command of the program is."""
+"""Commands whose module name is also the name of another command."""
 
 
 def typed(called: str) -> str:
-    """Return what to type for a command that is given by what follows `python -m`, such as `jobs status`."""
+    """Return the command line for a module command, such as `jobs status`, in the form of the called program."""
     if os.environ.get(VARIABLE) != PROGRAM:
         return f"python -m {called}"
     return f"{PROGRAM} {name_of(called)}"
 
 
 def name_of(called: str) -> str:
-    """Return the name of a command within the program: `status` of `jobs status`, `query` of `warehouse.query`."""
+    """Return the subcommand for a module command: `status` for `jobs status`, `query` for `warehouse.query`."""
     if called in _NAMES:
         return _NAMES[called]
     name = called.replace(" ", ".").partition(".")[2]

@@ -1,8 +1,8 @@
-"""Tables, and their form on a terminal.
+"""Tables and their layout on a terminal.
 
-Text of models and of others is hostile: on a terminal it must not move the cursor, change colors or hide anything.
-Every text is escaped where it is written, by `printable`: here, for files in `warehouse.report.tables`, and for all
-else that a command prints in harness.cli.command. Nothing is parsed as markup.
+Text from models and other users is untrusted: it must not move the cursor, change colors or hide text. All text is
+escaped by `printable` when it is written: here, in `warehouse.report.tables` for files, and in harness.cli.command for
+other output. Nothing is parsed as markup.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 """Unicode categories shown as escapes: control, format (such as text direction), surrogate, private use, line and
 paragraph separators."""
 _NO_CHARACTERS = {"\ufffe", "\uffff"}
-"""Code points that no document may hold, such as one of XML."""
+"""Code points that are invalid in documents such as XML."""
 NEVER_WRAPPED = 24
-"""Cells of at most this many characters, such as numbers, intervals and names, are not wrapped."""
+"""Maximum length of cells that are never wrapped, such as numbers, intervals and names."""
 _UNLIMITED = 1_000_000
 _GAP = 2
 _NUMBER = re.compile(r"[+−]?[\d.,]+×?|–")
 
 Cell = str | float | None
-"""A text, a number, which is shown with three significant digits, or None, which is shown as a dash."""
+"""A string, a number (shown with three significant digits), or None (shown as a dash)."""
 
 
 @dataclass(frozen=True)
@@ -43,38 +43,37 @@ class Column:
 
     name: str
     is_right: bool | None = None
-    """Whether its cells are aligned right; None: if all of them are numbers."""
+    """Whether cells are right-aligned; None: if all cells are numbers."""
     least: int = NEVER_WRAPPED
-    """Width in characters down to which its cells are wrapped between words on a narrow terminal."""
+    """Minimum width in characters when cells are wrapped on a narrow terminal."""
     is_folded: bool = False
-    """Whether words may be folded there, too: names that nobody copies."""
+    """Whether words can be split when wrapping; for names that users do not copy."""
     style: str = ""
     styles: Mapping[str, str] = field(default_factory=dict)
-    """Styles of cells by their text."""
+    """Cell styles by cell text."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table, with lines that tell how to read it."""
+    """A table with explanatory notes."""
 
     columns: Sequence[Column]
     rows: Iterable[Sequence[Cell]]
-    """Those of a large answer are read as they are written, once."""
+    """Large results may be iterators, which are read only once."""
     notes: Sequence[str] = ()
     title: str = ""
 
     @property
     def texts(self) -> list[list[str]]:
-        """The rows as they are shown."""
+        """The rows as displayed text."""
         return [[shown(cell) for cell in row] for row in self.rows]
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns."""
         return [column.name for column in self.columns]
 
     def alignment(self, texts: Sequence[Sequence[str]]) -> list[bool]:
-        """Return for each column whether it is aligned right. texts: the rows as they are shown."""
+        """Return for each column whether it is right-aligned. texts: the rows as displayed."""
         return [
             bool(texts) and all(_NUMBER.fullmatch(row[place]) for row in texts)
             if column.is_right is None
@@ -89,7 +88,7 @@ class Line:
 
     text: str
     style: str = ""
-    """One that is not empty is a heading or a warning."""
+    """Not empty for headings and warnings."""
     is_item: bool = False
 
 
@@ -104,12 +103,12 @@ def shown(cell: Cell) -> str:
 
 
 def exact(stream: IO[str]) -> IO[str]:
-    """Return the stream for CSV and JSON: escaped where a terminal shows them, otherwise as programs read them."""
+    """Return the stream for CSV and JSON: escaped on a terminal, otherwise unchanged for programs."""
     return stream if stream.isatty() else getattr(stream, "rich_proxied_file", stream)
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Return a text with visible escapes for all characters that could act on a terminal, except those in `keep`."""
+    """Escape all characters that could act on a terminal, except those in `keep`."""
     hidden = {c for c in set(text).difference(keep) if unicodedata.category(c) in _HIDDEN or c in _NO_CHARACTERS}
     return "".join(c.encode("unicode_escape").decode("ascii") if c in hidden else c for c in text)
 
@@ -120,14 +119,14 @@ def plain(text: str, style: str = "", keep: str = "") -> Text:
 
 
 def terminal(**options: Any) -> Console:
-    """Return rich's console for text that may come from others: it is escaped, and markup is read only if asked for."""
+    """Return a rich console that escapes untrusted text; markup is off by default."""
     return _Terminal(**{"highlight": False, "markup": False, **options})
 
 
 class _Terminal(Console):
     @property
     def file(self) -> IO[str]:
-        """Where rich writes: itself, also while it shows a status, when it stands before the stream that escapes."""
+        """The unescaped stream for rich, also while a status display replaces stdout."""
         stream = super().file
         found: IO[str] = getattr(stream, "rich_proxied_file", stream)
         return found
@@ -141,10 +140,9 @@ class _Terminal(Console):
 
 
 class Screen:
-    """Where lines and tables are printed: fitted to a terminal's width; in a pipe or a file they are whole.
+    """Print lines and tables, wrapped to the width of a terminal; output to pipes and files is not wrapped.
 
-    is_fitted: whether output is fitted in a pipe too, where the environment says how wide (COLUMNS). is_whole: whether
-    it is whole on a terminal too.
+    is_fitted: also wrap piped output to COLUMNS, if set. is_whole: never wrap, even on a terminal.
     """
 
     def __init__(self, out: IO[str] | Console, *, is_fitted: bool = False, is_whole: bool = False) -> None:
@@ -154,7 +152,6 @@ class Screen:
         self._is_ruled = is_whole or self._console.is_terminal
 
     def show(self, page: Page) -> None:
-        """Print lines and tables."""
         for part in page:
             if isinstance(part, Table):
                 self.table(part)
@@ -164,21 +161,21 @@ class Screen:
                 self.say(part.text, part.style)
 
     def say(self, line: str, style: str = "") -> None:
-        """Print a line, wrapped between words where a width is kept."""
+        """Print a line, wrapped between words if output is fitted to a width."""
         self._console.print(plain(line, style), soft_wrap=not self._is_fitted)
 
     def _item(self, line: Line) -> None:
-        """Print an indented line; what is wrapped of it is indented further."""
+        """Print an indented line with a hanging indent."""
         room = max(self._console.width - 4, 1) if self._is_fitted else _UNLIMITED
         for index, part in enumerate(plain(line.text, line.style).wrap(self._console, room)):
             part.rstrip()
             self._console.print(plain("    " if index else "  ") + part, soft_wrap=True)
 
     def table(self, table: Table) -> None:
-        """Print a table with its title and notes; no word of it is cut off, nor folded unless its column allows it.
+        """Print a table with its title and notes, without truncating words.
 
-        In a table too wide for the terminal wide columns are wrapped between words. If it still does not fit, each row
-        is printed as a block with one line per column.
+        If the table is too wide for the terminal, wide columns are wrapped between words. If it still does not fit,
+        each row is printed as a block with one line per column.
         """
         if table.title:
             self._console.print()
@@ -197,7 +194,7 @@ class Screen:
             self.say(note)
 
     def fitting(self, table: Table) -> list[int]:
-        """Return the places of the columns that fit beside each other, from the left; all where no width is kept."""
+        """Return the indices of the columns that fit the width, from the left; all if there is no width limit."""
         _, least = self._widths(table, table.texts)
         kept: list[int] = []
         for place in range(len(least)):
@@ -206,7 +203,7 @@ class Screen:
         return kept
 
     def _widths(self, table: Table, texts: Sequence[Sequence[str]]) -> tuple[list[int], list[int]]:
-        """Return the widths that the columns need, and those to which they can be made narrower."""
+        """Return the preferred and minimum column widths."""
         widths, least = [], []
         for place, column in enumerate(table.columns):
             lines = [line for row in texts for line in printable(row[place], "\n").split("\n")]
@@ -262,7 +259,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _broken(header: str, width: int) -> Iterator[str]:
-    """Yield the lines of a header, which is broken at blanks and behind underscores."""
+    """Yield the lines of a header, broken at blanks and after underscores."""
     for line in header.split("\n"):
         room = ""
         for part in re.findall(r"[^ _]*[ _]?", line):

@@ -1,4 +1,4 @@
-"""Read TOML files, with one-line errors for people who wrote them by hand."""
+"""Read hand-written TOML files with one-line errors."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 
 def read_toml(path: Traversable, label: str | None = None) -> dict[str, Any]:
-    """Return the contents of a TOML file, which may be one of a package (importlib.resources).
+    """Return the contents of a TOML file or package resource.
 
-    label: what the error message calls the file, for example `--config my.toml`; its path by default.
-    Raises ValueError with one line where the file is missing or a folder, is not UTF-8 or is not TOML.
+    label: prefix of error messages, such as `--config my.toml`; default: the path. Raises ValueError with a one-line
+    message if the file is missing, a folder, not UTF-8 or not TOML.
     """
     label = str(path) if label is None else label
     try:
@@ -23,10 +23,10 @@ def read_toml(path: Traversable, label: str | None = None) -> dict[str, Any]:
 
 
 def parse_toml(text: str, label: str) -> dict[str, Any]:
-    """Return the contents of a TOML document. Raises ValueError with one line that starts with `label`."""
+    """Parse a TOML document. Raises ValueError with a one-line message that starts with `label`."""
     try:
         return tomllib.loads(text)
-    except ValueError as error:  # TOMLDecodeError, and Python's limit on the digits of an integer
+    except ValueError as error:  # TOMLDecodeError, or Python's limit on the digits of an integer
         raise ValueError(f"{label}: not a readable TOML file: {error}") from error
     except RecursionError as error:
         raise ValueError(f"{label}: not a readable TOML file: nested too deeply") from error

@@ -1,1 +1,1 @@
-"""The papers' settings, their published tables and figures as data, and what the latency model makes of them."""
+"""The papers' settings, prompts, and published tables and figures, as data."""

@@ -1,1 +1,1 @@
-"""The problems of a benchmark: what one is, the benchmarks that are known by name, and the Hugging Face hub's rows."""
+"""Benchmark problems: the data model, the built-in benchmarks, and rows from the Hugging Face Hub."""

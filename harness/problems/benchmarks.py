@@ -1,11 +1,11 @@
-"""The benchmarks by name, and their problems: from JSON Lines files, from the package (demo), or from the hub.
+"""Load the built-in benchmarks from JSON Lines files, the package (demo), or the Hugging Face Hub.
 
-The table is `harness/data/benchmarks.toml`. Rows of the hub are first converted to the record that files have
+Benchmarks are declared in `harness/data/benchmarks.toml`. Hub rows are converted to the record format of the files
 (`problem`, `answer` and optionally `answers`, `alternatives`, `choices`, `unit`, `tolerance`, `level`, `subject`,
-`family`), and `Description.problem` makes a problem of a record.
+`family`). `Description.problem` converts a record to a problem.
 
-A part of a benchmark is a list of its problems in a text file of `data/selections`, one a line and comments behind `#`,
-by the hashes of their texts: copies differ in the order of their rows, so a list of rows would select others elsewhere.
+A subset of a benchmark is a text file in `data/selections`: one text hash per line, comments after `#`. Row numbers
+would not work, because copies of a benchmark differ in row order.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from harness.problems.problem import Dataset, Kind, Problem
 
 Record = dict[str, Any]
 Rows = Iterator[tuple[str, Row]]
-"""Each row with its place in words, such as `line 3`."""
+"""Pairs of location (such as `line 3`) and row."""
 
-# MATH solutions with several boxes usually repeat one answer or box an intermediate step. In eight all boxes together
-# are the answer and in four any one is right. Named by their texts, as copies differ in row order.
+# MATH solutions with several boxes usually repeat one answer or box an intermediate step. In eight solutions, all boxes
+# together are the answer; in four, any box is correct. They are identified by text hash.
 _ALL_BOXES = frozenset({
     "847b92c6a1d55221", "0240db7ffa8c3cd8", "c9b61debeac1e634", "681d4a2604471ef5",
     "7e91dcaf7b7d0512", "e6b9ba681655042e", "e55543f8451c83a7", "6a16dc51efa7d2d7",
@@ -43,7 +43,7 @@ _ANY_BOX = frozenset({"e42e4259255b85bb", "a7cf9617c20c7514", "29421c88ce2a48cf"
 
 
 def math_record(row: Row) -> Record:
-    """Convert a row; the answer is the last `\\boxed` of the solution, except in the twelve solutions named above."""
+    """Convert a row; the answer is the last `\\boxed` of the solution, except in the twelve solutions above."""
     boxed = boxes(row["solution"])
     if not boxed:
         raise ValueError("no \\boxed in the solution")
@@ -71,7 +71,7 @@ def gaokao_record(row: Row) -> Record:
 
 
 def olympiadbench_record(row: Row) -> Record:
-    """Convert a row; `final_answer` is a list of one text, in which several answers are separated by commas."""
+    """Convert a row; `final_answer` is a list with one string of comma-separated answers."""
     answer = ",".join(row["final_answer"])
     record = {
         "problem": f"{row['context']}\n{row['question']}" if row.get("context") else row["question"],
@@ -87,7 +87,7 @@ def olympiadbench_record(row: Row) -> Record:
 
 
 def gpqa_record(row: Row) -> Record:
-    """Convert a row with the right option first, as in the source; the loader shuffles the options."""
+    """Convert a row, keeping the correct option first; the loader shuffles the options later."""
     columns = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
     return {
         "problem": row["Question"].strip(),
@@ -100,26 +100,26 @@ def gpqa_record(row: Row) -> Record:
 _RECORDS: Mapping[str, Callable[[Row], Record]] = {
     "math": math_record, "gaokao2023en": gaokao_record, "olympiadbench": olympiadbench_record, "gpqa": gpqa_record
 }  # fmt: skip
-"""The benchmarks whose rows at the hub need more than a mapping of columns."""
+"""Benchmarks whose Hub rows need more than a column mapping."""
 
 SELECTIONS = resources.files("harness") / "data" / "selections"
 
 
 def text_hash(text: str) -> str:
-    """Return 16 hex digits over the text of a problem with its blanks collapsed."""
+    """Return a hash (16 hex digits) of a problem text with collapsed whitespace."""
     return hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:16]
 
 
 def listed(name: str) -> list[str]:
-    """Return the hashes of a selection in its order."""
+    """Return the text hashes of a selection in file order."""
     lines = (SELECTIONS / f"{name}.txt").read_text(encoding="utf-8").splitlines()
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 
 def select(problems: Sequence[Problem], limit: int | None = None, ids: str | None = None) -> list[Problem]:
-    """Return the problems named by `ids` ("3,7,10-15", or ids), and of these the first `limit`, in their order.
+    """Return the first `limit` problems selected by `ids` ("3,7,10-15", or ids), in dataset order.
 
-    A number is the row at the end of a problem's id, or its place where no id ends in one. Raises ValueError for
+    A number is the row at the end of a problem id, or the index if no id ends in a number. Raises ValueError for
     unknown problems.
     """
     if ids is None:
@@ -145,7 +145,7 @@ def select(problems: Sequence[Problem], limit: int | None = None, ids: str | Non
             raise ValueError(f"{label}: {found}; {forms}, such as {examples}")
         chosen.update(places[name] for name in names)
     if not chosen:
-        raise ValueError(f"{label}: names no problem; {forms}")
+        raise ValueError(f"{label}: selects no problems; {forms}")
     return [problems[place] for place in sorted(chosen)][:limit]
 
 
@@ -161,16 +161,16 @@ KNOWN_HASHES = {
     "olympiadbench-scot": "59aae0963716c116", "amc23": "82c7dfde9aa67c83", "aime24": "6a04042f3aa77476",
     "demo": "94fed6ccf3080869", "demo-train": "e6bf2b9ca3a90417",
 }  # fmt: skip
-"""Hashes of whole datasets, from JSON Lines files of known upstream commits: the authors' own files for GSM8K and MATH,
-those of Qwen2.5-Math's evaluation for the others. A hub copy in another row order has another hash."""
+"""Dataset hashes of JSON Lines files from known upstream commits: the authors' files for GSM8K and MATH, the files of
+Qwen2.5-Math's evaluation for the others. A Hub copy in a different row order has a different hash."""
 
 
 class BadDataset(ValueError):
-    """A source is not what the dataset should be: an invalid row, or another number of problems."""
+    """The source has an invalid row or an unexpected number of problems."""
 
 
 class Benchmark(Description):
-    """One benchmark: what it is, and how many problems it must have."""
+    """A built-in benchmark."""
 
     name: str
     title: str
@@ -178,13 +178,13 @@ class Benchmark(Description):
     count: int
     """Number of problems in a complete copy."""
     hub_count: int | None = None
-    """Number of problems in the hub's copy if it differs from `count`."""
+    """Number of problems in the Hub's copy if it differs from `count`."""
     part_of: str | None = None
-    """Name of the benchmark whose problems these are: those that `data/selections` lists, by their contents."""
+    """Name of the benchmark of which this is a subset, selected by `data/selections`."""
     spans: tuple[tuple[str, int, int], ...] = ()
-    """The rows that it is put together from: name of a dataset, first row, and the row behind the last."""
+    """Row ranges that form this benchmark: dataset name, first row, end row (exclusive)."""
     training: bool = False
-    """Whether it is training data rather than a benchmark; numbers of a run on it are not results."""
+    """Whether it is training data; metrics on it must not be reported as benchmark results."""
 
 
 DATASETS = {
@@ -194,15 +194,15 @@ DATASETS = {
 
 
 def load(name: str, data_dir: Path | None = None, seed: int = 0) -> list[Problem]:
-    """Return the problems of a benchmark in its own order; `seed` decides the order of options of kind `choice`."""
+    """Return the problems of a benchmark in order; `seed` sets the option order of kind `choice`."""
     return load_recorded(name, data_dir, seed).problems
 
 
 def load_recorded(name: str, data_dir: Path | None = None, seed: int = 0) -> Dataset:
     """Return the problems of a benchmark with their source: `file <path>`, `bundled`, or `hub <id>@<commit>`.
 
-    Sources in order: `<name>.jsonl` in `data_dir` (otherwise in $HARNESS_DATA_DIR), the bundled file, the whole that it
-    is a part of, the hub. Raises ValueError for an unknown name, DatasetNotFound and BadDataset.
+    Sources in order: `<name>.jsonl` in `data_dir` (otherwise in $HARNESS_DATA_DIR), the bundled file, the parent
+    benchmark, the Hub. Raises ValueError for an unknown name, DatasetNotFound and BadDataset.
     """
     if name not in DATASETS:
         raise ValueError(f"unknown dataset {name!r}; valid: {', '.join(DATASETS)}")
@@ -223,16 +223,16 @@ def load_recorded(name: str, data_dir: Path | None = None, seed: int = 0) -> Dat
 
 
 def json_lines(path: Traversable) -> Iterator[tuple[str, Row]]:
-    """Yield the objects of a JSON Lines file, each with its place, such as `line 3`. Raises BadDataset.
+    """Yield the objects of a JSON Lines file with their locations, such as `line 3`. Raises BadDataset.
 
-    Lines end at "\\n" only: problem texts contain U+2028.
+    Lines end only at "\\n", because problem texts contain U+2028.
     """
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:
                 row = json.loads(line.decode("utf-8-sig")) if line.strip() else None
                 if row is not None and not isinstance(row, dict):
-                    raise ValueError("not a JSON object; a line is one, with its fields in braces")
+                    raise ValueError('not a JSON object: each line must be {"field": value, ...}')
             except RecursionError as error:
                 raise BadDataset(f"{path}, line {number}: JSON nested too deeply") from error
             except ValueError as error:
@@ -244,10 +244,10 @@ def json_lines(path: Traversable) -> Iterator[tuple[str, Row]]:
 def problems_of(
     described: Description, rows: Rows, make: Callable[[Row, int], Problem], where: str, *, once: bool = False
 ) -> list[Problem]:
-    """Return the problems that `make` makes of rows and their numbers. Raises BadDataset with the place of a wrong one.
+    """Convert rows to problems with `make(row, number)`.
 
-    `where`: what has the rows, for the message. `once`: no problem may occur twice, as some do in benchmarks. There
-    must be as many problems as `described.count`, if that is not None.
+    `where`: source of the rows, for messages. `once`: reject duplicate problems (some benchmarks contain duplicates).
+    Raises BadDataset for an invalid row, or if the number of problems differs from `described.count`.
     """
     problems: list[Problem] = []
     seen: dict[object, str] = {}
@@ -262,7 +262,7 @@ def problems_of(
             raise BadDataset(f"{where}, {place}: {error}") from error
         problems.append(problem)
     if described.count not in (None, len(problems)):
-        raise BadDataset(f"{where}: {len(problems)} problems, {described.name} should have {described.count}")
+        raise BadDataset(f"{where}: {len(problems)} problems, expected {described.count} for {described.name}")
     return problems
 
 
@@ -274,10 +274,7 @@ def read_file(benchmark: Benchmark, path: Traversable, seed: int = 0) -> list[Pr
 
 
 def from_hub_rows(benchmark: Benchmark, rows: Sequence[Row], seed: int = 0) -> list[Problem]:
-    """Convert rows with the hub's columns. A row without a gold answer is kept and graded `bad_gold`.
-
-    Raises BadDataset.
-    """
+    """Convert Hub rows. Rows without a gold answer are kept and graded `bad_gold`. Raises BadDataset."""
 
     def mapped(row: Row) -> Record:
         return {field: row[str(column)] for field, column in benchmark.columns.items()}
@@ -293,20 +290,20 @@ def from_hub_rows(benchmark: Benchmark, rows: Sequence[Row], seed: int = 0) -> l
 
     of_hub = benchmark.model_copy(update={"count": benchmark.hub_count or benchmark.count})
     numbered = ((f"row {number}", row) for number, row in enumerate(rows))
-    return problems_of(of_hub, numbered, problem, f"{benchmark.hub} on the hub")
+    return problems_of(of_hub, numbered, problem, f"{benchmark.hub} on the Hub")
 
 
 def _part(benchmark: Benchmark, whole: Dataset) -> tuple[list[Problem], str]:
-    """Return the problems that the selection lists, in its order; they keep their ids, by which runs can be paired.
+    """Return the problems of a selection in its order, with unchanged ids so runs can be paired.
 
-    It may lack as many as the copy of the whole does. Raises BadDataset.
+    As many problems may be missing as are missing from the parent benchmark. Raises BadDataset.
     """
     found = {text_hash(problem.text): problem for problem in whole.problems}
     problems = [replace(found[key], dataset=benchmark.name) for key in listed(benchmark.name) if key in found]
     lacking = DATASETS[whole.name].count - len(whole.problems)
     if len(problems) < benchmark.count - lacking:
         number = f"{len(problems)} of the {benchmark.count} problems of {benchmark.name}"
-        raise BadDataset(f"{whole.source}: only {number} are in this copy of {whole.name}, by their texts")
+        raise BadDataset(f"{whole.source}: this copy of {whole.name} has only {number}, compared by text")
     return problems, f"part of {whole.source}"
 
 
@@ -322,8 +319,7 @@ def _joined(benchmark: Benchmark, data_dir: Path | None, seed: int) -> tuple[lis
 
 
 def _from_hub(benchmark: Benchmark, seed: int, tried: Sequence[str]) -> tuple[list[Problem], str]:
-    """Return the problems of the hub's rows and their source. Raises DatasetNotFound."""
-    reason = "it is not on the hub"
+    reason = "not on the Hub"
     if benchmark.hub is not None:
         source = HubSource.parsed(benchmark.hub, benchmark.split or "test")
         try:
@@ -332,7 +328,6 @@ def _from_hub(benchmark: Benchmark, seed: int, tried: Sequence[str]) -> tuple[li
         except DatasetNotFound as error:
             reason = str(error)
     raise DatasetNotFound(
-        f"{benchmark.name}: not found ({'; '.join([*tried, reason])}). Three ways: run once with access to the hub ("
-        f"its cache is used afterwards), give --data-dir or {DATA_DIR_VARIABLE} with {benchmark.name}.jsonl, "
-        "or use the bundled demo"
+        f"{benchmark.name}: not found ({'; '.join([*tried, reason])}). Run once with Hub access to fill the cache, "
+        f"set --data-dir or {DATA_DIR_VARIABLE} to a folder with {benchmark.name}.jsonl, or use the bundled demo"
     )

@@ -1,6 +1,6 @@
-"""What is said of a dataset, and how a row becomes a problem: fields with limits, and rules for golds and options.
+"""Dataset descriptions, and the conversion of rows to problems: field limits, rules for gold answers and options.
 
-A row is data from anywhere: every text is bounded and checked, and what is wrong is one line.
+Rows are untrusted: every string is bounded and checked, and error messages are one line.
 """
 
 from __future__ import annotations
@@ -22,23 +22,22 @@ from harness.problems.problem import Kind, Problem, filled
 
 LETTERS = "ABCDEFGHIJ"
 MAX_ANSWER_CHARACTERS = 2_000
-"""What the grader reads of an answer (grading.bounds)."""
+"""Maximum answer length that the grader accepts (grading.bounds)."""
 AnswerRule = Literal["text", "integer", "boxed", "hashes", "letter", "index-from-0", "index-from-1"]
-"""How the gold answer stands in its column: as a text or a number; as an integer, of which 027 and 27.0 are 27; in the
-last `\\boxed` of a solution; behind `####` at the end of a solution; or as the letter or the index of the right option,
-which may also be a text."""
+"""Format of the gold answer in its column: text or a number; an integer (027 and 27.0 mean 27); the last `\\boxed` of a
+solution; after `####` at the end of a solution; letter or index of the correct option. `text` also matches options."""
 MAX_PROBLEM_CHARACTERS = 1_000_000
 
 
 def printable(text: str) -> str:
     if not text.isprintable():
-        raise ValueError("holds a control character")
+        raise ValueError("contains a control character")
     return text
 
 
 def _clean(text: str) -> str:
     if re.search("[\0\ud800-\udfff]", text):
-        raise ValueError("has a NUL character or half of a surrogate pair")
+        raise ValueError("contains a NUL character or an unpaired surrogate")
     return text
 
 
@@ -48,12 +47,12 @@ def _number_as_text(value: Json) -> Json:
 
 
 def _as_list(value: Json) -> Json:
-    """Return a list of texts as it stands in CSV, as JSON, and in ARC and its like on the hub, beside its labels."""
+    """Return a list of strings from JSON (in CSV cells) or from ARC's {text: […], label: […]} on the Hub."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:
-            raise ValueError("is not a list in JSON") from error
+            raise ValueError("is not a JSON list") from error
     return value["text"] if isinstance(value, dict) and "text" in value else value
 
 
@@ -65,7 +64,7 @@ _Texts = Annotated[
 
 
 class Fields(BaseModel):
-    """What a row says of a problem; `harness.problems.problem.Problem` says what each field is."""
+    """The validated fields of a row; documented in `harness.problems.problem.Problem`."""
 
     problem: Annotated[str, Field(max_length=MAX_PROBLEM_CHARACTERS), AfterValidator(_clean), AfterValidator(filled)]
     answer: _Text
@@ -86,17 +85,17 @@ _Column = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 def known_fields(columns: dict[str, str | list[str]]) -> dict[str, str | list[str]]:
-    """Return the columns of fields. Raises ValueError where a field is none, or has several columns and may not."""
+    """Check a column mapping. Raises ValueError for unknown fields, or several columns for a single-column field."""
     for name, column in columns.items():
         if name not in FIELDS:
             raise ValueError(f"unknown field {name!r}; valid: {', '.join(FIELDS)}")
         if not isinstance(column, str) and name != "choices":
-            raise ValueError(f"{name} is one column; only choices may be several")
+            raise ValueError(f"{name} takes one column; only choices can take several")
     return columns
 
 
 class Description(BaseModel):
-    """What is said of a dataset and of how its rows become problems: the keys of a TOML file that describes it."""
+    """Description of a dataset: the keys of its TOML file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -105,21 +104,21 @@ class Description(BaseModel):
     """ORG/NAME[:CONFIG][@REVISION]"""
     split: str | None = None
     name: str = ""
-    """The dataset of the run: a short name that is also part of run ids."""
+    """Short name, also used in run ids."""
     title: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(printable)] | None = None
     kind: Kind | None = None
-    """None: a row with choices is of kind `choice`, any other of kind `math`."""
+    """None: `choice` for rows with choices, otherwise `math`."""
     answer_rule: AnswerRule = "text"
     shuffle: bool = False
-    """Whether the options of a problem are put into an order that depends on the seed, as GPQA's are."""
+    """Whether to shuffle options by the seed, as in GPQA."""
     count: Annotated[int, Field(ge=1)] | None = None
-    """The number of problems that there must be; None: any."""
+    """Required number of problems; None: any."""
     columns: Annotated[dict[str, _Column | list[_Column]], AfterValidator(known_fields)] = {}
-    """The column of each field where it has another name; for `choices` also one column for each option."""
+    """Column of each field, if named differently; `choices` can have one column per option."""
 
     @property
     def source(self) -> Path | HubSource:
-        """Where the problems are. Raises ValueError where `hub` names no dataset."""
+        """The file or Hub dataset. Raises ValueError if `hub` is malformed."""
         return (
             Path(str(self.file))
             if self.hub is None
@@ -127,10 +126,9 @@ class Description(BaseModel):
         )
 
     def problem(self, record: Row, prefix: str, index: int, seed: int, *, may_lack_gold: bool = False) -> Problem:
-        """Return the problem that a record says by field; without an id of its own it is `<prefix>/<index>`.
+        """Convert a record to a problem; the default id is `<prefix>/<index>`.
 
-        `seed` decides the order of options that are shuffled. An empty field says nothing. Raises ValueError, with one
-        line, for an invalid record.
+        `seed` sets the order of shuffled options. Empty fields are ignored. Raises ValueError with a one-line message.
         """
         try:
             said = Fields.model_validate({n: v for n, v in record.items() if n in REQUIRED or v not in (None, "")})
@@ -153,7 +151,7 @@ class Description(BaseModel):
 
 
 def gold(rule: AnswerRule, answer: str) -> str:
-    """Return the gold answer as it stands in its column, by a rule. Raises ValueError."""
+    """Extract the gold answer from its column by a rule. Raises ValueError."""
     if not answer:
         raise ValueError("the answer is empty")
     if rule == "hashes":
@@ -165,8 +163,8 @@ def gold(rule: AnswerRule, answer: str) -> str:
     elif rule == "integer":
         answer = as_integer(answer)
     if len(answer) > MAX_ANSWER_CHARACTERS:
-        rules = "; answer_rule in a TOML file reads solutions: hashes or boxed" if rule == "text" else ""
-        raise ValueError(f"the answer has {len(answer):,} characters; at most {MAX_ANSWER_CHARACTERS:,}{rules}")
+        rules = "; for solutions, set answer_rule = hashes or boxed in a TOML file" if rule == "text" else ""
+        raise ValueError(f"the answer has {len(answer):,} characters; maximum: {MAX_ANSWER_CHARACTERS:,}{rules}")
     return answer
 
 
@@ -174,12 +172,12 @@ def behind_hashes(solution: str) -> str:
     """Return the answer that follows `####`, without thousands separators. Raises ValueError."""
     _, mark, answer = solution.rpartition("####")
     if not mark or not answer.strip():
-        raise ValueError("no answer behind #### in the solution")
+        raise ValueError("no answer after #### in the solution")
     return answer.strip().replace(",", "")
 
 
 def as_integer(text: str) -> str:
-    """Return the digits of an integer, of 027, 27.0 and $27$ alike. Raises ValueError."""
+    """Normalize an integer such as 027, 27.0 or $27$. Raises ValueError."""
     number = float(text.strip("$ ").removesuffix("^\\circ").replace(",", ""))
     if not number.is_integer() or abs(number) > 1e15:
         raise ValueError(f"the answer {text[:60]!r} is not an integer")
@@ -187,7 +185,7 @@ def as_integer(text: str) -> str:
 
 
 def boxes(text: str) -> list[str]:
-    """Return the contents of all `\\boxed{…}` and `\\fbox{…}`, braces matched; of `\\boxed 2`, the text up to `$`."""
+    """Return the contents of all `\\boxed{…}` and `\\fbox{…}`; `\\boxed 2` extends to the next `$`."""
     contents = []
     for match in re.finditer(r"\\(?:boxed|fbox)\s*(\{)?", text):
         rest = text[match.end() :]
@@ -204,7 +202,7 @@ def boxes(text: str) -> list[str]:
 
 
 def answer_parts(answer: str) -> list[str]:
-    """Split a text of several answers at commas outside brackets, and remove dollar signs."""
+    """Split answers at commas outside brackets, and remove dollar signs."""
     parts, depth = [""], 0
     for character in answer:
         depth = max(0, depth + (character in "([{") - (character in ")]}"))
@@ -216,27 +214,28 @@ def answer_parts(answer: str) -> list[str]:
 
 
 def letter(rule: AnswerRule, answer: str, choices: Sequence[str]) -> str:
-    """Return the letter of the right option, which the answer names by letter, index or text."""
+    """Return the letter of the correct option, given by letter, index or text."""
     letters = LETTERS[: len(choices)]
     are_different = rule == "letter" or len(set(choices)) == len(choices)
     if not 2 <= len(choices) <= len(LETTERS) or not are_different:
-        raise ValueError(f"{len(choices)} choices; there must be 2 to {len(LETTERS)}, all different")
+        raise ValueError(f"{len(choices)} choices; expected 2 to {len(LETTERS)} different ones")
     if rule.startswith("index"):
         named = {index for index in range(len(choices)) if str(index + int(rule[-1])) == answer}
     else:
         by_text = rule != "letter"
         named = {i for i, choice in enumerate(choices) if answer == letters[i] or (by_text and answer == choice)}
     if len(named) != 1:
-        problem = "could be several options" if named else "is no option"
-        rules = "; answer_rule in a TOML file may be index-from-0 or index-from-1" if answer.isdigit() else ""
-        raise ValueError(f"the answer {answer[:60]!r} {problem}: give the letter ({letters}) or the text{rules}")
+        problem = "matches several options" if named else "is not an option"
+        rules = "; for indices, set answer_rule = index-from-0 or index-from-1 in a TOML file"
+        hint = f"use the letter ({letters}) or the text{rules if answer.isdigit() else ''}"
+        raise ValueError(f"the answer {answer[:60]!r} {problem}: {hint}")
     return letters[named.pop()]
 
 
 def shuffled_choices(choices: Sequence[str], answer: str, key: str) -> tuple[tuple[str, ...], str]:
-    """Return the options in an order that depends only on `key` and their texts, and the right one's letter.
+    """Return the shuffled options and the letter of the correct one; depends only on `key` and the option texts.
 
-    They are sorted first, so that the order in a source (the hub has the right one first) has no influence.
+    Options are sorted first, so their order in the source has no effect (on the Hub, the correct one is first).
     """
     order = sorted(range(len(choices)), key=lambda i: choices[i])
     random.Random(key).shuffle(order)

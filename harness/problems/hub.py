@@ -1,4 +1,4 @@
-"""The Hugging Face hub: rows of its datasets, and whether it can be reached, without minutes of retries."""
+"""Hugging Face Hub access: dataset rows, and reachability checks that avoid minutes of retries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 Row = Mapping[str, Any]
-"""What a row of a dataset has in its columns, by their names."""
+"""A dataset row: values by column name."""
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _OFFLINE = "HF_HUB_OFFLINE"
 
@@ -25,17 +25,17 @@ _HUB_ID = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(?::(?P<config>[\w.,+ -]+))?(?:@(?
 
 @dataclass(frozen=True, slots=True)
 class HubSource:
-    """A split of a dataset of the hub."""
+    """A split of a Hub dataset."""
 
     hub_id: str
     config: str | None = None
     revision: str | None = None
-    """As it was asked for, such as a branch; None: the newest."""
+    """The requested branch, tag or commit; None: the newest commit."""
     split: str = "test"
 
     @classmethod
     def parsed(cls, text: str, split: str) -> Self:
-        """Return what `ORG/NAME[:CONFIG][@REVISION]` names. Raises ValueError."""
+        """Parse `ORG/NAME[:CONFIG][@REVISION]`. Raises ValueError."""
         match = _HUB_ID.fullmatch(text)
         if match is None:
             raise ValueError(f"--dataset hf:{text}: expected ORG/NAME[:CONFIG][@REVISION]")
@@ -43,20 +43,20 @@ class HubSource:
 
     @property
     def name(self) -> str:
-        """The name of a run's dataset: what tells the hub's parts apart is in it."""
+        """Dataset name for runs; includes the configuration and split."""
         parts = [self.hub_id.partition("/")[2], self.config, None if self.split == "test" else self.split]
         return re.sub(r"[^A-Za-z0-9_.-]+", "-", "-".join(part for part in parts if part))
 
 
 class DatasetNotFound(LookupError):
-    """A dataset is not where it was looked for; the message is one line."""
+    """A dataset was not found; the message is one line."""
 
 
 def read(source: HubSource) -> tuple[list[Row], str, bool]:
-    """Return all rows of a split, of the commit that its revision names now; that commit; and whether it was named.
+    """Return the rows of a split, their commit, and whether this commit was requested.
 
-    Offline it is the newest one in the cache, which nobody named. Raises DatasetNotFound, also where a revision is
-    named and the cache has another commit, which the library reads offline in place of the one that was asked for.
+    Offline without a revision: the newest commit in the cache, not requested. Raises DatasetNotFound, including when
+    the library reads a different cached commit offline than the requested one.
     """
     if not sys.stderr.isatty():
         os.environ |= {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
@@ -66,7 +66,6 @@ def read(source: HubSource) -> tuple[list[Row], str, bool]:
         from huggingface_hub import HfApi
         from huggingface_hub.errors import HfHubHTTPError
 
-        # The client's own errors are those that the hub's are made of.
         failures = (OSError, ValueError, datasets.exceptions.DatasetsError, *HfHubHTTPError.__bases__)
         try:
             if wanted and is_offline():
@@ -81,13 +80,13 @@ def read(source: HubSource) -> tuple[list[Row], str, bool]:
     found = next((part for part in places if _COMMIT.fullmatch(part)), None)
     if found is None or wanted not in (None, found):
         raise DatasetNotFound(
-            f"hub {hub_id}: the hub cannot be reached, and the newest commit in its cache is {found}, not {wanted}"
+            f"hub {hub_id}: the Hub is unreachable, and the newest cached commit is {found}, not {wanted}"
         )
     return list(table), found, wanted is not None
 
 
 def _cached_commit(hub_id: str, revision: str) -> str | None:
-    """Return the commit that a branch or tag of a dataset was when the cache got it; None where it does not know."""
+    """Return the cached commit of a branch or tag of a dataset; None if unknown."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     file = Path(HF_HUB_CACHE) / f"datasets--{hub_id.replace('/', '--')}" / "refs" / revision
@@ -96,9 +95,9 @@ def _cached_commit(hub_id: str, revision: str) -> str | None:
 
 @contextmanager
 def quick_failure() -> Iterator[None]:
-    """Keep an unreachable hub from costing minutes: huggingface_hub retries each of its requests five times.
+    """Avoid minutes of waiting for an unreachable Hub: huggingface_hub retries each request five times.
 
-    One connection is tried first; if it fails, the hub's libraries work offline meanwhile, by their own switch.
+    Tries one connection first. If it fails, the Hub's libraries are set offline within this context.
     """
     if is_offline() or is_reachable():
         yield
@@ -111,14 +110,14 @@ def quick_failure() -> Iterator[None]:
 
 
 def _switch(*, is_offline: bool) -> None:
-    """Turn the switch of huggingface_hub on or off, and the copy of it that datasets makes on import."""
+    """Set the offline switch of huggingface_hub, and its copy in datasets, made on import."""
     for name in ("huggingface_hub.constants", "datasets.config"):
         if name in sys.modules:
             sys.modules[name].__dict__[_OFFLINE] = is_offline
 
 
 def is_offline() -> bool:
-    """Return whether huggingface_hub works offline (HF_HUB_OFFLINE, TRANSFORMERS_OFFLINE), or is not installed."""
+    """Return whether huggingface_hub is offline (HF_HUB_OFFLINE, TRANSFORMERS_OFFLINE) or not installed."""
     try:
         from huggingface_hub import constants
     except ImportError:
@@ -127,19 +126,19 @@ def is_offline() -> bool:
 
 
 def offline_by(*, for_datasets: bool = False) -> str | None:
-    """Return the variable by which the user keeps the hub's libraries offline; None where they may ask the hub."""
+    """Return the environment variable that sets the Hub's libraries offline, or None."""
     names = (_OFFLINE, "TRANSFORMERS_OFFLINE", *(["HF_DATASETS_OFFLINE"] if for_datasets else []))
     return next((name for name in names if os.environ.get(name, "").upper() in {"1", "ON", "YES", "TRUE"}), None)
 
 
 def download(hub_id: str, revision: str | None) -> str:
-    """Return in words how a model comes into the cache."""
+    """Return instructions for downloading a model into the cache."""
     words = ["hf download", hub_id, *(["--revision", revision] if revision else [])]
-    return f"on a machine with access to the hub, with the nodes' HF_HOME: {' '.join(words)}"
+    return f"on a machine with Hub access and the nodes' HF_HOME, run: {' '.join(words)}"
 
 
 def is_reachable(timeout_seconds: float = 5.0) -> bool:
-    """Return whether a connection to the hub, or to the proxy in front of it, can be opened."""
+    """Return whether a connection to the Hub or its proxy can be opened."""
     url = urlsplit(getproxies().get("https") or os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
     try:
         socket.create_connection((url.hostname or "", url.port or 443), timeout_seconds).close()

@@ -1,6 +1,6 @@
-"""One benchmark item.
+"""Data classes for problems and datasets.
 
-A problem is plain data. It is read once, at plan time, and copied into the run folder, so a worker needs no network.
+Problems are read once, at plan time, and copied into the run folder, so workers need no network access.
 """
 
 from __future__ import annotations
@@ -29,75 +29,75 @@ class Problem:
     text: str
     """The question as the model sees it, without instructions."""
     answer: str
-    """The gold answer as the benchmark gives it; the letter of the right option for kind `choice`."""
+    """The benchmark's gold answer; for kind `choice`, the letter of the correct option."""
     kind: Kind = "math"
     answers: tuple[str, ...] = ()
-    """Parts that are all required, in any order, where the gold answer has several; otherwise empty."""
+    """Parts of a gold answer with several parts; all are required, in any order."""
     alternatives: tuple[str, ...] = ()
-    """Gold answers of which any is right; otherwise empty."""
+    """Alternative gold answers; any one is correct."""
     choices: tuple[str, ...] = ()
-    """Option texts in the order in which the model sees them (A, B, …); only for kind `choice`."""
+    """Option texts in prompt order (A, B, …); only for kind `choice`."""
     level: str | None = None
     subject: str | None = None
     family: str | None = None
-    """The template, passage or question that several problems come from. None: the problem stands alone."""
+    """Template, passage or question shared by several problems. None: the problem is independent."""
     unit: str | None = None
-    """The unit of the answer, which is not part of its text."""
+    """Unit of the answer, not part of its text."""
     tolerance: float | None = None
-    """Absolute error that the benchmark allows."""
+    """Allowed absolute error."""
     beginning: str = ""
-    """Reasoning that the reply begins with and no model of the run has written; empty for every benchmark."""
+    """Reasoning at the start of the reply that was not generated in the run; empty for all benchmarks."""
 
     @property
     def content_hash(self) -> str:
-        """16 hex digits over everything that a model or a grader sees: id, dataset, level, subject, family left out."""
+        """Hash (16 hex digits) of what models and graders see, i.e. without id, dataset, level, subject and family."""
         content = {k: v for k, v in asdict(self).items() if k not in _NOT_CONTENT}
-        if not self.beginning:  # the benchmarks' hashes are of their problems without one
+        if not self.beginning:  # keeps the recorded hashes of the benchmarks
             del content["beginning"]
         return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class DatasetOrigin:
-    """Where the problems of an own dataset, which is not among the known ones, are from and how they were read."""
+    """Source of a custom dataset and how it was read."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     source: str
-    """`file <path>`, or `hub <id>@<commit>, <configuration>, <split>` with the commit that the revision named."""
+    """`file <path>`, or `hub <id>@<commit>, <configuration>, <split>`."""
     content: str
-    """Hash of all problems in order (`dataset_hash`), those that a run leaves out included."""
+    """Hash of all problems in order (`dataset_hash`), including problems skipped by the run."""
     title: str | None = None
     columns: Mapping[str, str | list[str]] = field(default_factory=dict)
-    """The column of each field that has another name; for `choices` it may be one for each option."""
+    """Column of each field, if named differently; `choices` can have one column per option."""
     answer_rule: str = "text"
-    """How the gold answer stands in its column (harness.problems.own_problems)."""
+    """Format of the gold answer in its column (harness.problems.columns.AnswerRule)."""
     shuffle: bool = False
-    """Whether the order of options depends on the seed."""
+    """Whether options are shuffled by the seed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """The problems of a dataset, the name that runs have it under, and its source."""
+    """The problems of a dataset, its name in runs, and its source."""
 
     name: str
     problems: list[Problem]
     source: str
     origin: DatasetOrigin | None = None
-    """Where an own dataset is from; None: one of the known names."""
+    """Origin of a custom dataset; None: a built-in dataset."""
     notices: tuple[str, ...] = ()
     """Warnings for the user, one line each."""
     is_training: bool = False
-    """Whether it is training data, so that no number of a run on it is a result."""
+    """Whether it is training data; metrics on it must not be reported as benchmark results."""
 
 
 def filled(text: str) -> str:
-    """Return a text. Raises ValueError where it is empty."""
+    """Return the string. Raises ValueError if it is blank."""
     if not text.strip():
         raise ValueError("is empty")
     return text
 
 
 def dataset_hash(problems: list[Problem]) -> str:
-    """Return 16 hex digits over the contents of the problems in their order."""
+    """Return a hash (16 hex digits) of the problems' contents in order."""
     return hashlib.sha256("".join(p.content_hash for p in problems).encode()).hexdigest()[:16]

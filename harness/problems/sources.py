@@ -1,12 +1,11 @@
-"""What `--dataset` names: a known benchmark, or a dataset of one's own.
+"""Resolve `--dataset`: a built-in benchmark, or a custom dataset.
 
-A dataset of one's own is named by `--dataset FILE`, `--dataset hf:ORG/NAME`, or a TOML file beside the data. `describe`
-reads nothing but that TOML file, so a launch knows in a moment whether what was asked for can be meant.
+Custom datasets are `--dataset FILE`, `--dataset hf:ORG/NAME`, or a TOML file next to the data. `describe` reads only
+the TOML file, so a launch can reject invalid flags quickly.
 
-Files are data from anywhere: whatever is wrong is one line that names the file and the place. Lines count from 1, as
-editors do; rows of Parquet files and of the hub count from 0, as the ids of problems do. A problem without an id of its
-own has `row/<row>`: whatever the file is called and wherever it lies, equal problems have equal ids, and so runs on
-them can be paired.
+Files are untrusted. Every error is one line with the file and location. Lines count from 1, as in editors; rows of
+Parquet files and the Hub count from 0, as in problem ids. The default problem id is `row/<row>`. It does not depend on
+the file's name or path, so runs on equal problems can be paired.
 """
 
 from __future__ import annotations
@@ -33,29 +32,29 @@ from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
 
 
 def read_rows(path: Path) -> Rows:
-    """Yield the rows of a file with their places. Raises BadDataset where it is broken."""
+    """Yield the rows of a file with their locations. Raises BadDataset."""
     try:
         yield from _READERS[path.suffix.lower()](path)
     except OSError as error:
-        raise BadDataset(f"{path}: cannot be read: {error.strerror or _error_line(error)}") from error
+        raise BadDataset(f"{path}: cannot read: {error.strerror or _error_line(error)}") from error
 
 
 def check_file(path: Path) -> None:
-    """Raise BadDataset where a path is not that of a file that `read_rows` knows."""
+    """Raise BadDataset if the path is not an existing file in a format that `read_rows` supports."""
     if path.suffix.lower() not in SUFFIXES:
-        raise BadDataset(f"{path}: not a known kind of file; valid: {', '.join(SUFFIXES)}")
+        raise BadDataset(f"{path}: unknown file type; valid: {', '.join(SUFFIXES)}")
     check_exists(path)
 
 
 def check_exists(path: Path) -> None:
-    """Raise BadDataset where there is no file at a path."""
+    """Raise BadDataset if the file does not exist."""
     if os.path.isdir(path):  # noqa: PTH112 Path.is_dir raises OSError for a name that is too long
         raise BadDataset(f"{path}: a folder, not a file")
     if not os.path.isfile(path):  # noqa: PTH113 Path.is_file raises OSError for a name that is too long
         shown = str(path)[:200]
         raise BadDataset(
-            f"{shown}: no such file; a run begun with it keeps its problems: python -m jobs resume RUN goes on, or, on "
-            "this machine, python -m jobs worker RUN SHARD"
+            f"{shown}: no such file. A run started with it has a copy of its problems; continue it with "
+            "python -m jobs resume RUN or, on this machine, python -m jobs worker RUN SHARD"
         )
 
 
@@ -66,11 +65,11 @@ def _csv(path: Path) -> Rows:
         try:
             names = [name.strip() for name in reader.fieldnames or ()]
             if not all(names) or len(set(names)) != len(names):
-                raise ValueError("the first line names the columns, each once and none empty")
+                raise ValueError("the first line must contain the column names, unique and not empty")
             reader.fieldnames = names
             for row in reader:
                 if None in row or None in row.values():
-                    raise ValueError(f"the row has not {len(names)} cells, as the header has")
+                    raise ValueError(f"expected {len(names)} cells, as in the header")
                 yield f"line {reader.reader.line_num}", row
         except (csv.Error, ValueError) as error:
             raise BadDataset(f"{path}, line {reader.reader.line_num}: {error}") from error
@@ -101,7 +100,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,47}")
 
 
 def check(dataset: str, split: str | None = None, columns: Sequence[str] = ()) -> None:
-    """Raise ValueError, with one line that says what is valid, where these flags cannot name a dataset."""
+    """Raise ValueError if these flags do not select a dataset; the one-line message lists valid values."""
     if is_own(dataset):
         describe(dataset, split, columns)
     elif dataset not in benchmarks.DATASETS:
@@ -109,20 +108,17 @@ def check(dataset: str, split: str | None = None, columns: Sequence[str] = ()) -
         valid = f"{', '.join(benchmarks.DATASETS)}, {VALID}"
         raise ValueError(f"--dataset {dataset}: unknown; valid: {valid}{hint}")
     elif given := [flag for flag, value in (("--split", split), ("--columns", columns)) if value]:
-        raise ValueError(f"{' and '.join(given)}: {dataset} has its own; they are for {VALID}")
+        raise ValueError(f"{' and '.join(given)}: not valid with the built-in {dataset}; only with {VALID}")
 
 
 def is_own(dataset: str) -> bool:
-    """Return whether the text of `--dataset` names a file or a dataset of the hub, rather than a known name."""
+    """Return whether `--dataset` is a file or a Hub dataset rather than a built-in name."""
     is_file = "/" in dataset or Path(dataset).suffix.lower() in (*SUFFIXES, ".toml")
     return dataset not in DATASETS and (dataset.startswith(HUB) or is_file)
 
 
 def describe(dataset: str, split: str | None = None, columns: Sequence[str] = ()) -> Description:
-    """Return what `--dataset`, `--split` and `--columns` say together. Raises ValueError with one line.
-
-    Flags take precedence over the TOML file.
-    """
+    """Combine `--dataset`, `--split` and `--columns`; flags override the TOML file. Raises ValueError."""
     path, label = Path(dataset), f"--dataset {dataset}"
     if dataset.startswith(HUB):
         described: dict[str, Any] = {"hub": dataset.removeprefix(HUB)}
@@ -132,40 +128,38 @@ def describe(dataset: str, split: str | None = None, columns: Sequence[str] = ()
     elif "://" not in dataset and path.suffix.lower() in SUFFIXES:
         described = {"file": path.name}
     else:
-        raise ValueError(f"{label}: unknown; valid: {VALID}, or a name of --list datasets")
+        raise ValueError(f"{label}: unknown; valid: {VALID}, or any name from --list datasets")
     try:
         own = Description.model_validate({**described, **({"split": split} if split else {})})
     except ValidationError as error:
         raise ValueError(f"{label}: {first_error(error, Description)}") from error
     if (own.file is None) == (own.hub is None):
-        raise ValueError(f'{label}: say where the problems are: file = "my.jsonl" or hub = "org/name", one of them')
+        raise ValueError(f'{label}: set exactly one of file = "my.jsonl" and hub = "org/name"')
     if own.file is not None:
         own = own.model_copy(update={"file": str(path.parent / own.file)})
         check_file(Path(str(own.file)))
         if own.split:
-            raise ValueError(
-                f"--split {own.split}: {own.file} is one file and has no splits; they are for {HUB}ORG/NAME"
-            )
+            raise ValueError(f"--split {own.split}: only valid with {HUB}ORG/NAME; {own.file} is a single file")
     source = own.source
     name = own.name or (source.name if isinstance(source, HubSource) and dataset.startswith(HUB) else path.stem)
     if name in DATASETS or not _NAME.fullmatch(name):
-        problem = "is the name of a known dataset (for a copy of it give --data-dir)"
+        problem = "is a built-in dataset name (for a copy of that dataset, use --data-dir)"
         if name not in DATASETS:
-            problem = "cannot name a run's dataset (up to 48 letters, digits, _ . -, a letter or digit first)"
-        raise ValueError(f"--dataset: {name[:60]!r} {problem}: rename the file, or say name = in a TOML file")
+            problem = "is not a valid dataset name (up to 48 letters, digits, _ . -, starting with a letter or digit)"
+        raise ValueError(f"--dataset: {name[:60]!r} {problem}: rename the file, or set name = in a TOML file")
     mapped = parse_columns(",".join(columns)) if columns else {}
     return own.model_copy(update={"name": name, "columns": {**own.columns, **mapped}})
 
 
 def parse_columns(text: str) -> dict[str, str | list[str]]:
-    """Return the mapping of `problem=question,choices=a+b+c`. Raises ValueError."""
+    """Parse `problem=question,choices=a+b+c`. Raises ValueError."""
     mapped: dict[str, str | list[str]] = {}
     for item in text.split(","):
         name, equals, column = (part.strip() for part in item.partition("="))
         if not (name and equals and column):
             raise ValueError(f"--columns {text}: expected FIELD=COLUMN,FIELD=COLUMN, such as problem=question")
         if name in mapped:
-            raise ValueError(f"--columns {text}: {name} is given twice")
+            raise ValueError(f"--columns {text}: {name} occurs twice")
         several = [part.strip() for part in column.split("+")]
         mapped[name] = several if name == "choices" and len(several) > 1 else column
     try:
@@ -177,9 +171,9 @@ def parse_columns(text: str) -> dict[str, str | list[str]]:
 def load(
     dataset: str, data_dir: Path | None = None, seed: int = 0, split: str | None = None, columns: Sequence[str] = ()
 ) -> Dataset:
-    """Return the problems that these flags name; `seed` decides the order of options that are shuffled.
+    """Load the dataset selected by these flags; `seed` sets the order of shuffled options.
 
-    Raises ValueError for flags that name no dataset, DatasetNotFound and BadDataset, each with one line.
+    Raises ValueError for invalid flags, DatasetNotFound and BadDataset, all with one-line messages.
     """
     if is_own(dataset):
         return _load_own(describe(dataset, split, columns), seed)
@@ -190,23 +184,19 @@ _MOST_COLUMNS_SHOWN = 20
 
 
 def _load_own(own: Description, seed: int) -> Dataset:
-    """Return the problems of an own dataset in the order of their rows; `seed` decides the order of shuffled options.
-
-    Raises BadDataset with one line that names the place, and DatasetNotFound where the hub cannot be asked.
-    """
     place, notices = own.source, list[str]()
     if isinstance(place, HubSource):
-        where, part = f"{place.hub_id} on the hub", "".join(f", {text}" for text in (place.config, place.split) if text)
+        where, part = f"{place.hub_id} on the Hub", "".join(f", {text}" for text in (place.config, place.split) if text)
         try:
             read, commit, is_wanted = hub.read(place)
         except DatasetNotFound as error:
             variable = hub.offline_by(for_datasets=True)
-            remedy = f"; {variable} is set: run once without it where the hub answers, or give a file"
+            remedy = f"; {variable} is set: run once without it on a machine with Hub access, or use a file"
             raise DatasetNotFound(f"--dataset: {error}{remedy if variable else ''}") from error
         rows: Rows = ((f"row {number}", row) for number, row in enumerate(read))
         source = f"hub {place.hub_id}@{commit}{part}"
         if not is_wanted:
-            notices = [f"THE HUB CANNOT BE REACHED: {place.hub_id} is the newest commit in its cache, {commit}."]
+            notices = [f"HUB UNREACHABLE: using the newest cached commit of {place.hub_id}, {commit}."]
     else:
         where, rows, source = str(place), read_rows(place), f"file {place.resolve()}"
 
@@ -214,20 +204,19 @@ def _load_own(own: Description, seed: int) -> Dataset:
     first = list(itertools.islice(rows, 1))
     if "problem" not in own.columns and any("question" in row and "problem" not in row for _, row in first):
         own = own.model_copy(update={"columns": {**own.columns, "problem": "question"}})
-        notices.append("Problems are read from the column question (--columns problem=COLUMN names another).")
+        notices.append("Reading problems from the column question (to change it: --columns problem=COLUMN).")
 
     def problem(row: Row, number: int) -> Problem:
         return own.problem({name: _value(own, row, name) for name in FIELDS}, "row", number, seed)
 
     problems = benchmarks.problems_of(own, itertools.chain(first, rows), problem, where, once=True)
     if not problems:
-        raise BadDataset(f"{where}: no problems; a row is one, with the fields problem and answer")
+        raise BadDataset(f"{where}: no problems; each row needs the fields problem and answer")
     origin = DatasetOrigin(source, dataset_hash(problems), own.title, own.columns, own.answer_rule, own.shuffle)
     return Dataset(own.name, problems, source, origin, tuple(notices))
 
 
 def _value(own: Description, row: Row, name: str) -> Any:
-    """Return what a row says for a field; None where it says nothing."""
     column = own.columns.get(name, name)
     several = [column] if isinstance(column, str) else column
     is_needed = name in REQUIRED or name in own.columns
@@ -236,5 +225,5 @@ def _value(own: Description, row: Row, name: str) -> Any:
             names = [str(key) for key in row]
             has = ", ".join(names[:_MOST_COLUMNS_SHOWN])[:200] or "none"
             [close] = difflib.get_close_matches(each, names, n=1) or ["COLUMN"]
-            raise ValueError(f"no field {each!r}; it has {has}; map it: --columns {name}={close}")
+            raise ValueError(f"no field {each!r}; found: {has}; map it with --columns {name}={close}")
     return row.get(column) if isinstance(column, str) else [row[each] for each in several]

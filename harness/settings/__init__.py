@@ -1,1 +1,1 @@
-"""What a launch may be told: each setting declared once, and read from flags, files, presets, suites and Python."""
+"""Launch settings: each declared once, and read from flags, files, presets, suites and Python."""

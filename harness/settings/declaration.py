@@ -1,7 +1,7 @@
-"""How a setting of a launch is declared, how its value is read, and what is said of a wrong one.
+"""Declare launch settings, convert their values, and format their errors.
 
-A setting is a field of a dataclass, annotated with its type, its bounds and a `Flag`. Nothing here imports pydantic,
-which is asked only when a launch is built, so that `--help` answers at once.
+A setting is a dataclass field, annotated with its type, bounds and a `Flag`. Pydantic is imported only when a launch is
+built, to keep `--help` fast.
 """
 
 from __future__ import annotations
@@ -24,39 +24,37 @@ if TYPE_CHECKING:
 Heading = Literal[
     "Run", "Models", "Sampling", "Method (hyper-parameters)", "Engine", "Cluster", "Output", "Training"
 ]  # fmt: skip
-"""The headings of a help, in order."""
+"""Headings of the help text, in order."""
 ROLES: tuple[Role, ...] = get_args(Role)
 Parameter = int | float | str | bool
-"""The value of a hyper-parameter."""
 Value: TypeAlias = "Parameter | Path | date | time | Sequence[Value] | Mapping[str, Value] | None"
-"""The value of a flag, as a command line, a TOML file or Python has it."""
+"""A flag's value, from a command line, a TOML file or Python."""
 Flags: TypeAlias = Mapping[str, Value]
-"""Values by the names of flags."""
+"""Values by flag name."""
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class Flag:
-    """How a setting looks on the command line, and how its value is read."""
+    """The command-line flag of a setting, and conversions of its value."""
 
     heading: Heading
-    """The heading of a help that lists it."""
     help: str
-    """In the help of a model's setting, `{role}` stands for the model."""
+    """Help text; in a model setting, `{role}` is replaced by the role."""
     metavar: str | None = None
     default: str | None = None
-    """The default in words, where the value alone does not say it."""
+    """Description of the default, if its value is not clear enough."""
     is_common: bool = False
-    """Whether `--help` lists it, as most people use it; otherwise only `--help-all` does."""
+    """Whether `--help` lists it; otherwise only `--help-all` does."""
     roles: tuple[Role, ...] = ROLES
-    """The models that have it, of a model's setting."""
+    """Roles that have this model setting."""
     read: Callable[[Any], Any] | None = None
-    """Makes of a value as a file, a command line or Python has it what the type takes. Raises ValueError."""
+    """Converts a raw value to the declared type. Raises ValueError."""
     check: Callable[[Any], Any] | None = None
-    """Returns a value of the type as it is kept. Raises ValueError."""
+    """Checks and normalizes a value of the declared type. Raises ValueError."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Return pydantic's schema of the type with both functions around it."""
+        """Add `read` and `check` to the pydantic schema of the type."""
         from pydantic_core import core_schema
 
         schema = handler(source)
@@ -69,30 +67,30 @@ class Flag:
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting as it is declared."""
+    """A declared setting."""
 
     name: str
-    """That of its field; of a model's setting with the role in front, as in `target_top_k`."""
+    """Field name; model settings are prefixed with the role, as in `target_top_k`."""
     spelled: str
-    """Its flag."""
+    """Flag, such as `--target.top-k`."""
     type: Any
-    """Without None."""
+    """Declared type, without None."""
     flag: Flag
     default: Any
-    """None also where it has none."""
+    """Default value; also None if there is no default."""
     role: Role | None = None
     key: str = ""
-    """The name of a model's setting in its table."""
+    """Key of a model setting in its role's table."""
 
     @property
     def is_repeated(self) -> bool:
-        """Whether its flag may be repeated: it holds several words, or values by name."""
+        """Whether its flag can be repeated, to collect a tuple or a dict."""
         return get_origin(self.type) in (tuple, dict)
 
 
 @functools.cache
 def settings_of(kind: Any) -> dict[str, Setting]:
-    """Return the settings that a dataclass, given by its class, declares, by name; a field without a `Flag` is none."""
+    """Return the settings declared by a dataclass, by name; fields without a `Flag` are skipped."""
     found = {}
     for name, hint in get_type_hints(kind, include_extras=True).items():
         declared, *metadata = get_args(hint) if hasattr(hint, "__metadata__") else (hint,)
@@ -105,13 +103,13 @@ def settings_of(kind: Any) -> dict[str, Setting]:
 
 
 def flag(name: str) -> str:
-    """Return the flag of a setting: `guidance_tokens` becomes `--guidance-tokens`."""
+    """Return the flag for a name: `guidance_tokens` becomes `--guidance-tokens`."""
     return "--" + name.replace("_", "-")
 
 
 def validated(kind: type[_T], values: Mapping[str, object]) -> _T:
-    """Return a dataclass made of values by field. Raises pydantic.ValidationError."""
-    adapter: Any = _adapter(cast(Any, kind))  # a class of a type variable is hashable, too
+    """Build a dataclass from field values. Raises pydantic.ValidationError."""
+    adapter: Any = _adapter(cast(Any, kind))  # cast: mypy does not know that the class is hashable
     made: _T = adapter.validate_python(dict(values))
     return made
 
@@ -124,21 +122,21 @@ def _adapter(kind: Any) -> Any:
 
 
 def words(value: Value) -> Value:
-    """Return a single word as a tuple of one, as a flag that may be repeated takes it."""
+    """Convert a single string to a tuple, for repeatable flags."""
     return (value,) if isinstance(value, str) else value
 
 
 def table(value: Value) -> Value:
-    """Return words KEY=VALUE as values by name: what JSON means by them (true, 8, [1, 2]), otherwise the text itself.
+    """Parse KEY=VALUE words to a dict; values are JSON (true, 8, [1, 2]) or plain strings.
 
-    A table, of a file or a specification, stays what it is. Raises ValueError.
+    Mappings, from files or specifications, are returned unchanged. Raises ValueError.
     """
     found: dict[str, Value] = dict(value) if isinstance(value, Mapping) else {}
     given = (value,) if isinstance(value, str) else value if isinstance(value, list | tuple) else ()
     for word in given:
         key, _, text = str(word).partition("=")
         if key in found:
-            raise ValueError(f"{key} is given twice")
+            raise ValueError(f"{key} occurs twice")
         found[key] = _value(text) if text.strip() else None
     if not all(key.isidentifier() and item not in (None, "") for key, item in found.items()):
         raise ValueError("expected KEY=VALUE with a name and a value")
@@ -157,19 +155,19 @@ def _value(text: str) -> Value:
 
 
 def existing_path(path: Path | None) -> Path | None:
-    """Return the path of a folder. Raises ValueError where it does not exist."""
+    """Return the path. Raises ValueError if it does not exist."""
     if path is not None and not path.exists():
         raise ValueError("no such folder")
     return path
 
 
 def role_flag(role: str, name: str) -> str:
-    """Return the flag of a model's setting: `--target.top-k`, and `--target` of the model itself."""
+    """Return the flag of a model setting, such as `--target.top-k`; `--target` for the model itself."""
     return f"--{role}" if name == "model" else f"--{role}.{name.replace('_', '-')}"
 
 
 def in_one_line(error: ValidationError) -> str:
-    """Return the first error in one line that names the flag."""
+    """Return the first error as one line that starts with the flag."""
     first = error.errors()[0]
     place = [str(part) for part in first["loc"]]
     name = role_flag(place[0], place[1]) if len(place) > 1 and place[0] in ROLES else flag(place[0])

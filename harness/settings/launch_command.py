@@ -1,7 +1,6 @@
-"""Commands that take the flags of a launch as click options, generated from their declarations.
+"""Click commands with the launch flags as options, generated from the setting declarations.
 
-The hyper-parameters are those of the method that is chosen. Methods are imported only where a command line names one,
-or is more than a question for help.
+Hyper-parameter options belong to the selected method. Methods are not imported for plain help.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _CHOSEN, _PARAMETERS = "harness.method", "harness.parameters"
 
 
 class LaunchOption(click.Option):
-    """An option under a heading; `--help` lists it if it is a common one, `--help-all` always."""
+    """An option under a heading; `--help` lists common options, `--help-all` lists all."""
 
     def __init__(self, names: list[str], *, heading: str, is_common: bool = False, **settings: Any) -> None:
         super().__init__(names, **settings)
@@ -40,11 +39,11 @@ class LaunchOption(click.Option):
 
 
 class LaunchCommand(OneLineErrors):
-    """A command with the flags of a launch; the hyper-parameters are those of the method that is chosen.
+    """A command with the launch flags and the hyper-parameters of the selected method.
 
-    `--help` lists the common flags, or the parameters of the method that is named, `--help-all` all flags with the
-    parameters of each built-in method. `without`: flags of a launch that the command does not have; `common`: those
-    of the common flags that its `--help` lists, all by default.
+    `--help` lists the common flags, or the parameters if a method is given. `--help-all` lists all flags and the
+    parameters of every built-in method. `without`: launch flags to leave out. `common`: flags listed by `--help`
+    (default: all common flags).
     """
 
     def __init__(
@@ -52,9 +51,9 @@ class LaunchCommand(OneLineErrors):
     ) -> None:
         super().__init__(*arguments, headings=get_args(Heading), **settings)
         self.own_names = {parameter.name for parameter in self.params}
-        """Options that are no flags of a launch."""
+        """Options that are not launch flags."""
         file, declared = click.Path(exists=True, path_type=Path), {**settings_of(Launch), **ROLE_SETTINGS}
-        config = "TOML file of flags without their dashes; flags win over it."
+        config = "TOML file of flags, without dashes; command-line flags override it."
         options = [
             *map(setting_option, declared.values()),
             LaunchOption(["--config"], heading="Run", is_common=True, type=file, help=config),
@@ -69,12 +68,12 @@ class LaunchCommand(OneLineErrors):
         self._has_methods = "method" not in without
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse, with the parameters of the method that the command line names."""
+        """Parse, including the parameters of the selected method."""
         chosen = None
         try:
             chosen = ctx.meta[_CHOSEN] = _chosen_method(args)
         except ValueError as error:
-            if not ctx.resilient_parsing:  # as for a shell's completion
+            if not ctx.resilient_parsing:  # shell completion is resilient
                 raise click.UsageError(str(error)) from error
         if chosen is not None or (args and not {"-h", "--help"} & set(args)):
             ctx.meta[_PARAMETERS] = list(_parameter_options(chosen))
@@ -83,11 +82,11 @@ class LaunchCommand(OneLineErrors):
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the options, with the parameters of the chosen method, else of all; without any for plain help."""
+        """Return the options and the parameters of the selected method (default: of all; for plain help: none)."""
         return [*super().get_params(ctx), *ctx.meta.get(_PARAMETERS, ())]
 
     def is_listed(self, parameter: click.Parameter, ctx: click.Context) -> bool:
-        """Return whether a help lists an option: that of a method has its parameters in place of the common flags."""
+        """Return whether the help lists an option; a method's help lists its parameters instead of common flags."""
         is_of_launch = isinstance(parameter, LaunchOption) and parameter.heading != _OF_METHODS
         of_method = ctx.meta.get(_CHOSEN) is not None and not self.lists_all(ctx)
         return super().is_listed(parameter, ctx) and not (is_of_launch and of_method)
@@ -95,27 +94,27 @@ class LaunchCommand(OneLineErrors):
     def where_the_rest_is(self, ctx: click.Context) -> str:
         """Return the last line of the help."""
         path = ctx.command_path
-        of_method = f" Those of a method: {path} --method NAME --help." if self._has_methods else ""
+        of_method = f" A method's parameters: {path} --method NAME --help." if self._has_methods else ""
         return (
-            "Each model has settings of its own, such as --target.temperature 0.7 or --draft.gpus 0. All flags, by "
-            f"section: {path} --help-all.{of_method}"
+            "Settings can differ by model, such as --target.temperature 0.7 or --draft.gpus 0. All flags: "
+            f"{path} --help-all.{of_method}"
         )
 
     def flags_of(self, ctx: click.Context) -> dict[str, Value]:
-        """Return the flags of a launch that were typed, by name with underscores; defaults are left out."""
+        """Return the launch flags set by the user (no defaults), by name with underscores."""
         typed = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
         given = {name: value for name, value in ctx.params.items() if ctx.get_parameter_source(name) in typed}
         return {name: value for name, value in given.items() if name not in self.own_names}
 
 
 def parsed_flags(words: Sequence[str]) -> dict[str, Value]:
-    """Return the flags of a launch among the words of a command line, by name. Raises click.UsageError."""
+    """Parse command-line words to launch flags by name. Raises click.UsageError."""
     command = LaunchCommand("harness.launch", add_help_option=False)
     return command.flags_of(command.make_context("harness.launch", list(words)))
 
 
 def setting_option(setting: Setting) -> LaunchOption:
-    """Return the option of a setting."""
+    """Return the click option for a setting."""
     declared, text = setting.flag, setting.flag.help
     default = setting.default if declared.default is None else declared.default
     if default is not None and default is not False and default != ():
@@ -133,7 +132,7 @@ def setting_option(setting: Setting) -> LaunchOption:
 
 
 def _typed_option(names: list[str], kind: Any, **settings: Any) -> LaunchOption:
-    """Return the option of a value of a type, by what it is called; None as a type: a text. A switch has two flags."""
+    """Return an option for a value type. None: a string; bool: a pair of flags."""
     if kind is bool:
         names = [f"{names[0]}/--no-{names[0].removeprefix('--')}", *names[1:]]
     elif names[-1] == "preset":
@@ -146,7 +145,7 @@ def _typed_option(names: list[str], kind: Any, **settings: Any) -> LaunchOption:
 
 
 def _offered(_: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return what the shell offers; imported is what it needs when the shell asks."""
+    """Return shell completions; imports are local to keep startup fast."""
     from harness.methods import METHODS, plugins
     from harness.problems.benchmarks import DATASETS
     from harness.weights import models
@@ -158,10 +157,9 @@ def _offered(_: click.Context, parameter: click.Parameter, incomplete: str) -> l
 
 
 def _chosen_method(words: Sequence[str]) -> str | None:
-    """Return the name of the method that a command line chooses, itself or by its configuration file or preset.
+    """Return the method selected by the command line, configuration file or preset; None if there is none.
 
-    None where it chooses none, or the file is wrong, which is reported with it. Raises ValueError where the method is
-    wrong.
+    Also None for an invalid file, which is reported later. Raises ValueError for an invalid method.
     """
     named = click.Command(
         None,
@@ -178,9 +176,9 @@ def _chosen_method(words: Sequence[str]) -> str | None:
 
 
 def _parameter_options(method: str | None) -> Iterable[LaunchOption]:
-    """Yield one option for each hyper-parameter of a method, or of all built-in ones.
+    """Yield one option per hyper-parameter of a method, or of all built-in methods.
 
-    With a method, those that only others have are hidden; the launch says then which parameters the method takes.
+    With a method, parameters of other methods are hidden but parsed; the launch then lists the valid ones.
     """
     from harness.methods import METHODS, parameter_fields
 
@@ -195,7 +193,7 @@ def _parameter_options(method: str | None) -> Iterable[LaunchOption]:
 
 
 def _options_by_method() -> Iterable[LaunchOption]:
-    """Yield the options of each built-in method, under the first line of what its module says."""
+    """Yield the options of each built-in method, under the first line of its module docstring."""
     from harness.methods import METHODS, parameter_fields
 
     for method, kind in METHODS.items():

@@ -1,8 +1,7 @@
-"""Everything that a launch may be told, as one frozen and validated object.
+"""All settings of a launch, as one frozen, validated object.
 
-A `Launch` is built once, from the flags of a command line, a configuration file, a preset, a row of a suite, or Python,
-and is passed on as it is. Light: no torch, vllm, transformers or datasets, and methods, problems and pydantic only once
-a launch is built.
+A `Launch` is built once from a command line, a configuration file, a preset, a suite row, or Python. Cheap to import:
+no torch, vllm, transformers or datasets; methods, problems and pydantic are imported when a launch is built.
 """
 
 from __future__ import annotations
@@ -57,35 +56,34 @@ SBATCH: Mapping[str, str] = {
     "partition": "Partition.",
     "account": "Account to charge.",
     "qos": "Quality of service.",
-    "time": "Time limit of one job, as sbatch's; a longer run is requeued and resumes.  [default: 4:00:00]",
-    "gpus-per-node": "GPUs per task, e.g. 4 or h100:4. A task has one worker unless --workers-per-task says more.",
-    "gpu-memory": "Memory of one GPU, e.g. 80GB, where its type does not tell; for the plan only, not for sbatch.",
+    "time": "Time limit per job, in sbatch format; longer runs are requeued and resumed.  [default: 4:00:00]",
+    "gpus-per-node": "GPUs per task, e.g. 4 or h100:4. Each task has one worker unless --workers-per-task is set.",
+    "gpu-memory": "Memory of one GPU, e.g. 80GB, if its type is unknown; used for planning, not passed to sbatch.",
     "cpus-per-task": "CPU cores per task.",
     "mem": "Memory per task, e.g. 200G.",
-    "constraint": "Features that a node must have.",
-    "exclude": "Nodes not to use.",
+    "constraint": "Required node features.",
+    "exclude": "Nodes to avoid.",
     "nodelist": "Nodes to use.",
-    "gres": "Generic resources, for sites that do not support gpus-per-node.",
+    "gres": "Generic resources, for sites without gpus-per-node.",
     "reservation": "Reservation to use.",
 }
-"""Options of sbatch that are flags of the launcher, and their help."""
+"""sbatch options that are launcher flags, with their help texts."""
 SBATCH_NAMES: Mapping[str, str] = {word.replace("-", "_"): word for word in SBATCH}
 
 BUILT_IN_GRADER = "built-in"
 _METHOD = Flag(
-    "Run", "Method (--list methods), or a class: FILE.py:CLASS, PACKAGE.MODULE:CLASS.", metavar="NAME", is_common=True
+    "Run", "Method (--list methods), or a class: FILE.py:CLASS or PACKAGE.MODULE:CLASS.", metavar="NAME", is_common=True
 )
 _DATASET = Flag(
     "Run",
-    "Benchmark (--list datasets), a file of problems (.jsonl, .csv, .parquet, .toml), or "
-    "hf:ORG/NAME[:CONFIG][@REVISION].",
+    "Benchmark (--list datasets), problem file (.jsonl, .csv, .parquet, .toml), or hf:ORG/NAME[:CONFIG][@REVISION].",
     metavar="NAME",
     is_common=True,
 )
 
 
 def _columns(value: Value) -> Value:
-    """Return a mapping, as a file may have it, as the words that the flag takes."""
+    """Convert a mapping, from a file, to the flag's words."""
     if isinstance(value, Mapping):
         return tuple(f"{name}={'+'.join(c) if isinstance(c, list) else c}" for name, c in value.items())
     return words(value)
@@ -93,32 +91,29 @@ def _columns(value: Value) -> Value:
 
 @dataclass(frozen=True, kw_only=True)
 class PartialLaunch:
-    """A launch of which the method and the dataset may be missing, as `harness.doctor` takes it.
-
-    Made by `from_flags`, which validates; equal launches are equal.
-    """
+    """A launch whose method and dataset are optional, for `harness.doctor`. Build it with `from_flags`."""
 
     __pydantic_config__ = {"coerce_numbers_to_str": True, "allow_inf_nan": False}  # noqa: RUF012  pydantic reads it
 
-    # What is run: the method, the problems, and how often each is sampled.
+    # Method, problems and samples.
     method: Annotated[str | None, _METHOD] = None
     dataset: Annotated[str | None, _DATASET] = None
-    split: Annotated[str | None, Flag("Run", "Split of a dataset of the hub (hf:).", default="test")] = None
+    split: Annotated[str | None, Flag("Run", "Split of a Hugging Face Hub dataset (hf:).", default="test")] = None
     columns: Annotated[
         tuple[str, ...],
-        Flag("Run", "Own dataset: its columns, as answer=final; repeatable.", metavar="FIELD=COLUMN", read=_columns),
+        Flag("Run", "Column of a custom dataset; can be repeated.", metavar="FIELD=COLUMN", read=_columns),
     ] = ()
     preset: Annotated[
-        str | None, Flag("Run", "Settings of a paper (--list presets).", metavar="NAME", is_common=True)
+        str | None, Flag("Run", "A paper's settings (--list presets).", metavar="NAME", is_common=True)
     ] = None
-    samples: Annotated[int, Ge(1), Flag("Run", "Samples per problem; own problems: 1.", is_common=True)] = 16
+    samples: Annotated[int, Ge(1), Flag("Run", "Samples per problem; custom datasets: 1.", is_common=True)] = 16
     latency_sample: Annotated[
         int | None,
         Ge(1),
-        Flag("Run", "Time M samples again, one at a time, for latencies without --concurrency 1.", metavar="M"),
+        Flag("Run", "Rerun M samples one at a time to measure latency, as with --concurrency 1.", metavar="M"),
     ] = None
     limit: Annotated[
-        int | None, Ge(1), Flag("Run", "Only the first N problems; marked as limited.", is_common=True)
+        int | None, Ge(1), Flag("Run", "Run only the first N problems (a partial run).", is_common=True)
     ] = None
     problems: Annotated[str | None, Flag("Run", "Run only these problems: numbers, ranges or ids, e.g. 3,7,10-15.")] = (
         None
@@ -127,77 +122,78 @@ class PartialLaunch:
     tag: Annotated[
         str | None,
         MinLen(1),
-        Flag("Run", "A label that makes this a run of its own, with new samples of the same problems."),
+        Flag("Run", "Label that makes this a separate run with new samples."),
     ] = None
     accept_code_change: Annotated[
-        bool, Flag("Run", "Go on with a run that other code began; its results then say that two codes made them.")
+        bool, Flag("Run", "Continue a run started by another code version; its results are labelled accordingly.")
     ] = False
     data_dir: Annotated[
         Path | None, Flag("Run", "Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR.", check=existing_path)
     ] = None
-    prompts: Annotated[
-        Path | None, Flag("Run", "TOML file of texts that replace the built-in prompts (see --list prompts).")
-    ] = None
+    prompts: Annotated[Path | None, Flag("Run", "TOML file that replaces built-in prompts (see --list prompts).")] = (
+        None
+    )
 
     grader: Annotated[
         str,
         Flag(
             "Run",
-            "What grades the answers: a function, FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION (docs/methods.md).",
+            "Custom grader: FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION (docs/methods.md).",
             metavar="NAME",
         ),
     ] = BUILT_IN_GRADER
 
-    # The models, and how they draw tokens where they have no settings of their own.
+    # Models, and the default sampling parameters of the draft and target.
     draft: ModelSettings = field(default_factory=ModelSettings)
     target: ModelSettings = field(default_factory=ModelSettings)
     reward: ModelSettings = field(default_factory=ModelSettings)
-    """Rates steps, for methods that have such a model."""
+    """Process reward model, for methods that use one."""
     temperature: Annotated[
         float, Ge(0), Flag("Sampling", "Sampling temperature; 0 is greedy decoding.", is_common=True)
     ] = 0.6
     top_p: Annotated[float, Gt(0), Le(1), Flag("Sampling", "Nucleus sampling threshold.")] = 0.95
-    top_k: Annotated[int, Ge(0), Le(MOST_TOKENS), Flag("Sampling", "Sample from the N likeliest tokens; 0: all.")] = 0
+    top_k: Annotated[int, Ge(0), Le(MOST_TOKENS), Flag("Sampling", "Sample from the N most likely tokens; 0: all.")] = 0
     min_p: Annotated[
-        float, Ge(0), Le(1), Flag("Sampling", "Sample tokens at least this share as probable as the likeliest; 0: all.")
+        float, Ge(0), Le(1), Flag("Sampling", "Minimum probability, relative to the most likely token; 0: no minimum.")
     ] = 0.0
     repetition_penalty: Annotated[
-        float, Gt(0), Flag("Sampling", "Above 1: tokens of prompt and chain become less likely, except in verdicts.")
+        float, Gt(0), Flag("Sampling", "Above 1: penalize tokens already in the prompt or chain; not used in verdicts.")
     ] = 1.0
     token_budget: Annotated[
-        int, Ge(1), Le(MOST_TOKENS), Flag("Sampling", "Emitted tokens per sample, the answer included.", is_common=True)
+        int,
+        Ge(1),
+        Le(MOST_TOKENS),
+        Flag("Sampling", "Emitted tokens per sample, including the answer.", is_common=True),
     ] = 8192
 
-    # The engines that the models run in.
+    # Engines.
     engine: Annotated[
         EngineChoice,
-        Flag("Engine", "Inference engine. auto: vLLM where it or a profile's python is there, else transformers."),
+        Flag("Engine", "Inference engine. auto: vLLM if installed or a profile sets python, otherwise transformers."),
     ] = "auto"
     concurrency: Annotated[
-        int, Ge(1), Le(100_000), Flag("Engine", "Samples in flight per worker; 1 to measure latency.", is_common=True)
+        int, Ge(1), Le(100_000), Flag("Engine", "Concurrent samples per worker; 1 to measure latency.", is_common=True)
     ] = 64
     take_turns: Annotated[
-        bool, Flag("Engine", "Run only one of the two engines at a time; by default both work at once.")
+        bool, Flag("Engine", "Run only one of the two engines at a time. By default, both run at once.")
     ] = False
     logprobs: Annotated[
         bool | None,
         Flag(
             "Engine",
-            "Record the mean log-probability of each candidate, at some 50 µs of the event loop a token.",
-            default="off, because no method decides by it",
+            "Record the mean log-probability of each candidate; costs about 50 µs per token.",
+            default="off unless the method uses it",
         ),
     ] = None
     target_logprobs: Annotated[
-        bool, Flag("Engine", "Store the target's log-probability of each accepted step, read after a worker's samples.")
+        bool, Flag("Engine", "After sampling, compute and store the target's log-probability of each accepted step.")
     ] = False
-    dtype: Annotated[DataType, Flag("Engine", "Data type of the weights of every model; auto: as they are stored.")] = (
-        "auto"
-    )
+    dtype: Annotated[DataType, Flag("Engine", "Data type of all model weights; auto: as stored.")] = "auto"
     max_context: Annotated[
         int | None,
         Ge(16),
         Le(MOST_TOKENS),
-        Flag("Engine", "Longest prompt plus output, in tokens.", default="what prompt and token budget need"),
+        Flag("Engine", "Maximum prompt plus output, in tokens.", default="derived from prompts and token budget"),
     ] = None
 
     # Token-level speculative decoding in the target's engine.
@@ -205,8 +201,8 @@ class PartialLaunch:
         Proposer | None,
         Flag(
             "Engine",
-            "Token-level speculative decoding in the target's engine: who proposes tokens. draft: a model; ngram, "
-            "suffix: earlier text; eagle3: a head (--spec-model); mtp: the target's own prediction layers.",
+            "Proposer for token-level speculative decoding in the target's engine. draft: a model; ngram, suffix: "
+            "earlier text; eagle3: a head (--spec-model); mtp: the target's multi-token prediction layers.",
             default="draft for specdecode, otherwise none",
         ),
     ] = None
@@ -214,76 +210,75 @@ class PartialLaunch:
         str | None,
         Flag(
             "Engine",
-            "The weights that propose tokens: for eagle3 a head trained for the target, for draft "
-            "another model than the run's, for mtp layers that are not in the target's own files.",
+            "Weights of the proposer. eagle3: a head trained for the target; draft: a model other than --draft; mtp: "
+            "prediction layers missing from the target's files.",
         ),
     ] = None
     spec_sampling: Annotated[
         DraftSampling | None,
         Flag(
             "Engine",
-            "How draft, eagle3 and mtp draw tokens. Greedy drafts are a weaker baseline above temperature 0.",
+            "Sampling of draft, eagle3 and mtp proposals. Greedy proposals are a weaker baseline above temperature 0.",
             default="greedy, as in vLLM",
         ),
     ] = None
     spec_tokens: Annotated[
         int | None,
         Ge(1),
-        Flag("Engine", "Tokens proposed at a time, with suffix the most.", default="5; 24 for suffix, 1 for mtp"),
+        Flag("Engine", "Tokens per proposal; suffix: maximum tokens.", default="5; 24 for suffix, 1 for mtp"),
     ] = None
 
-    # Where the workers run, how the samples are split among them, and what it may cost.
+    # Cluster, shards and cost limit.
     cluster: Annotated[
         Cluster,
-        Flag("Cluster", "Where to run. auto: Slurm where there is a cluster, otherwise here; debug: this process."),
+        Flag("Cluster", "Where to run. auto: Slurm if available, otherwise local; debug: in this process."),
     ] = "auto"
     profile: Annotated[
-        str | None, Flag("Cluster", "Cluster profile: a name in slurm/clusters, or a file.", is_common=True)
+        str | None, Flag("Cluster", "Cluster profile: a name from slurm/clusters, or a file.", is_common=True)
     ] = None
     slurm: Annotated[
         tuple[str, ...],
-        Flag("Cluster", "Any other option for sbatch; may be repeated.", metavar="KEY=VALUE", read=words),
+        Flag("Cluster", "Any other sbatch option; can be repeated.", metavar="KEY=VALUE", read=words),
     ] = ()
-    shards: Annotated[int, Ge(1), Flag("Cluster", "Shards, each run by a worker.", is_common=True)] = 1
+    shards: Annotated[int, Ge(1), Flag("Cluster", "Number of shards, each run by one worker.", is_common=True)] = 1
     shards_per_task: Annotated[
-        int, Ge(1), Flag("Cluster", "Shards that one worker of a Slurm task runs with one start of the engines.")
+        int, Ge(1), Flag("Cluster", "Shards run by each worker of a Slurm task, without restarting the engines.")
     ] = 1
     workers_per_task: Annotated[
         int,
         Ge(1),
         Le(64),
-        Flag("Cluster", "Workers that a Slurm task starts, each with an equal part of its GPUs: for whole nodes."),
+        Flag("Cluster", "Workers per Slurm task, each with an equal part of its GPUs; for whole nodes."),
     ] = 1
     max_gpu_hours: Annotated[
         float | None,
         Gt(0),
         Flag(
             "Cluster",
-            "Refuse above an estimate of H GPU-hours, or without one. Without GPUs: hours of workers.",
+            "Abort if the estimate exceeds H GPU-hours (without GPUs: worker-hours), or if there is no estimate.",
             metavar="H",
         ),
     ] = None
     sbatch: Mapping[str, str] = field(default_factory=dict)
-    """Options of sbatch that are flags of their own, by their name in `SBATCH`."""
+    """sbatch options with a flag, by their name in `SBATCH`."""
     output: Annotated[Path, Flag("Output", "Folder for runs and the warehouse.", metavar="FOLDER", is_common=True)] = (
         Path("runs")
     )
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
-    """All hyper-parameters of the method by name; without a method, those that were set."""
+    """Hyper-parameters of the method by name; without a method, only those that were set."""
 
     @property
     def roles(self) -> dict[Role, ModelSettings]:
-        """The settings of each model."""
+        """Model settings by role."""
         return {"draft": self.draft, "target": self.target, "reward": self.reward}
 
     @property
     def models(self) -> dict[Role, str | None]:
-        """The models by role, as they are named; None where one is not."""
+        """Model names by role; None if not set."""
         return {role: settings.model for role, settings in self.roles.items()}
 
     def sampling_of(self, role: Role) -> dict[str, int | float]:
-        """Return how a model draws tokens, by the names of harness.engine.Sampling, where --temperature and --top-p do
-        not say it."""
+        """Return a model's sampling parameters that differ from --temperature, --top-p and the other defaults."""
         plain = {
             "temperature": self.temperature, "top_p": self.top_p, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0
         }  # fmt: skip
@@ -295,20 +290,20 @@ class PartialLaunch:
         return self.roles[role].dtype or self.dtype
 
     def temperature_of(self, role: Role) -> float:
-        """Return the temperature that a model samples at."""
+        """Return a model's sampling temperature."""
         own = self.roles[role].temperature
         return self.temperature if own is None else own
 
     @classmethod
     def from_flags(cls, flags: Flags) -> Self:
-        """Build from values by flag name, in any spelling of it and without the dashes in front.
+        """Build from values by flag name, in any spelling and without leading dashes.
 
-        Hyper-parameters stand among them, or by name in the table `parameters`. Raises ValueError with one line.
+        Hyper-parameters are flags or entries of the table `parameters`. Raises ValueError with a one-line message.
         """
         from harness.methods import parameter_names
 
         given = flattened({name: value for name, value in flags.items() if value is not None})
-        # A tag or a time limit may be written as a date or a time of TOML.
+        # TOML may parse a tag or a time limit as a date or time.
         values: dict[str, Value] = {n: str(v) if isinstance(v, date | time) else v for n, v in given.items()}
         named = values.get("method")
         parameters = own_parameters(values, None if named is None else method_named(str(named)))
@@ -317,8 +312,8 @@ class PartialLaunch:
             if name not in declared and name not in SBATCH_NAMES:
                 hint = did_you_mean(name, [*declared, *SBATCH_NAMES, *FLAT_NAMES, *parameter_names(None)])
                 raise ValueError(
-                    f"unknown key {name!r}{hint}; valid are the flags without the dashes: python -m harness.launch "
-                    "--help-all lists them"
+                    f"unknown key {name!r}{hint}; valid: flags without dashes, as listed by python -m harness.launch "
+                    "--help-all"
                 )
             if isinstance(value, bool) and name in declared and declared[name].type is not bool:
                 raise ValueError(f"{spelled(name)}: expected a value, not true or false")
@@ -326,12 +321,12 @@ class PartialLaunch:
         return cls._made({**nested(values), "sbatch": sbatch, "parameters": parameters})
 
     def changed(self, **values: Any) -> Self:
-        """Return a validated copy with other values for these fields. Raises ValueError with one line."""
+        """Return a validated copy with changed fields. Raises ValueError with a one-line message."""
         return type(self)._made({**vars(self), **values})
 
     @classmethod
     def _made(cls, values: Mapping[str, Any]) -> Self:
-        """Validate values by field, complete what follows from them, and check what belongs together."""
+        """Validate field values, fill in derived values, and check combinations."""
         from pydantic import ValidationError
 
         from harness.methods import method_parameters
@@ -350,7 +345,7 @@ class PartialLaunch:
         except ValidationError as error:
             raise ValueError(in_one_line(error)) from error
         for role, settings in made.roles.items():
-            object.__setattr__(made, role, _with_width(role, settings))  # nobody has it yet
+            object.__setattr__(made, role, _with_width(role, settings))  # safe: `made` is not shared yet
         if made.dataset is not None:
             sources.check(made.dataset, made.split, made.columns)
         return made
@@ -358,7 +353,7 @@ class PartialLaunch:
 
 @dataclass(frozen=True, kw_only=True)
 class Launch(PartialLaunch):
-    """One method on one benchmark with two models: what is run and where."""
+    """All settings of a launch, with method and dataset."""
 
     method: Annotated[str, _METHOD] = field()
     dataset: Annotated[str, _DATASET] = field()
@@ -370,25 +365,24 @@ _OF_COMMANDS = (
     "as_json", "tracker",
 )  # fmt: skip
 RESERVED: Final = frozenset({*_SETTINGS, *(f"no_{name}" for name in _SETTINGS), *SBATCH_NAMES, *_OF_COMMANDS})
-"""Names that no hyper-parameter may have, because the launcher has a flag of this name."""
+"""Names not available to hyper-parameters, because they are launcher flags."""
 
 
 def method_named(reference: str) -> str:
-    """Return the name of a method. Raises ValueError, also where a hyper-parameter is called like another flag."""
+    """Return the name of a method. Raises ValueError if it is invalid or a hyper-parameter clashes with a flag."""
     from harness.methods import defaults
     from harness.methods.references import resolve
 
     name = resolve(reference)
     if clashing := sorted(RESERVED & defaults(name).keys()):
-        raise ValueError(f"--method {reference}: {flag(clashing[0])} is a flag of the launcher: rename this parameter")
+        raise ValueError(f"--method {reference}: {flag(clashing[0])} is a launcher flag: rename this parameter")
     return name
 
 
 def own_parameters(values: dict[str, Value], method: str | None) -> dict[str, Value]:
-    """Take the hyper-parameters of a method out of flags, whose names have underscores, and return them by name.
+    """Remove a method's hyper-parameters from `values` (including the table `parameters`) and return them by name.
 
-    `parameters` is a table of them. `method`: None, for those of every built-in method. Raises ValueError where one is
-    set twice.
+    `method`: None for the parameters of all built-in methods. Raises ValueError if one is set twice.
     """
     from harness.methods import parameter_names
 
@@ -403,28 +397,24 @@ def own_parameters(values: dict[str, Value], method: str | None) -> dict[str, Va
 
 
 def _check_named(values: Mapping[str, Any]) -> None:
-    """Raise ValueError where a launch names no method or no dataset."""
     from harness.methods import METHODS
     from harness.problems.benchmarks import DATASETS
 
-    valid = {"--method": METHODS, "--dataset": (*DATASETS, "a file of problems (see --list datasets)")}
+    valid = {"--method": METHODS, "--dataset": (*DATASETS, "a problem file (see --list datasets)")}
     missing = [name for name in valid if values.get(name.removeprefix("--")) is None]
     if missing:
         raise ValueError("; ".join(f"{name} is missing; choose from {', '.join(valid[name])}" for name in missing))
 
 
 def _with_width(role: Role, settings: ModelSettings) -> ModelSettings:
-    """Return the settings with the width of an engine that has GPUs of its own: it is split over all of them.
-
-    Raises ValueError where another width is asked for.
-    """
+    """Set the tensor-parallel size to the number of `gpus`, if given. Raises ValueError if they contradict."""
     if settings.gpus is None:
         return settings
     number, asked = len(settings.gpus), settings.tensor_parallel
     if asked not in (None, number):
         given = f"{role_flag(role, 'gpus')} {placement.written(settings.gpus)}"
         other = f"{role_flag(role, 'tensor_parallel')} is {asked}"
-        raise ValueError(f"{given} names {counted(number, 'GPU')}, but {other}: leave one of them out")
+        raise ValueError(f"{given} lists {counted(number, 'GPU')}, but {other}: remove one of them")
     return replace(settings, tensor_parallel=number)
 
 

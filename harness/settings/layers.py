@@ -1,7 +1,7 @@
-"""How flags, a configuration file, a suite, a paper's preset and a cluster's profile combine into one launch.
+"""Merge flags, a configuration file, a suite, a preset and a cluster profile into one launch.
 
-A layer is a mapping by flag name, in any spelling and without the dashes in front: what was typed, a file, the table of
-a run. Layers are merged key by key, those of a role's table too.
+A layer is a mapping by flag name, in any spelling and without leading dashes. Layers are merged key by key, including
+the keys of role tables.
 """
 
 from __future__ import annotations
@@ -23,43 +23,43 @@ from harness.settings.roles import flattened, spelled
 
 @cache
 def presets() -> Mapping[str, Flags]:
-    """Return the papers' settings by name (harness/papers/presets.toml); keys are flat flag names."""
+    """Return the presets by name (harness/papers/presets.toml); keys are flat flag names."""
     text = resources.files("harness.papers").joinpath("presets.toml").read_text(encoding="utf-8")
     return {name: flattened(values) for name, values in tomllib.loads(text).items()}
 
 
 LAUNCH = "launch"
-"""Table of a cluster's profile: the flags that launches with it have unless they say otherwise."""
+"""Table of a cluster profile with default flags of launches."""
 
 
 def profile(name: str) -> dict[str, Value]:
-    """Read a cluster's profile by the name of its file in slurm/clusters, or by path. Raises ValueError."""
+    """Read a cluster profile by name (a file in slurm/clusters) or path. Raises ValueError."""
     bundled, own = resources.files("jobs") / "examples" / "clusters", Path("slurm/clusters")
     files = [*bundled.iterdir(), *(own.iterdir() if own.is_dir() else [])]
     profiles = {file.name.removesuffix(".toml"): file for file in files if file.name.endswith(".toml")}
     path: Traversable = profiles.get(name) or Path(name)
     if not path.is_file():
-        raise ValueError(f"--profile {name}: no such file; make one: python -m jobs example profile > mycluster.toml")
+        raise ValueError(f"--profile {name}: no such file; create one: python -m jobs example profile > mycluster.toml")
     return {key.replace("_", "-"): value for key, value in read_toml(path, f"--profile {path}").items()}
 
 
 def flags_of_profile(name: str | None) -> dict[str, Value]:
-    """Return the table [launch] of a profile: the folder of run folders, with its variables. Raises ValueError."""
+    """Return a profile's table [launch], with environment variables expanded. Raises ValueError."""
     if name is None:
         return {}
     table = profile(name).get(LAUNCH, {})
     if not isinstance(table, Mapping) or not all(
         key == "output" and isinstance(value, str) and value for key, value in table.items()
     ):
-        raise ValueError(f"--profile {name}: [{LAUNCH}] has one key, output, the folder of run folders as text")
+        raise ValueError(f"--profile {name}: [{LAUNCH}] allows only the key output (parent folder of runs, a string)")
     found: dict[str, Value] = {key: expandvars(str(value)) for key, value in table.items()}
     if "$" in str(found.get("output", "")):
-        raise ValueError(f"--profile {name}: [{LAUNCH}] output {found['output']}: a variable in it is not set here")
+        raise ValueError(f"--profile {name}: [{LAUNCH}] output {found['output']}: undefined environment variable")
     return found
 
 
 def method_among(layers: Sequence[Flags]) -> str | None:
-    """Return the method that flags name, the first layer first, and the preset that they name last; else None."""
+    """Return the method from the first layer that sets one, otherwise from the preset; None if there is none."""
     preset = next((layer["preset"] for layer in layers if layer.get("preset")), None)
     settings = presets().get(str(preset), {})
     method = next((layer["method"] for layer in (*layers, settings) if layer.get("method")), None)
@@ -67,9 +67,9 @@ def method_among(layers: Sequence[Flags]) -> str | None:
 
 
 def merged_flags(flags: Flags) -> dict[str, Value]:
-    """Return `flags` on top of the configuration file that they name, on top of the preset that either of them names.
+    """Merge flags with the layers they refer to, by flat name. Raises ValueError.
 
-    Below them all is the table [launch] of the profile that is named. By flat name. Raises ValueError.
+    Precedence: flags, configuration file, preset, table [launch] of the profile.
     """
     from harness.sizing.memory import without_replaced
 
@@ -101,15 +101,14 @@ def merged_flags(flags: Flags) -> dict[str, Value]:
 
 
 def launch_from(flags: Flags) -> Launch:
-    """Build a launch from flags, with the preset and the configuration file that they name. Raises ValueError."""
+    """Build a launch from flags and their configuration file, preset and profile. Raises ValueError."""
     return Launch.from_flags(merged_flags(flags))
 
 
 def with_files_beside(flags: Flags, folder: Path) -> dict[str, Value]:
-    """Return the flags of a file in a folder with the files that they name by their paths.
+    """Resolve file references in flags read from a file in `folder`.
 
-    A method, a grader, problems or prompts are looked for beside the file that names them, and where they are not
-    there, in the current folder.
+    Methods, graders, problems and prompts are looked up first in `folder`, then in the current folder.
     """
     from harness.methods.references import beside
     from harness.problems import sources
@@ -127,7 +126,7 @@ def with_files_beside(flags: Flags, folder: Path) -> dict[str, Value]:
 
 
 def arguments(flags: Flags) -> list[str]:
-    """Return flags as the words of a command line: a list repeats its flag, a switch is a bare flag."""
+    """Convert flags to command-line words: lists repeat their flag, booleans are bare flags."""
     flat, found = flattened(flags), list[str]()
     if isinstance(own := flat.pop("parameters", {}), Mapping):
         flat |= own

@@ -1,7 +1,7 @@
-"""The settings of one model of a run, the same for the draft, the target and the reward model.
+"""Settings of one model of a run: the draft, the target or the reward model.
 
-On a command line each has a flag of its own, `--target.temperature 0.7`; in a file a role is the name of its model or a
-table, `target = {model = "…", temperature = 0.7}`, or each setting has a key, `target-temperature`.
+Command line: `--target.temperature 0.7`. Files: a model name, a table (`target = {model = "…", temperature = 0.7}`), or
+one key per setting (`target-temperature`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DataType = Literal["auto", "bfloat16", "float16", "float32", "half", "float"]
 _PAIR: tuple[Role, ...] = ("draft", "target")
 _CHOSEN = "chosen on the node (see python -m harness.sizing)"
 MOST_TOKENS = 2**31 - 1
-"""Engines have top-k in 32 bits."""
+"""Maximum token count: engines store it as a 32-bit integer."""
 
 
 def _valid_tags(text: str | None) -> str | None:
@@ -32,22 +32,19 @@ def _valid_tags(text: str | None) -> str | None:
 
 
 def _cards(value: Value) -> tuple[int, ...] | None:
-    """Return numbers of GPUs, as a text or a list has them; None for all of them. Raises ValueError."""
+    """Parse GPU indices from a string or list; None: all GPUs. Raises ValueError."""
     if isinstance(value, list | tuple):
         value = ",".join(map(str, value))
     return None if value in (None, placement.ALL) else placement.parse(str(value))
 
 
 def _own(name: str) -> Flag:
-    return Flag("Sampling", f"The {{role}}'s own {name}.", default=f"--{name}", roles=_PAIR)
+    return Flag("Sampling", f"The {{role}}'s {name}.", default=f"--{name}", roles=_PAIR)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings:
-    """What a launch says of one of its models; None, or no entry, where it says nothing.
-
-    A specification has a model's settings as a `jobs.run.spec.ModelSpec`, which is one of these.
-    """
+    """Settings of one model in a launch; None or empty if not set. `jobs.run.spec.ModelSpec` extends this class."""
 
     __pydantic_config__ = {"extra": "forbid", "coerce_numbers_to_str": True, "allow_inf_nan": False}  # noqa: RUF012
 
@@ -55,33 +52,33 @@ class ModelSettings:
         str | None,
         Flag(
             "Models",
-            "The {role} model: a name (--list models), org/name[@REVISION], a folder, or a server (http://HOST:PORT/v1).",
+            "The {role} model: a name (--list models), ORG/NAME[@REVISION], a folder, or a server (http://HOST:PORT/v1).",
             metavar="NAME",
             is_common=True,
         ),
     ] = None
     revision: str | None = None
-    """Commit at the hub, which a launch names behind the id, or which this project pins; None: a folder or a server."""
+    """Hub commit, from the model name or pinned by this project; None: a folder or a server."""
     tokenizer: Annotated[
         str | None,
         Flag(
             "Models",
             "Tokenizer of a {role} model on a server: a known name, a Hugging Face id, or a folder.",
-            default="that of the model as the server calls it",
+            default="the model's name on the server",
         ),
     ] = None
     served_model: Annotated[
         str | None,
-        Flag("Models", "Model to ask the {role}'s server for, where it serves several.", default="the only one"),
+        Flag("Models", "Model on the {role}'s server, if it serves several.", default="the only one"),
     ] = None
     server: str | None = None
-    """Kind of the server that runs it: `vllm`, `sglang`, `llama.cpp`, or `unknown` until a job has asked it; None: the
-    worker starts an engine. Found at the launch. The address is no part of a run (jobs.run.sizing)."""
+    """Kind of server, detected at launch: `vllm`, `sglang`, `llama.cpp`, or `unknown` until a job has queried it. None:
+    the worker starts an engine. The address is not part of a run (jobs.run.sizing)."""
     template: Annotated[
         dict[str, Any],
         Flag(
             "Models",
-            "A variable of the {role}'s chat template, such as enable_thinking=false; may be repeated.",
+            "Variable of the {role}'s chat template, such as enable_thinking=false; can be repeated.",
             metavar="KEY=VALUE",
             roles=_PAIR,
             read=table,
@@ -91,16 +88,16 @@ class ModelSettings:
         str | None,
         Flag(
             "Models",
-            "What opens and closes the {role}'s thoughts; none: a plain model.",
+            "Tags around the {role}'s thinking; none: not a reasoning model.",
             metavar="OPEN,CLOSE",
-            default="what its generation prompt opens",
+            default="detected from the generation prompt",
             roles=_PAIR,
             check=_valid_tags,
         ),
     ] = None
     adapter: Annotated[
         str | None,
-        Flag("Models", "scot: folder of the LoRA weights that select a draft (see harness.train).", roles=("target",)),
+        Flag("Models", "scot: folder of the LoRA adapter that selects drafts (see harness.train).", roles=("target",)),
     ] = None
     temperature: Annotated[float | None, Ge(0), _own("temperature")] = None
     top_p: Annotated[float | None, Gt(0), Le(1), _own("top-p")] = None
@@ -109,18 +106,18 @@ class ModelSettings:
     repetition_penalty: Annotated[float | None, Gt(0), _own("repetition-penalty")] = None
     dtype: Annotated[
         DataType | None,
-        Flag("Engine", "Data type of the {role}'s weights; auto: as they are stored.", default="--dtype"),
+        Flag("Engine", "Data type of the {role}'s weights; auto: as stored.", default="--dtype"),
     ] = None
     tensor_parallel: Annotated[
-        int | None, Ge(1), Flag("Engine", "GPUs that the {role} is split over.", default=_CHOSEN)
+        int | None, Ge(1), Flag("Engine", "Number of GPUs for the {role} (tensor parallelism).", default=_CHOSEN)
     ] = None
     gpus: Annotated[
         tuple[int, ...] | None,
         Flag(
             "Engine",
-            "The {role}'s GPUs, by their numbers among the worker's: 0 or 0,1 or 0-3.",
+            "The {role}'s GPUs, as indices into the worker's GPUs: 0 or 0,1 or 0-3.",
             metavar="NUMBERS",
-            default="all, so that the engines share them",
+            default="all, shared by the engines",
             read=_cards,
         ),
     ] = None
@@ -128,13 +125,13 @@ class ModelSettings:
         float | None,
         Gt(0),
         Le(1),
-        Flag("Engine", "Share of the memory that the {role}'s engine may use.", default=_CHOSEN),
+        Flag("Engine", "Fraction of GPU memory for the {role}'s engine.", default=_CHOSEN),
     ] = None
     engine: Annotated[
         dict[str, Any],
         Flag(
             "Engine",
-            "Any other argument of vLLM's engine for the {role}, such as kv_cache_dtype=fp8; may be repeated.",
+            "Any other vLLM engine argument for the {role}, such as kv_cache_dtype=fp8; can be repeated.",
             metavar="KEY=VALUE",
             roles=_PAIR,
             read=table,
@@ -142,20 +139,19 @@ class ModelSettings:
     ] = field(default_factory=dict)
 
     def given(self) -> dict[str, Any]:
-        """Return what is set, by name."""
+        """Return the settings that are set, by name."""
         return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) not in (None, {})}
 
     def sampling(self) -> dict[str, float]:
-        """Return the model's own sampling, by the names of `harness.engine.Sampling`, as far as it is set."""
+        """Return the sampling parameters set for this model, as in `harness.engine.Sampling`."""
         return {name: value for name in SAMPLING if (value := getattr(self, name)) is not None}
 
 
 SAMPLING: Final = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-"""The settings that say how tokens are drawn."""
 
 
 def flat_role_name(role: str, name: str) -> str:
-    """Return what the flat spellings call a model's setting, with underscores; the model itself has the role's name."""
+    """Return the flat name of a model setting, such as `target_top_k`; `target` for the model itself."""
     return role if name == "model" else f"{role}_{name}"
 
 
@@ -172,21 +168,18 @@ ROLE_SETTINGS: Mapping[str, Setting] = {
     for name, setting in settings_of(ModelSettings).items()
     for role in setting.flag.roles
 }
-"""By the names of the flat spellings, with underscores."""
+"""Model settings by flat name."""
 FLAT_NAMES: Mapping[str, str] = {f"{one.role}.{one.key}": name for name, one in ROLE_SETTINGS.items()}
-"""By the keys of the settings of models, as `target.top_k`."""
+"""Flat names by dotted key, such as `target.top_k`."""
 
 
 def spelled(name: str) -> str:
-    """Return the flag of a setting by its flat name."""
+    """Return the flag for a flat name."""
     return ROLE_SETTINGS[name].spelled if name in ROLE_SETTINGS else flag(name)
 
 
 def flattened(flags: Flags) -> dict[str, Value]:
-    """Return flags by their flat names, in whatever spelling they are, tables of roles taken apart.
-
-    Raises ValueError where one is set twice.
-    """
+    """Convert flags in any spelling, including role tables, to flat names. Raises ValueError if one is set twice."""
     flat: dict[str, Value] = {}
     for name, value in flags.items():
         own_table = value if name in ROLES and isinstance(value, Mapping) else None
@@ -201,7 +194,7 @@ def flattened(flags: Flags) -> dict[str, Value]:
 
 
 def nested(flat: Flags) -> dict[str, Any]:
-    """Return flags by flat name with those of each role in a table of its own, by the names of `ModelSettings`."""
+    """Group model settings by role in one table each, keyed as in `ModelSettings`; the inverse of `flattened`."""
     found: dict[str, Any] = {}
     for name, value in flat.items():
         one = ROLE_SETTINGS.get(name)

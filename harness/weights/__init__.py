@@ -1,1 +1,1 @@
-"""A model's files: models known by name, the bundled weights, and tokenizers."""
+"""Model files: named models, bundled weights, adapters, tokenizers and chat templates."""

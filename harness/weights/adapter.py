@@ -1,6 +1,6 @@
-"""LoRA weights for the target's verdicts: reading the folder, its fingerprint, and where it can be used.
+"""LoRA adapters for the target's verdicts: reading, fingerprints, and supported engines.
 
-Needs neither torch nor peft.
+Imports neither torch nor peft.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from harness.weights.models import defect, read_config
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _SERVED_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""The values that vLLM accepts for `max_lora_rank`."""
+"""Valid values of vLLM's `max_lora_rank`."""
 MOST_RANK = _SERVED_RANKS[-1]
 _UNRELATED_KEYS = frozenset({"base_model_name_or_path", "revision", "peft_version", "inference_mode"})
-"""Keys of the configuration that say nothing about the weights: the base model's place and the file's writer."""
+"""Configuration keys that do not describe the weights, such as the base model's path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """LoRA weights in peft's format."""
+    """A LoRA adapter in peft's format."""
 
     path: str
-    """Absolute folder."""
+    """Absolute path of the folder."""
     rank: int
 
 
 def served_rank(rank: int) -> int:
-    """Return the smallest `max_lora_rank` of vLLM that is large enough for a rank."""
+    """Return the smallest `max_lora_rank` of vLLM that fits a rank."""
     return next(served for served in _SERVED_RANKS if served >= rank)
 
 
 def read(name: str) -> Adapter:
-    """Return the adapter in a folder. Raises ValueError with one line where it is missing, damaged or not servable."""
+    """Return the adapter in a folder. Raises ValueError if it is missing, damaged or not supported."""
     folder = Path(name).expanduser()
     if not (folder / CONFIG).is_file() or not (folder / WEIGHTS).is_file():
-        raise ValueError(f"--target.adapter {name}: the folder lacks {CONFIG} or {WEIGHTS}")
+        raise ValueError(f"--target.adapter {name}: the folder does not contain {CONFIG} and {WEIGHTS}")
     if (problem := defect(folder / WEIGHTS)) is not None:
         raise ValueError(f"--target.adapter {name}: {WEIGHTS} {problem}: download it again")
     try:
@@ -49,17 +49,17 @@ def read(name: str) -> Adapter:
         raise ValueError(f"--target.adapter {name}: {wrong}") from wrong
     rank = config.get("r")
     if config.get("peft_type") != "LORA" or not isinstance(rank, int):
-        raise ValueError(f"--target.adapter {name}: the adapter's type is {config.get('peft_type')}, not LORA")
+        raise ValueError(f"--target.adapter {name}: expected an adapter of type LORA, not {config.get('peft_type')}")
     if config.get("use_dora") or config.get("modules_to_save") or not 1 <= rank <= MOST_RANK:
-        raise ValueError(f"--target.adapter {name}: DoRA, fully trained modules or rank {rank} are not supported")
+        raise ValueError(f"--target.adapter {name}: DoRA, fully trained modules or rank {rank} is not supported")
     return Adapter(str(folder.resolve()), rank)
 
 
 def fingerprint(folder: Path) -> str:
-    """Return 16 hex digits over the weights and the part of the configuration that they depend on."""
+    """Return a hash (16 hex digits) of the weights and the relevant configuration keys."""
     config = {k: v for k, v in read_config(folder / CONFIG).items() if k not in _UNRELATED_KEYS}
     if isinstance(modules := config.get("target_modules"), list):
-        config["target_modules"] = sorted(modules)  # peft writes this set in any order
+        config["target_modules"] = sorted(modules)  # peft writes this set in random order
     digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
     with (folder / WEIGHTS).open("rb") as weights:
         digest.update(hashlib.file_digest(weights, "sha256").digest())
@@ -67,16 +67,16 @@ def fingerprint(folder: Path) -> str:
 
 
 def unsupported_reason(kind: str, method: str, *, speculates: bool, is_here: bool = True) -> str | None:
-    """Return why an adapter cannot be used, as one line that says what is valid; None where it can.
+    """Return a one-line reason why an adapter cannot be used, or None if it can.
 
-    `is_here`: whether the workers run in this Python or one like it, so that packages are looked for.
+    `is_here`: workers use this Python environment, so check its packages.
     """
     if method != "scot":
-        return f"--target.adapter is for scot's choice of a draft, not for {method}"
+        return f"--target.adapter only applies to draft selection in scot, not to {method}"
     if (packages := registry.capabilities(kind).adapter_packages) is None:
-        return f"--target.adapter needs --engine vllm or transformers, not {kind}"
+        return f"--target.adapter requires --engine vllm or transformers, not {kind}"
     if is_here and None in map(find_spec, packages):
-        return f"--target.adapter with --engine {kind} needs peft: pip install 'peft>=0.13'"
+        return f"--target.adapter with --engine {kind} requires peft: pip install 'peft>=0.13'"
     if speculates:
-        return "--target.adapter and --spec-decode exclude each other: verdicts and proposals share one engine"
+        return "--target.adapter and --spec-decode are mutually exclusive: both use the target's engine"
     return None

@@ -1,8 +1,8 @@
-"""Models by name, and their files: the papers' models, hub ids, folders and the bundled pair.
+"""Resolve models (the papers' models, Hub ids, folders, the bundled pair) and check their files.
 
-Revisions are full commit ids of the hub, each confirmed as the snapshot in several independent public repositories.
-Whether the files of a folder are whole is told from sizes, headers and indexes without reading weights, so that a login
-node tells within a second. No heavy package is imported here.
+Revisions are full Hub commit ids, each verified against several independent public repositories. Files are checked by
+size, header and index, without reading weights, so the check takes less than a second on a login node. Imports no heavy
+packages.
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ from harness.engine import Json, Role
 
 
 class ModelUnavailable(RuntimeError):
-    """A bundled model is missing; the message is one line with the remedy."""
+    """A bundled model is missing; the one-line message includes the remedy."""
 
 
 PAIR = {"demo-draft": "draft", "demo-target": "target"}
-"""The bundled pair, by name: its folders in the package. It knows stories like those of `demo` and nothing else."""
+"""Folders of the bundled pair in the package, by name. The pair is trained only on stories like those of `demo`."""
 REWARD = "demo-reward"
-"""The bundled pair's reward model."""
 BUNDLED = {**PAIR, REWARD: "reward"}
-"""All bundled models by name: their folders in the package."""
+"""Folders of all bundled models in the package, by name."""
 PAIR_FOLDER = "HARNESS_BUNDLED_MODELS"
-"""Environment variable: where the bundled models lie, for code that runs without them, as a Slurm job's does."""
+"""Environment variable with the folder of the bundled models, for code archives without them, as in Slurm jobs."""
 
 
 _AT_THE_HUB: Mapping[str, tuple[str, str]] = {
@@ -48,28 +47,28 @@ _AT_THE_HUB: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ModelRef:
-    """A model as an engine loads it, with what identifies it across runs."""
+    """A model as loaded by an engine, with its identity across runs."""
 
     name: str
-    """A short name, a hub id, or a folder's own name."""
+    """Short name, Hub id, or folder name."""
     path_or_hub_id: str
     revision: str | None
-    """Commit of the hub repository; None for folders, and where it is neither given nor cached."""
+    """Hub commit; None for folders, or if neither given nor cached."""
     fingerprint: str | None
-    """Hash over the configuration, tokenizer and samples of the weights of a folder; None for hub models."""
+    """Hash of a folder's configuration, tokenizer and weight samples; None for Hub models."""
 
     @property
     def identity(self) -> str:
-        """What tells the model from any other: the fingerprint, or hub id and revision."""
+        """The fingerprint, or Hub id and revision."""
         return self.fingerprint or f"{self.path_or_hub_id}@{self.revision or 'unpinned'}"
 
 
 MODELS: dict[str, ModelRef] = {name: ModelRef(name, *place, None) for name, place in _AT_THE_HUB.items()}
-"""Models that have a short name here."""
+"""Models with a short name."""
 
 
 def resolve(name: str, revision: str | None = None) -> ModelRef:
-    """Resolve a short name, a folder with config.json, or a hub id (`org/name`, `org/name@revision`).
+    """Resolve a short name, a folder with config.json, or a Hub id (`org/name`, `org/name@revision`).
 
     Raises ValueError for anything else, and ModelUnavailable.
     """
@@ -80,12 +79,12 @@ def resolve(name: str, revision: str | None = None) -> ModelRef:
         return replace(pinned_model, revision=revision or pinned_model.revision)
     if (local := folder_named(name)) is not None:
         if not (local / "config.json").is_file():
-            raise ValueError(f"the folder {name} has no config.json, so it is not a model in Hugging Face format")
+            raise ValueError(f"the folder {name} has no config.json: not a model in Hugging Face format")
         folder = local.resolve()
         return ModelRef(folder.name, str(folder), None, folder_fingerprint(folder))
     if os.path.isfile(name):  # noqa: PTH113 Path.is_file raises OSError for a name that is too long
-        gguf = ", or the address of a llama-server that runs the file" if name.endswith(".gguf") else ""
-        raise ValueError(f"{name} is a file; valid: the folder with a model's config.json and weights{gguf}")
+        gguf = ", or the address of a llama-server that serves the file" if name.endswith(".gguf") else ""
+        raise ValueError(f"{name} is a file; valid: a folder with config.json and weights{gguf}")
     hub = re.fullmatch(r"(?P<id>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>[\w./-]+))?", name)
     if hub:
         pinned = dict(_AT_THE_HUB.values()).get(hub["id"])
@@ -94,44 +93,44 @@ def resolve(name: str, revision: str | None = None) -> ModelRef:
         raise ValueError(f"{name}: no such folder")
     names = [*MODELS, *BUNDLED]
     hint = did_you_mean(name, names)
-    raise ValueError(f"unknown model {name!r}; valid: {', '.join(names)}, or a hub id org/name or a folder{hint}")
+    raise ValueError(f"unknown model {name!r}; valid: {', '.join(names)}, a Hub id ORG/NAME, or a folder{hint}")
 
 
 def folder_named(name: str) -> Path | None:
-    """Return the folder of that name; None where there is none, or where no folder can have such a name."""
-    folder = os.path.expanduser(name)  # noqa: PTH111 Path's raises for the home of no user
+    """Return the folder with this name, or None if it does not exist or the name is invalid."""
+    folder = os.path.expanduser(name)  # noqa: PTH111 Path's raises for the home of an unknown user
     return Path(folder) if name.strip() and os.path.isdir(folder) else None  # noqa: PTH112 Path's raises for long names
 
 
 _WINDOWS, _WINDOW_BYTES = 256, 16 << 10
-"""Evenly spaced samples of each weight file: fine-tunes of the same base have equal names and sizes, and
+"""Evenly spaced samples of each weight file. Names and sizes do not distinguish fine-tunes of the same base, and
 reading gigabytes at every launch is too slow."""
 
 
 GIT_LFS_POINTER = b"version https://git-lfs"
-"""How the file begins that git leaves in place of a large one that it has not fetched."""
+"""First bytes of a Git LFS pointer, the placeholder for a large file that was not fetched."""
 
 
 def read_config(path: Path) -> dict[str, Json]:
-    """Read a model's config.json. Raises ValueError, with one line, where it is no configuration."""
+    """Read a model's config.json. Raises ValueError with a one-line message if it is invalid."""
     try:
         if reason := defect(path):
-            raise ValueError(f"it {reason}")
+            raise ValueError(f"the file {reason}")
         config = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as problem:
         raise ValueError(f"{path} is not a valid configuration ({problem})") from problem
     if not isinstance(config, dict):
-        raise ValueError(f"{path} is not a valid configuration (no JSON object)")
+        raise ValueError(f"{path} is not a valid configuration (not a JSON object)")
     return config
 
 
 def folder_fingerprint(folder: Path) -> str:
-    """Return 16 hex digits that identify a model folder, without reading gigabytes of weights.
+    """Return a hash (16 hex digits) of a model folder, using samples of the weights.
 
-    Raises ValueError, with one line, where its config.json is no configuration.
+    Raises ValueError with a one-line message if config.json is invalid.
     """
     config = read_config(folder / "config.json")
-    # The version of the library that wrote the file, not a property of the model.
+    # Depends on the library that wrote the file, not on the model.
     config.pop("transformers_version", None)
     digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
     tokenizer = folder / "tokenizer.json"
@@ -148,9 +147,9 @@ def folder_fingerprint(folder: Path) -> str:
 
 
 def default_pair(method_name: str, device: Literal["gpu", "cpu"]) -> dict[Role, str]:
-    """Return the models of the method's own paper; on a CPU the bundled toy pair.
+    """Return the models used in the method's paper; on a CPU, the bundled toy pair.
 
-    SCoT (arXiv 2504.19095) speculates for R1-Distill-Qwen-32B; SpecReason (arXiv 2504.07891) and SpecCoT for QwQ-32B.
+    Targets: R1-Distill-Qwen-32B in SCoT (arXiv 2504.19095), QwQ-32B in SpecReason (arXiv 2504.07891) and SpecCoT.
     """
     if device == "cpu":
         return {"draft": "demo-draft", "target": "demo-target"}
@@ -165,10 +164,10 @@ def by_role(
     *,
     compares: bool = False,
 ) -> tuple[Mapping[Role, str], str | None]:
-    """Return the model of each of the roles, the one that is named or the method's own, and a warning of stand-ins.
+    """Return the model for each role (from `flags`, otherwise the method's default), and a warning about toy models.
 
-    `compares`: the third model is asked whether steps mean the same, which the bundled reward model cannot say.
-    Raises ValueError where a third model is needed that is neither named nor bundled for the pair.
+    `compares`: the third model must judge whether steps are equivalent, which the bundled reward model cannot do.
+    Raises ValueError if a third model is required, but neither given nor bundled for the pair.
     """
     names = {role: name for role, name in flags.items() if name is not None and role in roles}
     defaults = default_pair(method, device).items()
@@ -177,37 +176,37 @@ def by_role(
     if "reward" in roles and "reward" not in names:
         if compares or not names or any(name.lower() not in PAIR for name in names.values()):
             raise ValueError(
-                f"--reward: {method} needs a reward model or judge: a Hugging Face id, or a folder, of a causal "
-                "language model that answers the question of the prompts about a step (see --list prompts)"
+                f"--reward: {method} requires a reward model or judge: a Hugging Face id or a folder of a causal "
+                "language model that answers the prompts' question about a step (see --list prompts)"
             )
         names["reward"] = REWARD
     if not assumed or device == "gpu":
         return names, None
     notice = (
-        f"NO GPU: {' and '.join(assumed.values())} of the package stand in; they know stories like those of the "
-        f"dataset demo and nothing else. For real models give {' and '.join(f'--{role}' for role in assumed)}."
+        f"NO GPU: using the bundled toy models {' and '.join(assumed.values())}, which only handle the dataset demo. "
+        f"For real models, set {' and '.join(f'--{role}' for role in assumed)}."
     )
     return names, notice
 
 
 def bundled_folder() -> Path:
-    """Return the folder that contains the folders of the bundled pair's models."""
+    """Return the parent folder of the bundled models."""
     elsewhere = os.environ.get(PAIR_FOLDER)
     return Path(elsewhere).absolute() if elsewhere else Path(__file__).parents[1] / "data" / "models"
 
 
 def pair_folder(name: str) -> Path:
-    """Return the folder of one of the bundled models. Raises ModelUnavailable."""
+    """Return the folder of a bundled model. Raises ModelUnavailable."""
     folder = bundled_folder() / BUNDLED[name]
     if not (folder / "config.json").is_file():
-        raise ModelUnavailable(f"the bundled model {name} is not in {folder}: install the whole package")
+        raise ModelUnavailable(f"the bundled model {name} is missing from {folder}: reinstall the package")
     return folder
 
 
 def hub_cache(hub_id: str) -> Path:
-    """Return the folder of the hub's cache on this machine that a model lies in, or would lie in.
+    """Return a model's folder in this machine's Hub cache, whether or not it exists.
 
-    By the variables of huggingface_hub, which reads them once, on import.
+    Reads the variables of huggingface_hub here, because huggingface_hub reads them only once, on import.
     """
     home = os.environ.get("HF_HOME") or f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
     cache = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or f"{home}/hub"
@@ -215,9 +214,9 @@ def hub_cache(hub_id: str) -> Path:
 
 
 def files_at_hand(path_or_hub_id: str, revision: str | None) -> Path | None:
-    """Return the folder of a model on this machine, of a hub id in the hub's cache; None where there is none.
+    """Return a model's folder on this machine, for a Hub id in the Hub cache; None if there is none.
 
-    Not all of its files need be there. `revision`: a commit, or what the cache knows as one.
+    Files may be missing. `revision`: a commit, or a branch or tag in the cache.
     """
     if Path(path_or_hub_id).is_dir():
         return Path(path_or_hub_id)
@@ -227,15 +226,15 @@ def files_at_hand(path_or_hub_id: str, revision: str | None) -> Path | None:
 
 
 def _cached_commit(hub_id: str, reference: str = "main") -> str | None:
-    """The commit that the hub's cache on this machine holds under a name, as engines would load it offline."""
+    """Return the commit of a branch or tag in this machine's Hub cache, as engines would load it offline."""
     file = hub_cache(hub_id) / "refs" / reference
     return file.read_text().strip() or None if file.is_file() else None
 
 
 def config_at_hand(reference: ModelRef) -> Mapping[str, Json] | None:
-    """Return the config.json of a folder or of the hub's cache; None where it is not on this machine.
+    """Return the config.json of a folder or from the Hub cache; None if it is not on this machine.
 
-    Raises ValueError where the file is no configuration.
+    Raises ValueError if the file is invalid.
     """
     folder = files_at_hand(reference.path_or_hub_id, reference.revision)
     if folder is None or not (path := folder / "config.json").is_file():
@@ -244,7 +243,7 @@ def config_at_hand(reference: ModelRef) -> Mapping[str, Json] | None:
 
 
 def architectures(config: Mapping[str, Json]) -> Iterator[str]:
-    """Return the classes that a configuration names for the model."""
+    """Yield the model classes listed in a configuration."""
     names = config.get("architectures")
     yield from (name for name in (names if isinstance(names, list) else ()) if isinstance(name, str))
 
@@ -254,35 +253,35 @@ _OF_A_TRAINER = {"training_args.bin", "optimizer.bin", "scheduler.bin"}
 _VOCABULARIES = (
     ("tokenizer.json",), ("tokenizer.model",), ("spiece.model",), ("tiktoken.model",), ("vocab.json", "merges.txt"),
 )  # fmt: skip
-"""Files that transformers makes a fast tokenizer of."""
+"""Files from which transformers can create a fast tokenizer."""
 
 
 @dataclass(frozen=True)
 class WeightFiles:
-    """The files of weights that a model needs, and what is wrong with them."""
+    """The weight files of a model, and problems with them."""
 
     files: Sequence[Path] = ()
-    """Those that there should be."""
+    """Expected files."""
     missing: str | None = None
-    """A line that says which of them are not there; None: all are."""
+    """Message about missing files; None: all exist."""
     damaged: Sequence[str] = ()
-    """A line for each that is there and not whole."""
+    """One message per damaged file."""
 
     @property
     def problems(self) -> list[str]:
-        """All that is wrong, one line each."""
+        """All messages."""
         return [*([self.missing] if self.missing else []), *self.damaged]
 
     @property
     def num_bytes(self) -> int:
-        """Size of those that are there."""
+        """Total size of the existing files."""
         return sum(path.stat().st_size for path in self.files if path.is_file())
 
 
 _ANOTHER_LOADER = frozenset({"load_format", "config_format", "hf_overrides"})
-"""Arguments of vLLM's engine that have it read other files than these, or read them otherwise."""
+"""vLLM engine arguments that change which files are read, or how."""
 _LONGEST_PROBLEM = 500
-"""Characters of a line about a model's files."""
+"""Maximum length, in characters, of a message about a model's files."""
 
 
 def faults_of(
@@ -293,16 +292,16 @@ def faults_of(
     rates: bool = False,
     arguments: Collection[str] = (),
 ) -> list[str]:
-    """Return what keeps engines from loading the model in a folder and writing with it, as far as its files tell.
+    """Return the problems that would prevent engines from loading and using the model in a folder.
 
-    One line each, which names the file and what helps. `to_download`: engines fetch what is missing. `proposes`: its
-    weights are loaded beside the target's, which needs no tokenizer. `rates`: it may have a head of its own instead of
-    writing. `arguments`: the engine's own.
+    One line each, with the file and a remedy. `to_download`: engines download missing files. `proposes`: only the
+    weights are used, in the target's engine, so no tokenizer is required. `rates`: a value head is allowed instead of
+    text generation. `arguments`: names of vLLM engine arguments.
     """
 
     def of(problem: str) -> str:
         join = " " if problem.startswith("has ") else ": " if problem[0].isdigit() else "/"
-        # It quotes what the files say, which may be anything.
+        # Messages quote untrusted file contents.
         shown = problem if problem.isprintable() else problem.encode("unicode_escape").decode()
         return f"{folder}{join}{shown[:_LONGEST_PROBLEM]}"
 
@@ -318,19 +317,19 @@ def faults_of(
 
 
 def _folder_problems(folder: Path, *, to_download: bool = False) -> Iterator[str]:
-    """Yield a line for everything that keeps engines from loading the model in a folder; it goes on after its name.
+    """Yield one message per problem with loading the model; each continues after the folder's name.
 
-    `to_download`: engines fetch the files that are missing, as of a hub id, so that only damaged ones count.
+    `to_download`: engines download missing files, as for a Hub id, so only damaged files are reported.
     """
     file = folder / "config.json"
     if file.is_file():
         try:
             if not isinstance(read_config(file).get("model_type"), str):
-                yield "config.json names no model_type: download the model again"
+                yield "config.json has no model_type: download the model again"
         except ValueError as error:
             yield f"{str(error).removeprefix(f'{folder}/')}: download the model again"
     elif not to_download:
-        yield "has no config.json, so it is not a model in Hugging Face format"
+        yield "has no config.json: not a model in Hugging Face format"
     if (problem := tokenizer_problem(folder)) and not (to_download and problem.startswith("has no")):
         yield problem
     weights = weight_files(folder)
@@ -342,34 +341,34 @@ _WRITE_NOTHING = (
     "ForNextSentencePrediction", "ForImageClassification", "RewardModel", "EncoderModel", "BertModel", "RobertaModel",
     "CLIPModel",
 )  # fmt: skip
-"""How the names of architectures end that rate, classify or encode text, in every version of the libraries."""
+"""Suffixes of architectures that rate, classify or encode text, in all versions of the libraries."""
 
 
 _HEADS = ("ForSequenceClassification", "ForTokenClassification", "RewardModel")
 
 
 def has_head(config: Mapping[str, Json]) -> bool:
-    """Return True for a model that ends in a value head or a classifier, by which it rates texts."""
+    """Return True for a model with a value head or classifier, which rates texts."""
     return any(name.endswith(_HEADS) for name in architectures(config))
 
 
 def writes_nothing(folder: Path) -> str | None:
-    """Return why no engine could write with the model in a folder; None where one may.
+    """Return the reason why the model in a folder cannot generate text, or None.
 
-    Raises ValueError where its config.json is no configuration.
+    Raises ValueError if config.json is invalid.
     """
     config = read_config(folder / "config.json")
     names = list(architectures(config))
     kind = ", ".join(names) or str(config.get("model_type"))
     if config.get("is_encoder_decoder") is True:
-        return f"config.json: {kind} is an encoder with a decoder: give a causal language model"
+        return f"config.json: {kind} is an encoder-decoder model: use a causal language model"
     if names and all(name.endswith(_WRITE_NOTHING) for name in names):
-        return f"config.json: {kind} writes no text: give a causal language model"
+        return f"config.json: {kind} does not generate text: use a causal language model"
     return None
 
 
 def tokenizer_problem(folder: Path) -> str | None:
-    """Return why transformers could not read the tokenizer in a folder, as far as its files show."""
+    """Return the problem with the tokenizer files in a folder, or None."""
     names = next((found for found in _VOCABULARIES if all((folder / name).is_file() for name in found)), None)
     if names is None:
         return "has no tokenizer.json: download the model again, including its tokenizer"
@@ -378,9 +377,9 @@ def tokenizer_problem(folder: Path) -> str | None:
 
 
 def weight_files(folder: Path) -> WeightFiles:
-    """Return the files of weights that a folder should have, and what is wrong with them.
+    """Return the expected weight files of a folder, and problems with them.
 
-    Engines read *.safetensors, and *.bin where there are none, each by its index where it has one.
+    Like engines, prefers *.safetensors to *.bin, and uses the index file if there is one.
     """
     safetensors = sorted(folder.glob("*.safetensors"))
     files = safetensors or [path for path in sorted(folder.glob("*.bin")) if path.name not in _OF_A_TRAINER]
@@ -390,13 +389,13 @@ def weight_files(folder: Path) -> WeightFiles:
         try:
             files = sorted(folder / name for name in _indexed(index))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
-            line = f"{index.name} is not a valid index of weights ({problem!r}): download the model again"
+            line = f"{index.name} is not a valid weight index ({problem!r}): download the model again"
             return WeightFiles(damaged=[line])
     else:
         files = [path for path in files if not path.name.startswith("consolidated")] or files
         files = sorted({*files, *(sibling for path in files for sibling in _siblings(path))})
     if not files and any(folder.glob("*.gguf")):
-        return WeightFiles(missing="has GGUF weights alone: download *.safetensors, or give a llama-server's address")
+        return WeightFiles(missing="has only GGUF weights: download *.safetensors, or use a llama-server's address")
     if not files:
         return WeightFiles(missing="has no weights (*.safetensors): download the model again")
     damaged = [f"{path.name} {why}: download it again" for path in files if path.is_file() and (why := defect(path))]
@@ -409,19 +408,19 @@ def weight_files(folder: Path) -> WeightFiles:
 def _indexed(index: Path) -> set[str]:
     names = set(json.loads(index.read_bytes())["weight_map"].values())
     if not names or any(Path(name).name != name for name in names):
-        raise ValueError("it names no files beside it")
+        raise ValueError("lists no files in its folder")
     return names
 
 
 def _siblings(path: Path) -> Iterator[Path]:
-    """Return all files of a numbered series such as model-00001-of-00004.safetensors."""
+    """Yield all files of a numbered series such as model-00001-of-00004.safetensors."""
     if numbered := re.fullmatch(r"(.+)-(\d{5})-of-(\d{5})(\.\w+)", path.name):
         stem, _, count, ending = numbered.groups()
         yield from (path.with_name(f"{stem}-{i:05}-of-{count}{ending}") for i in range(1, int(count) + 1))
 
 
 def defect(path: Path) -> str | None:
-    """Return what is wrong with a file of a model, as far as its beginning and size show; None if it is whole."""
+    """Return the problem with a model file, as far as its header and size show; None if it is intact."""
     with path.open("rb") as file:
         head = file.read(len(GIT_LFS_POINTER))
     if head in (b"", GIT_LFS_POINTER):

@@ -1,8 +1,8 @@
-"""A model's tokenizer and chat template, behind the `Tokenizer` protocol.
+"""A model's tokenizer and chat template, as the `Tokenizer` protocol.
 
-Text by a model or a benchmark is data: whatever looks like a control token in it is encoded as plain text, so that a
-problem cannot close the user's turn. `<think>` and `</think>` are the exception, because they are part of a chain; a
-model with other tags (harness.weights.templates) reads and writes its own, which are translated here.
+Text from models and benchmarks is untrusted: control tokens in it are encoded as plain text, so a problem cannot end
+the user's turn. Exceptions are `<think>` and `</think>`, which belong to chains; they are translated here for models
+with other tags (harness.weights.templates).
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from harness.weights.templates import (
 
 THINK_TAGS = (templates.OPEN, templates.CLOSE)
 _CONTROL = re.compile(r"<.+>|\[.+\]", re.DOTALL)
-"""Added tokens of this shape steer a model even where the tokenizer does not call them special (`<｜User｜>`)."""
+"""Added tokens of this form are control tokens even if not marked as special (`<｜User｜>`)."""
 _FAILURES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError)
-"""What a chat template may raise beside errors of Jinja: it is a program, in a sandbox."""
+"""Exceptions that a chat template, which is sandboxed code, can raise in addition to Jinja's."""
 _ANOTHER_DAY = date(2001, 2, 3)
 
 
 class HFTokenizer:
-    """The tokenizer in a model's folder, or of a hub id that the cache holds."""
+    """The tokenizer of a model folder or a cached Hub id."""
 
     def __init__(self, path: str, revision: str | None = None, asked: Conventions = templates.NO_CONVENTIONS) -> None:
-        """Load the tokenizer. `asked`: how the model is talked to.
+        """Load the tokenizer.
 
-        Raises ValueError where the chat template does not read a variable, or the tokenizer is no fast one. A chat
-        template whose prompts would not be what it means raises BadTemplate where one is asked for.
+        Raises ValueError if the chat template does not use a given variable or the tokenizer is not a fast one. An
+        unsupported chat template raises BadTemplate later, when a prompt is requested.
         """
         from transformers import AutoTokenizer
 
-        # Without a word transformers asks a terminal whether to run code that comes with the model.
+        # By default, transformers asks on a terminal whether to run the model's code.
         self._tokenizer: Any = AutoTokenizer.from_pretrained(path, revision=revision, trust_remote_code=False)
         self._backend: Any = getattr(self._tokenizer, "backend_tokenizer", None)
         if self._backend is None:
@@ -58,10 +58,10 @@ class HFTokenizer:
         self._asked = asked
         template = self._tokenizer.chat_template
         self.template: str | None = (template.get("default") if isinstance(template, dict) else template) or None
-        """Text of the chat template; None where prompts are a plain dialogue."""
+        """Source of the chat template; None: prompts are a plain dialogue."""
         self._today = date.fromisoformat(asked.date)
         if self.template is None and asked.variables:
-            raise ValueError("it has no chat template, so that no variable of one can be set")
+            raise ValueError("the tokenizer has no chat template, so template variables cannot be set")
         self._chat = ChatTemplate(self._render, self.template, asked) if self.template is not None else None
         self._reply: Reply | BadTemplate = self._replies(asked)
         self._thinking = templates.CANONICAL if isinstance(self._reply, BadTemplate) else self._reply.tags
@@ -71,7 +71,7 @@ class HFTokenizer:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over every token and its id."""
+        """SHA-256 of all tokens and ids."""
         vocabulary = self._backend.get_vocab(with_added_tokens=True)
         digest = hashlib.sha256()
         for token, index in sorted(vocabulary.items(), key=lambda item: (item[1], item[0])):
@@ -85,24 +85,24 @@ class HFTokenizer:
 
     @property
     def reply(self) -> Reply:
-        """How the chat template opens a reply. Raises BadTemplate where its prompts would not be what it means."""
+        """The start of a reply. Raises BadTemplate."""
         if isinstance(self._reply, BadTemplate):
             raise self._reply
         return self._reply
 
     @property
     def thinks(self) -> bool:
-        """True where the generation prompt, or a thinking variable, lets the model think (harness.weights.templates).
+        """True for a reasoning model, by its generation prompt or a thinking variable (harness.weights.templates).
 
-        Without a chat template the vocabulary decides. Raises BadTemplate.
+        Without a chat template, the vocabulary decides. Raises BadTemplate.
         """
         return self.reply.thought is not None
 
     @property
     def unopened_tags(self) -> tuple[str, str] | None:
-        """Tags of thoughts in the vocabulary of a plain model, where neither its prompt nor anybody says so.
+        """Thinking tags in the vocabulary that neither the prompt nor the user mentions; otherwise None.
 
-        Some models think without any sign in their chat template. Raises BadTemplate.
+        Some models think although their chat template does not show it. Raises BadTemplate.
         """
         asked, tags = self._asked, self._tags_of_vocabulary()
         if self._chat is None or self.thinks or tags is None or asked.variables or asked.thinking_tags:
@@ -116,24 +116,24 @@ class HFTokenizer:
 
     @property
     def has_chat_template(self) -> bool:
-        """False where prompts are a plain dialogue, because the tokenizer has no chat template."""
+        """False if prompts are a plain dialogue, because the tokenizer has no chat template."""
         return self._chat is not None
 
     @property
     def prompt_date(self) -> str | None:
-        """The day that prompts hold as today's; None where they hold none. Raises BadTemplate."""
+        """The current date contained in prompts, or None. Raises BadTemplate."""
         if self._chat is None or not self._chat.depends_on({}, {"strftime_now": _ANOTHER_DAY.strftime}):
             return None
         return self._today.isoformat()
 
     @property
     def tags(self) -> tuple[str, str]:
-        """The tags that the model itself writes, `<think>` and `</think>` unless it is of another family."""
+        """The model's thinking tags, such as `<think>` and `</think>`."""
         return self._thinking.open, self._thinking.close
 
     @property
     def eos_token_id(self) -> int | None:
-        """The id that ends a sequence, where the tokenizer names one."""
+        """The end-of-sequence id, if defined."""
         token_id: int | None = self._tokenizer.eos_token_id
         return token_id
 
@@ -158,11 +158,11 @@ class HFTokenizer:
         return self._thinking.canonical(str(self._backend.decode(list(ids), skip_special_tokens=False)))
 
     def native(self, text: str) -> str:
-        """Return text as the model itself writes it: with its own tags around thoughts."""
+        """Return text with the model's own thinking tags."""
         return self._thinking.native(text)
 
     def open_reply(self, question: str, system: str = "") -> str:
-        """Without a chat template: a plain dialogue after the tokenizer's own BOS."""
+        """Without a chat template: a plain dialogue after the tokenizer's BOS."""
         reply = self.reply
         if self._chat is not None:
             text = self._chat.opening(question, system)
@@ -178,7 +178,6 @@ class HFTokenizer:
         return self._thinking.canonical(text + reply.header) + (reply.thought.empty if reply.thought else "")
 
     def _replies(self, asked: Conventions) -> Reply | BadTemplate:
-        """Return how replies are opened, or the error where prompts would not be what the template means."""
         if self._chat is not None:
             try:
                 return self._chat.reply
@@ -193,7 +192,7 @@ class HFTokenizer:
         return next((tags for tags in templates.KNOWN_TAGS if None not in (ids(tags.open), ids(tags.close))), None)
 
     def _ids_of_tags(self) -> dict[str, list[int]]:
-        """Return the ids of `<think>` and `</think>`; without a tag that is text for this model."""
+        """Return the ids of `<think>` and `</think>`, without tags that are plain text for this model."""
         if self._thinking is templates.CANONICAL:
             ids = {tag: self._backend.token_to_id(tag) for tag in THINK_TAGS}
             return {tag: [i] for tag, i in ids.items() if i is not None}
@@ -212,7 +211,7 @@ class HFTokenizer:
             )
         except (TemplateError, *_FAILURES) as error:
             reason = " ".join(str(error).split())[:200]
-            raise BadTemplate(f"its chat template cannot be rendered: {reason}") from error
+            raise BadTemplate(f"cannot render the chat template: {reason}") from error
         return str(rendered)
 
     def _bos(self) -> str:
@@ -229,7 +228,7 @@ class HFTokenizer:
         ]
 
     def _without_controls(self, text: str) -> Iterator[str]:
-        """Yield the text in pieces that hold no control token: usually the whole text."""
+        """Split the text so that no piece contains a control token; usually yields the whole text."""
         start = 0
         for control in self._controls.finditer(text) if self._controls else ():
             yield text[start : control.start() + 1]
@@ -239,9 +238,9 @@ class HFTokenizer:
 
 
 def verdict_options(tokenizer: Tokenizer, text: str, labels: Sequence[str]) -> tuple[list[int], list[int]]:
-    """Ids of `text`, and one id per label that may follow it: labels that one forward pass can tell apart.
+    """Return the ids of `text`, and one token id per label, so one forward pass distinguishes the labels.
 
-    Behind a space where the tokenizer allows it, which is how a model would write it, else without one.
+    Labels follow a space, as a model would write them, if the tokenizer allows it. Raises ValueError.
     """
     for glue in (" ", ""):
         encodings = [tokenizer.encode_template(text + glue + label) for label in labels]
@@ -250,18 +249,18 @@ def verdict_options(tokenizer: Tokenizer, text: str, labels: Sequence[str]) -> t
         options = [ids[-1] for ids in encodings]
         if len({tuple(ids[:-1]) for ids in encodings}) == 1 and len(set(options)) == len(labels):
             return encodings[0][:-1], options
-    raise ValueError(f"these labels are not one distinct token each after {text!r}: {', '.join(labels)}")
+    raise ValueError(f"each label must be a different single token after {text!r}: {', '.join(labels)}")
 
 
 def _alternatives(literals: list[str]) -> re.Pattern[str] | None:
-    """Return a capturing pattern that matches any of the literals, the longest first; None without literals."""
+    """Return a capturing pattern for any of the literals, longest first; None without literals."""
     if not literals:
         return None
     return re.compile("(" + "|".join(re.escape(x) for x in sorted(literals, key=len, reverse=True)) + ")")
 
 
 def loaded_tokenizer(path: str, revision: str | None, asked: Conventions) -> HFTokenizer | None:
-    """Return a model's tokenizer; None where it cannot be loaded, which the doctor and the engines explain."""
+    """Return a model's tokenizer; None if loading fails, which the doctor and the engines report."""
     with contextlib.suppress(Exception):  # the library raises bare Exceptions
         return HFTokenizer(path, revision, asked)
     return None

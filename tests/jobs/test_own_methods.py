@@ -188,7 +188,7 @@ def test_a_parameter_with_the_name_of_a_flag_is_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(launch_command, ["--method", method, "--dataset", "demo"])
     assert result.exit_code == 2
     assert "--temperature" in result.stderr
-    with pytest.raises(ValueError, match="--temperature is a flag of the launcher"):
+    with pytest.raises(ValueError, match="--temperature is a launcher flag"):
         Launch.from_flags({**FLAGS, "method": method})
 
 

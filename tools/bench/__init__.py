@@ -1,1 +1,1 @@
-"""Measurements of the harness itself: what it costs around bare engines, and what it needs on its own."""
+"""Benchmarks of the harness: its overhead over bare engines, and its own resource use."""

@@ -43,7 +43,7 @@ def _names(valid_names: tuple[str, ...]) -> Callable[[click.Context, click.Param
         names = [name.strip() for name in text.split(",") if name.strip()]
         for name in names:
             if name not in valid_names:
-                own = "; methods of one's own and reward models are not measured" if valid_names is MEASURED else ""
+                own = "; custom methods and reward models are not measured" if valid_names is MEASURED else ""
                 raise click.BadParameter(f"{name!r} is not one of {', '.join(valid_names)}{own}")
         return names
 
@@ -97,7 +97,7 @@ _SIZE = click.IntRange(1)
 @click.option("--minutes", type=click.FloatRange(0), default=12, help="No section starts after this many minutes.")
 @click.option("--output", type=OutputFile(".json"), help="Also write the numbers as JSON.")
 def main(output: Path | None, **chosen: Any) -> None:
-    """Measure what the harness costs around bare vLLM, and what it needs on its own."""
+    """Measure the harness's overhead over bare vLLM, and its own resource use."""
     begun = time.monotonic()
     tables: list[Table] = own.measure() if "own" in chosen["only"] else []
     left_out: list[str] = []

@@ -1,4 +1,4 @@
-"""vLLM without the harness around its requests, to measure what the harness costs."""
+"""vLLM requests without the harness, to measure the harness's overhead."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A sampling profiler of the event loop: waiting for the engines, in vLLM's front end, or in the harness.
+"""Sampling profiler of the event loop: time spent waiting for engines, in vLLM's front end, or in the harness.
 
-A thread samples the loop's stack at fixed intervals, so that the run is not slowed as by a tracing profiler.
+A thread samples the loop's stack at fixed intervals. Unlike a tracing profiler, this does not slow down the run.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Watch:
         return {place: count / total for place, count in self._seen.most_common()}
 
     def share(self, place: str) -> float:
-        """Share of the wall time in one place, or in all whose name starts with it and a slash."""
+        """Share of the wall time in one place, including places below it (`place/…`)."""
         return sum(s for name, s in self.shares.items() if name == place or name.startswith(f"{place}/"))
 
     def _look(self) -> None:
@@ -63,7 +63,7 @@ class Watch:
 
 
 def place(frame: FrameType) -> str:
-    """Return whose code a stack is in: the innermost frame of vLLM or the harness decides."""
+    """Classify a stack by its innermost frame in vLLM or the harness."""
     name = frame.f_code.co_filename
     if name.endswith("selectors.py"):
         return WAITING

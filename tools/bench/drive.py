@@ -1,4 +1,4 @@
-"""Runs samples through the harness and records every request, and replays the same requests at bare engines."""
+"""Run samples through the harness, record every request, and replay the requests on bare engines."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Run:
 
 @dataclass
 class Replay:
-    """The outcome of the same requests at bare engines."""
+    """Result of replaying requests on bare engines."""
 
     cached_share: float
     watch: Watch
@@ -86,7 +86,7 @@ async def through_harness(
 
 
 async def at_bare_engines(engines: Engines, calls: Sequence[Sequence[RecordedCall]], in_flight: int) -> Replay:
-    """Replay the same prompts, seeds, lengths, widths and order within a sample, without the harness's own work."""
+    """Replay the same prompts, seeds, lengths, completions and order within a sample, without the harness."""
     requests = [
         [
             (engines[call.role], [(call.prompt, _exactly(call, i, length)) for i, length in enumerate(call.lengths)])

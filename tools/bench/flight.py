@@ -1,4 +1,4 @@
-"""The throughput regime: many samples in flight, through the harness and at bare engines."""
+"""Throughput with many concurrent samples, through the harness and on bare engines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GOAL = 0.85
 
 
 async def measure(bench: Bench) -> list[Table]:
-    """Return the generated tokens of both models per second at each width, against a replay of the same requests."""
+    """Return the generated tokens per second of both models at each concurrency, and of a replay of the requests."""
     ratios = Table(
         f"Throughput: harness against bare engines ({bench.flight_tokens} tokens a sample, steps of at most "
         f"{bench.step_tokens}, {bench.drafts} drafts)",

@@ -1,4 +1,4 @@
-"""Instant engines behind vLLM's own front end: the client of an engine process that answers at once, without a model.
+"""Instant engines behind vLLM's front end: a client of an engine process that replies immediately, without a model.
 
 `AsyncLLM`, its input and output processors, detokenization and the wire format are vLLM's own. In place of the engine's
 process there is a stand-in in this process. What the stand-in itself costs is not counted, because it would be another
@@ -16,13 +16,13 @@ from types import SimpleNamespace
 from typing import Any
 
 _BLOCKS = 1 << 20
-"""Blocks of the KV cache that the stand-in reports: enough for any number of samples."""
+"""KV cache blocks reported by the stand-in; enough for any number of samples."""
 _VERDICTS_PER_REJECTION = 5
 
 
 @dataclass
 class Script:
-    """What the instant engines write and choose."""
+    """Scripted replies of the instant engines."""
 
     steps: Sequence[Sequence[int]]
     """Token ids of the texts that they write, an even number of them and of equal length; each ends with the step
@@ -30,12 +30,12 @@ class Script:
     num_verdicts: int = 0
     num_written: int = 0
     core_seconds: float = 0.0
-    """Processor time of the stand-ins, which is the engine process's in a run."""
+    """CPU time of the stand-ins; in a run, this is time of the engine process."""
 
     def reply(self, params: Any, prompt_tokens: int) -> Sequence[int]:
-        """Return the ids that answer one request: the next text, or the chosen option of a verdict.
+        """Return the ids of a reply: the next text, or the chosen option of a verdict.
 
-        Texts for consecutive steps differ: even and odd steps, told by the prompt's length, have texts of their own.
+        Consecutive steps have different texts; even and odd steps are distinguished by the prompt's length.
         """
         if params.allowed_token_ids is None:
             self.num_written += 1
@@ -49,18 +49,18 @@ class Script:
 
 @dataclass
 class _Running:
-    """One request that the stand-in answers token by token."""
+    """One request, answered token by token by the stand-in."""
 
     request_id: str
     reply: Sequence[int]
     listed_ids: Sequence[int] | None
-    """Token ids whose log-probabilities were asked for beside the sampled one; None: no log-probabilities."""
+    """Token ids with requested log-probabilities, in addition to the sampled token; None: no log-probabilities."""
     prompt_tokens: int
     num_sent: int = 0
 
 
 class InstantCore:
-    """Stands in for vLLM's `AsyncMPClient`: requests and outputs are packed and unpacked as between processes."""
+    """Replacement of vLLM's `AsyncMPClient`; packs and unpacks requests and outputs as between processes."""
 
     def __init__(self, vllm_config: Any, script: Script) -> None:
         from vllm.v1.engine import EngineCoreOutputs

@@ -1,4 +1,4 @@
-"""`python -m tools.bench.loop`: what one step costs the worker's event loop, over engines that answer at once.
+"""`python -m tools.bench.loop`: CPU time of one step in the worker's event loop, with engines that reply immediately.
 
 The methods, the engine classes and vLLM's front end are those of a run; only the engines' processes are replaced (see
 `instant_core`). Chains begin with as many steps as fill the context, as in a resumed sample, and each sample then
@@ -48,14 +48,14 @@ _PROBLEM = Problem("loop/0", "bench", "What is the sum of all roots of the equat
 
 @dataclass
 class Load:
-    """One method at one length of context with so many samples in flight, and what its steps cost."""
+    """CPU time of steps, for one method, context length and number of concurrent samples."""
 
     method: str
     context: int
     in_flight: int
     steps: int = 0
     seconds: float = 0.0
-    """Processor time of the event loop's thread, without the stand-ins for engines and without opening the chains."""
+    """CPU time of the event loop's thread, without the stand-ins for engines and the start of the chains."""
     collector_seconds: float = 0.0
     """The part of `seconds` in Python's garbage collector."""
 
@@ -96,7 +96,7 @@ def step_texts(tokenizer: Tokenizer, separator: str = "\n\n") -> list[list[int]]
 
 
 def begun_trace(number: int, tokenizer: Tokenizer, texts: Sequence[Sequence[int]], context: int) -> Trace:
-    """Return the trace of a sample whose chain fills the context already and ends with the last of the texts."""
+    """Return the trace of a sample whose chain fills the context and ends with the last of the texts."""
     trace = Trace(f"loop-{number}", _PROBLEM.id, number, seed=number)
     shown = [tokenizer.decode(ids) for ids in texts]
     num_steps = max(1, context // STEP_TOKENS)
@@ -109,7 +109,7 @@ def begun_trace(number: int, tokenizer: Tokenizer, texts: Sequence[Sequence[int]
 async def measure(
     engines: dict[Role, Engine], script: Script, cell: Load, method: Method, steps_per_sample: int
 ) -> Load:
-    """Run one sample per place in flight for so many steps, all at once, and fill the cell."""
+    """Run all samples of a cell concurrently for a number of steps, and record the times."""
     tokenizer, budget = engines["target"].tokenizer, steps_per_sample * STEP_TOKENS
     texts = step_texts(tokenizer)
     traces = [begun_trace(i, tokenizer, texts, cell.context) for i in range(cell.in_flight)]
@@ -169,7 +169,7 @@ def method_of(name: str) -> Method:
 
 
 def settings_of(role: Role, context_tokens: int, in_flight: int) -> EngineSettings:
-    """Return an engine's settings: those of a run as far as the front end reads them."""
+    """Return engine settings; fields used by the front end are as in a run."""
     return EngineSettings(
         dtype="float32",
         max_context=context_tokens,
@@ -249,7 +249,7 @@ def _methods(context: click.Context, parameter: click.Parameter, text: str) -> l
 def main(
     model: str, methods: list[str], contexts: list[int], in_flight: list[int], steps: int, output: Path | None
 ) -> None:
-    """Measure what one step costs the worker's event loop, over engines that answer at once."""
+    """Measure the CPU time of one step in the worker's event loop, with engines that reply immediately."""
     try:
         ref = models.resolve(model)
     except (ValueError, models.ModelUnavailable) as error:

@@ -19,7 +19,7 @@ _TOKENS = 4096
 _DRAFTS = 5
 _STEP_TOKENS = 256
 _SECONDS_PER_CALL = 0.01
-"""A pause in every call, so that all samples are under way before the first one ends."""
+"""Delay of every call, so all samples start before the first one finishes."""
 
 
 def _write(prompt: str, sampling: Sampling) -> list[str]:

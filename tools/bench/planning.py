@@ -14,7 +14,7 @@ _DATASET = "math500"
 
 
 def write_problems(folder: Path, dataset: str, sentences: int = 1) -> None:
-    """Write as many made-up problems as the dataset has, of so many sentences each."""
+    """Write synthetic problems: the dataset's number of problems, with a given number of sentences."""
     from harness.problems import benchmarks
 
     lines = (
@@ -25,7 +25,7 @@ def write_problems(folder: Path, dataset: str, sentences: int = 1) -> None:
 
 
 def main(problems: int, samples: int) -> None:
-    """Plan a run and write its run folder; prints one JSON object with the seconds that it took."""
+    """Plan a run and write its run folder; print the duration in seconds as JSON."""
     begun_at = time.monotonic()
     from harness.problems import benchmarks
     from harness.settings.launch_settings import Launch

@@ -1,6 +1,6 @@
-"""What a model on a server costs beside the same model in process: `python -m tools.bench.served --help`.
+"""Compare a model on a server with the same model in process: `python -m tools.bench.served --help`.
 
-Both answer the same requests in turn, in one session, so that other work on the machine slows both alike.
+Both handle the same requests alternately in one session, so other load on the machine affects both equally.
 """
 
 from __future__ import annotations

@@ -23,20 +23,20 @@ class Bench:
     engines: Engines
     problems: Sequence[Problem]
     tokens: int
-    """Token budget of a sample where one wave of problems or a single sample runs."""
+    """Token budget per sample when one batch of problems or a single sample runs."""
     pairs: int
     """Repetitions of harness and bare engine in turn."""
     methods: Sequence[str]
     in_flight: Sequence[int]
     flight_tokens: int
-    """Token budget of a sample where many are in flight."""
+    """Token budget per sample when many samples run concurrently."""
     step_tokens: int
     drafts: int
     latency_problems: int
     block_tokens: int
     """Block size of the prefix cache, in tokens."""
     deadline: float = float("inf")
-    """`time.monotonic()` after which no further part is begun."""
+    """`time.monotonic()` after which no further part is started."""
     runs: dict[str, list[Run]] = field(default_factory=lambda: {"latency": [], "throughput": []})
     """Runs through the harness by regime, for the section on the prefix cache."""
     left_out: list[str] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Bench:
         return build(name, {key: value for key, value in sizes.items() if key in defaults(name)})
 
     def limits(self, tokens: int) -> Limits:
-        """Return limits with the papers' sampling parameters, so that sampling costs what it costs in a run."""
+        """Return limits with the papers' sampling parameters, to include the cost of sampling."""
         return Limits(temperature=0.6, top_p=0.95, token_budget=tokens)
 
     def wave(self, size: int) -> list[Problem]:
@@ -56,7 +56,7 @@ class Bench:
         return [self.problems[i % len(self.problems)] for i in range(size)]
 
     def late(self, part: str) -> bool:
-        """Return True if no time is left for a part, and record it so that the results name it."""
+        """Return True if no time is left for a part; the part is then listed as omitted."""
         if time.monotonic() < self.deadline:
             return False
         self.left_out.append(part)

@@ -1,7 +1,6 @@
-"""`python -m tools.bench.slurm`: a large array of samples on the cluster of SLURM_CONF, with scripted engines.
+"""`python -m tools.bench.slurm`: run a large array with scripted engines on the cluster of SLURM_CONF.
 
-Measures what a launch and a status query cost, and how many files the run keeps on the shared filesystem. Prints
-Markdown on stdout.
+Measures the time of a launch and a status query, and the number of files on the shared filesystem. Prints Markdown.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Results as Markdown tables and as plain data, and the line above them that says on what they were measured."""
+"""Results as Markdown tables and plain data, with a line that describes the machine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Table:
 
 
 def measured_on(cores: int | None = None) -> str:
-    """Day and machine, for a heading; `cores`: as many were used of those there are."""
+    """Date and machine, for a heading. `cores`: number of cores used."""
     hardware = environment.hardware()
     name = ", ".join(gpu["name"] for gpu in hardware["gpus"] or []) or hardware["cpu"]
     of = f"{cores} of " if cores is not None else ""

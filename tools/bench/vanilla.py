@@ -1,4 +1,4 @@
-"""The target alone, through the harness and at the bare engine in turn."""
+"""The target only, alternately through the harness and on the bare engine."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class _Target:
     drawn: int = 0
 
     def candidate(self, chain: int) -> list[int]:
-        """Return 40 tokens whose beginning no other candidate shares, so that none of them is cached."""
+        """Return 40 tokens with a unique prefix, so none of them is cached."""
         self.drawn += 1
         text = self.engine.tokenizer.encode(f"{self.drawn}. ") + self.texts[chain]
         return (text * (_CANDIDATE_TOKENS // len(text) + 1))[:_CANDIDATE_TOKENS]
@@ -66,7 +66,7 @@ class _Target:
 
 
 async def measure(bench: Bench, width: int = 16) -> list[Table]:
-    """Return the median seconds of a verdict alone, at full width, and among decoding sequences."""
+    """Return the median seconds of a single verdict, of a full batch, and of one among decoding sequences."""
     if bench.late("verdict"):
         return []
     target = await _prepared(bench, width)

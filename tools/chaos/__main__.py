@@ -1,4 +1,4 @@
-"""The command line of the chaos loop: rounds, the record by which it goes on, and the table at the end."""
+"""Command line of the chaos loop: rounds, the log used for resuming, and the final table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tools.chaos.disturbed_run import SCRIPTED, DisturbedRun, build, make_shared
 from tools.chaos.kinds import EVERYWHERE, ON_SLURM, Strike, beside, command_beside
 
 _LIMIT_SECONDS = 1200.0
-"""Longest time of a round without a kill after which it counts as stuck."""
+"""Maximum time without a kill before a round counts as stuck."""
 _NIGHT_CODE = 4
 """Exit code of a first night: INCONCLUSIVE."""
 
@@ -76,7 +76,7 @@ class Loop:
             yield self.round(number, min(kills - self.num_kills(), self.kills_per_round), expected)
 
     def round(self, number: int, kills: int, expected: Content) -> list[str]:
-        """Kill one run until it is finished, compare it, and record the result; its folder stays where it differs."""
+        """Kill one run until it is finished, compare it, and record the result; its folder is kept if it differs."""
         dice = random.Random(f"{self.seed}.{number}.{self.num_kills()}")  # goes on elsewhere after an interruption
         folder = self.folder / f"round-{number}"
         run = DisturbedRun(folder, self.library, self.on_slurm, self.seconds_per_call, self.flags, self.users)
@@ -118,7 +118,7 @@ class Loop:
         return []
 
     def beside(self) -> Iterator[str]:
-        """Bring suites and nights to their end, and yield what differs from undisturbed ones."""
+        """Finish suites and nights, and yield the differences from undisturbed ones."""
         for kind, exit_code in (("suite", 0), ("night", _NIGHT_CODE), ("slurm-night", _NIGHT_CODE)):
             folders = sorted(self.folder.glob(f"{kind}-*"))
             if not folders:
@@ -143,7 +143,7 @@ class Loop:
 
 
 def events_in(record: Path) -> list[dict[str, Any]]:
-    """Return what a loop recorded: strikes and rounds that ended."""
+    """Return the recorded kills and finished rounds of a loop."""
     lines = record.read_text().splitlines() if record.exists() else []
     return [json.loads(line) for line in lines if line.endswith("}")]
 
@@ -183,13 +183,15 @@ def _together(contents: Sequence[Content]) -> Content:
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--kills", type=click.IntRange(1), default=100, help="Number of kills in all, over all rounds.")
 @click.option("--seed", type=int, default=1, help="Seed of kinds, targets and pauses.")
-@click.option("--kills-per-round", type=click.IntRange(1), default=50, help="Most kills of one run.")
+@click.option("--kills-per-round", type=click.IntRange(1), default=50, help="Maximum number of kills per run.")
 @click.option("--samples", type=click.IntRange(1), default=4, help="Samples of each of the demo's 40 problems.")
 @click.option("--shards", type=click.IntRange(1), default=4, help="Shards of the run.")
 @click.option("--seconds-per-call", type=float, default=0.3, help="Duration of a call of a scripted engine.")
 @click.option("--pause", type=float, default=0.5, help="Average seconds between two kills.")
 @click.option("--kind", "chosen", multiple=True, help="Only these kinds.  [default: all that fit the place]")
-@click.option("--here", is_flag=True, help="Processes of this machine, even where SLURM_CONF names the local cluster.")
+@click.option(
+    "--here", is_flag=True, help="Use processes on this machine, even if SLURM_CONF is set to the local cluster."
+)
 @click.option("--loops", type=click.IntRange(1), default=1, help="Loops side by side, in folders below FOLDER.")
 @click.option(
     "--user",

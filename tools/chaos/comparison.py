@@ -1,4 +1,4 @@
-"""What a run holds, to be compared with an undisturbed one: everything but times and places."""
+"""Content of a run without times and paths, for comparison with an undisturbed run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ROWS = {
 
 @dataclass(frozen=True)
 class Content:
-    """What a run holds."""
+    """Content of a run."""
 
     texts: dict[str, str]
     pass_at_1: tuple[Any, ...]
@@ -59,7 +59,7 @@ def content(run: RunFolder, database: Path) -> Content:
 
 
 def differences(found: Content, expected: Content) -> list[str]:
-    """Return what differs from an undisturbed run, one line each."""
+    """Return the differences from an undisturbed run, one line each."""
     lines = [f"{name}: {count}" for name in ("lost", "doubled") if (count := getattr(found, name))]
     if wrong := sum(found.texts.get(sample) != text for sample, text in expected.texts.items()):
         lines.append(f"texts: {wrong} of {len(expected.texts)} differ")

@@ -1,4 +1,4 @@
-"""A run that is disturbed: how it is launched, what works on it now, and how it is brought to its end."""
+"""A run in the chaos loop: launching it, finding its processes, and finishing it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def build(folder: Path) -> Path:
 
 
 def make_shared(folder: Path, users: Sequence[int]) -> None:
-    """Make a folder whose files belong to the group of the users."""
+    """Create a folder whose files belong to the users' group."""
     folder.mkdir(parents=True, exist_ok=True)
     if users:
         os.chown(folder, users[0], users[0])
@@ -48,7 +48,7 @@ def make_shared(folder: Path, users: Sequence[int]) -> None:
 
 
 def start(folder: Path, environment: Mapping[str, str], users: Sequence[int], *command: str) -> subprocess.Popen[bytes]:
-    """Start a command of this project as the first of some users; what it prints is appended to a log in the folder."""
+    """Start a command of this project as the first of `users`; its output is appended to a log in the folder."""
     who: dict[str, Any] = {}
     if users:
         home = folder / f"home-{users[0]}"
@@ -70,7 +70,7 @@ def start(folder: Path, environment: Mapping[str, str], users: Sequence[int], *c
 
 
 class Control:
-    """What the clock and the disk of the run's processes are like."""
+    """Faults of the clock and disk of the run's processes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -85,7 +85,7 @@ class Control:
 
 @dataclass
 class DisturbedRun:
-    """One run of the chaos loop, in a folder of its own."""
+    """One run of the chaos loop, in a separate folder."""
 
     folder: Path
     library: Path
@@ -115,7 +115,7 @@ class DisturbedRun:
 
     @property
     def database(self) -> Path:
-        """The warehouse beside the run."""
+        """The warehouse next to the run."""
         return self.folder / "runs" / "warehouse.duckdb"
 
     def num_finished(self) -> int:
@@ -130,7 +130,7 @@ class DisturbedRun:
         return 1 if self.run is None else self.run.units_by_shard().num_rows
 
     def start(self, *command: str) -> subprocess.Popen[bytes]:
-        """Start a command of this project, in a session of its own; its output is appended to commands.log."""
+        """Start a command of this project in a new session; its output is appended to commands.log."""
         self._num_started += 1
         return start(self.folder, self.environment, self.users[self._num_started % len(self.users or (0,)) :], *command)
 
@@ -218,7 +218,7 @@ class DisturbedRun:
         return True
 
     def end(self) -> None:
-        """End what was started on this machine, such as when the loop is interrupted."""
+        """Stop all processes started on this machine, for example when the loop is interrupted."""
         self.calm()
         if launcher := self.launcher():
             os.killpg(launcher.pid, signal.SIGTERM)

@@ -39,7 +39,7 @@ from warehouse.loading.runs import load_run
 
 OUTCOMES = ("named", "harmless", "silently wrong", "traceback")
 _APPENDED = frozenset({"journal", "events"})
-"""Files that end where their writer was killed: what a shorter one holds was once all of it."""
+"""Append-only files: a truncated file is a valid earlier state."""
 _NOT_LOADED = _APPENDED
 COMMANDS = {
     "status": ("jobs.__main__", "status", "RUN"),
@@ -56,10 +56,10 @@ COMMANDS = {
     "regrade --versions": ("grading.regrade", "--versions", "RUN"),
     "regrade --diff": ("grading.regrade", "--diff", "--old", "3", "--new", "3", "RUN"),
 }
-"""Commands that read a run folder, as module and arguments; those of the warehouse read what was loaded."""
+"""Commands that read a run folder, as module and arguments; warehouse commands read the loaded data."""
 _REFUSED = 2
 _VARIES = re.compile(r"[\d.]+( s| min| h)?|\s+")
-"""What a command may print differently when it runs again: times, and the room that they take."""
+"""Output that may differ between executions of a command: times and their padding."""
 _COLUMNS = [name for name in trace_files.TRACES.names if name not in trace_files.ENDINGS]
 _TABLES = ("sample", "step", "candidate", "call", "grade", "problem", "step_score")
 
@@ -76,7 +76,7 @@ class Messages(logging.Handler):
 
 
 def decoded(run: RunFolder, kind: str, path: Path) -> Any:
-    """What the readers of a kind of file return."""
+    """Content returned by the readers of one kind of file."""
     if kind == "spec.json":
         return run.spec()
     if kind == "problems":
@@ -153,7 +153,7 @@ class Fuzz:
         self.failures: list[str] = []
 
     def mutated(self, kind: str) -> tuple[str, bytes]:
-        """A mutation's name, and the file's content after it."""
+        """Name of a mutation, and the mutated content."""
         content = self.contents[kind]
         mutations = (
             (*MUTATIONS, change_json, change_json) if self.corpus.files[kind].suffix[:5] == ".json" else MUTATIONS
@@ -244,7 +244,7 @@ class Fuzz:
         return "silently wrong"
 
     def output_of(self, command: str) -> tuple[int, str]:
-        """Run a command in this process on a copy of the runs; returns its exit code, and what it printed."""
+        """Run a command in this process on a copy of the runs; return its exit code and output."""
         runs = self.corpus.run.path.parent
         copy = runs.with_name("copied")
         shutil.rmtree(copy, ignore_errors=True)

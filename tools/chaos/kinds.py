@@ -170,7 +170,7 @@ def _kill_grader(disturbed: DisturbedRun, dice: random.Random) -> bool:
 
 
 def _kill_beside(kind: str) -> Strike:
-    """Kill what launches, resumes, grades or judges several runs, which are runs of this machine beside the rounds."""
+    """Kill a process that launches, resumes, grades or judges several runs on this machine, outside the rounds."""
 
     def strike(disturbed: DisturbedRun, dice: random.Random) -> bool:
         folder = beside(disturbed.folder.parent, kind, disturbed.users)
@@ -190,7 +190,7 @@ _CLUSTERS = {"suite": "local", "night": "debug", "slurm-night": "slurm"}
 
 
 def beside(folder: Path, kind: str, users: Sequence[int] = ()) -> Path:
-    """Return the folder of the runs of a kind that have not ended, which is made where there is none."""
+    """Return the folder of unfinished runs of a kind; create it if there is none."""
     numbers = itertools.count()
     path = next(path for number in numbers if not ((path := folder / f"{kind}-{number}") / ENDED).exists())
     if not path.exists():
@@ -205,7 +205,7 @@ def beside(folder: Path, kind: str, users: Sequence[int] = ()) -> Path:
 
 
 def command_beside(folder: Path) -> tuple[str, ...]:
-    """Return the command that launches what belongs in a folder beside the rounds, or goes on with it."""
+    """Return the command that launches or resumes the runs of a folder outside the rounds."""
     suite = str(folder / "chaos.toml")
     if folder.name.startswith("suite"):
         return "jobs", "suite", suite
@@ -213,7 +213,7 @@ def command_beside(folder: Path) -> tuple[str, ...]:
 
 
 def _kill_verdict_job(disturbed: DisturbedRun, _: random.Random) -> bool:
-    """Kill the job that judges a night on Slurm, which is launched where none is at work."""
+    """Kill the job that judges a night on Slurm; launch one if none is running."""
     folder = beside(disturbed.folder.parent, "slurm-night", disturbed.users)
     record = folder / "runs" / "nights" / f"{NIGHT}.jsonl"
     if record.exists() and '"concluded"' in record.read_text():
@@ -225,7 +225,7 @@ def _kill_verdict_job(disturbed: DisturbedRun, _: random.Random) -> bool:
 
 
 def _kill_job(names: Collection[str]) -> bool:
-    """Kill a process of a job of one of these names; where none runs, the first that starts within a minute."""
+    """Kill a process of a job with one of these names; if none is running, the first that starts within a minute."""
     deadline = time.monotonic() + _JOB_SECONDS
     while time.monotonic() < deadline:
         for process in psutil.process_iter():
@@ -263,7 +263,7 @@ def _suspend(disturbed: DisturbedRun, dice: random.Random) -> bool:
 
 
 def _cancel_array(disturbed: DisturbedRun, _: random.Random) -> bool:
-    """Cancel whole arrays by their names, but not the jobs that grade."""
+    """Cancel whole arrays by name, but not grading jobs."""
     tasks = disturbed.tasks()
     with contextlib.suppress(client.SlurmError):
         client.cancel(sorted({task.name for task in tasks}))

@@ -1,4 +1,4 @@
-"""An engine that answers the requests of many samples together, so that methods can be evaluated without vLLM."""
+"""An engine that batches the requests of many samples, to evaluate methods without vLLM."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tools.demo_pair import inference
 _ROWS = 256
 _UNTIMED = Timing(0.0, 0.0, 0.0, 0.0, 1)
 _TURNS = 3
-"""How often other coroutines get a turn without asking anything before what was asked is answered."""
+"""Number of event loop iterations without a new request before a batch is computed."""
 
 
 @dataclass
 class _Asked:
-    """A request that waits for its batch: for a verdict where there is no sampling."""
+    """A pending request; a verdict if it has no sampling."""
 
     prompt: list[int]
     sampling: Sampling | None
@@ -59,7 +59,7 @@ class BatchEngine:
         raise NotImplementedError
 
     async def rate(self, prompt: Sequence[int]) -> Rating:
-        """Not offered: a model here has no head of its own."""
+        """Not supported: these models have no value head."""
         raise NotImplementedError
 
     async def reset_prefix_cache(self) -> bool:

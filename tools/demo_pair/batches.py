@@ -1,4 +1,4 @@
-"""Examples in batches of nearly equal length, so that little is padding."""
+"""Batches of examples with similar lengths, to minimize padding."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Branch:
 
 
 class _RoomyLayer(DynamicLayer):  # type: ignore[misc]  # transformers is not annotated
-    """Keys and values with room behind them; a DynamicLayer copies all of them for every token."""
+    """Keys and values with preallocated space; a DynamicLayer copies all of them for every token."""
 
     keys: Tensor
     values: Tensor

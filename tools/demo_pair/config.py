@@ -47,7 +47,7 @@ class Stage(_Strict):
     shares: dict[Kind, Share]
     """Share of each kind of example in the mixture."""
     seed: int = 0
-    """Added to the training's, so that a stage's examples are others than those of the stages before it."""
+    """Added to the training's seed, so each stage has different examples."""
     levels: dict[Level, Share] = {"easy": 1.0, "medium": 1.0, "hard": 1.0}
     """Share of each level among the stories."""
     memory: Share = 0.0
@@ -59,7 +59,7 @@ class Draft(_Strict):
 
     layers: PositiveInt
     exit: PositiveInt
-    """The solver's layer with an early exit, so that the first layers are usable without the others."""
+    """The solver's layer with an early exit, which makes the first layers usable without the others."""
     exit_weight: Share = 0.3
     """Weight of the early exit's loss relative to the solver's."""
     alone: Stage | None = None

@@ -1,4 +1,4 @@
-"""SpecCoT's verdicts by the number of candidates, joint and separate, also behind guidance that ends inside a step."""
+"""Accuracy of SpecCoT's joint and separate verdicts by number of candidates, also after guidance within a step."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ GUIDANCE_TOKENS = 4
 
 @dataclass(frozen=True)
 class VerdictsByCount:
-    """How often verdicts among so many candidates for a step are right, given right steps before them."""
+    """Accuracy of verdicts for a number of step candidates, given correct previous steps."""
 
     count: int
     """Number of candidates."""
     is_guided: bool
     """Whether all candidates begin with the first four tokens of the right first step, as behind guidance."""
     chosen: float
-    """Joint: how often the right candidate is chosen where one is right."""
+    """Joint: share of correct choices if one candidate is correct."""
     rejected: float
-    """Joint: how often all are rejected where none is right."""
+    """Joint: share of rejections if no candidate is correct."""
     separately_chosen: float
     """Separate: how often the right candidate has the highest score, and one that is accepted."""
     separately_rejected: float
-    """Separate: how often no score is accepted where none of the candidates is right."""
+    """Separate: share of rejections if no candidate is correct."""
 
 
 def verdicts_by_count(
@@ -92,7 +92,7 @@ def _evaluated(
 def _wrong_texts(
     rng: random.Random, tokenizer: HFTokenizer, story: Story, number: int, own: Sequence[str], *, is_guided: bool
 ) -> list[str]:
-    """Return distinct wrong texts, the draft's own first; behind guidance only those that begin as it does."""
+    """Return distinct wrong texts, the draft's own first; after guidance, only texts that start with it."""
     begin = tokenizer.decode(tokenizer.encode(story.step(number))[:GUIDANCE_TOKENS]) if is_guided else ""
     texts = {_shown(story.step(number)): ""}
     for text in [*own, *(corrupted_step(rng, story, number) for _ in range(12 * max(COUNTS)))]:
@@ -106,7 +106,7 @@ def _shown(text: str) -> str:
 
 
 def _joint_choice(target: LlamaForCausalLM, tokenizer: HFTokenizer, asked: Sequence[_Asked]) -> list[int | None]:
-    """Return the chosen candidate of each question; None where all are rejected."""
+    """Return the chosen candidate of each question; None if all are rejected."""
     questions = []
     for one in asked:
         question = prompts.step_choice_question(tokenizer, one.texts)
@@ -120,7 +120,7 @@ def _joint_choice(target: LlamaForCausalLM, tokenizer: HFTokenizer, asked: Seque
 
 
 def _separate_choice(target: LlamaForCausalLM, tokenizer: HFTokenizer, asked: Sequence[_Asked]) -> list[int | None]:
-    """Return the candidate with the highest mean score; None where it is below SpecCoT's threshold."""
+    """Return the candidate with the highest mean score; None if it is below SpecCoT's threshold."""
     question = prompts.short_score_question(tokenizer)
     ids = [
         (

@@ -52,13 +52,13 @@ class VerdictQuality:
     wrong_passed: float
     """Share of wrong steps with a digit of at least 7."""
     chosen_right: float
-    """How often the right candidate is chosen where one of the candidates is right."""
+    """Share of correct choices if one candidate is correct."""
     rejected: float
-    """How often all candidates are rejected where none is right."""
+    """Share of rejections if no candidate is correct."""
     chains_chosen_right: float
-    """How often the right chain is chosen where one of the chains is right."""
+    """Share of correct choices if one chain is correct."""
     chains_rejected: float
-    """How often all chains are rejected where none is right."""
+    """Share of rejections if no chain is correct."""
     right_digits: dict[str, float]
     """Share of right steps by their most probable digit."""
     own_digits: dict[str, float]

@@ -1,4 +1,4 @@
-"""The pair that a training begins with, where its configuration names one."""
+"""The optional pair from which a training starts, as set in its configuration."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _STEP_TOKENS, _TOKEN_BUDGET = 96, 512
 
 @dataclass(frozen=True)
 class MethodOutcome:
-    """What a method came to with the pair, one sample of each problem."""
+    """Results of a method with the pair, one sample per problem."""
 
     method: str
     temperature: float
@@ -46,7 +46,7 @@ class MethodOutcome:
     draft_share: float
     """Share of the emitted tokens that the draft wrote."""
     fallback: float
-    """Share of the draft's steps that were refused."""
+    """Share of the draft's steps that were rejected."""
     fallback_by_level: dict[str, float]
     solved_by_level: dict[str, float]
 
@@ -97,7 +97,7 @@ def traces(
 def outcome(
     name: str, temperature: float, problems: Sequence[Story], run: Sequence[Trace], alone: Sequence[Trace]
 ) -> MethodOutcome:
-    """Return what the traces of a method came to; `alone`: the target's own, on the same problems."""
+    """Return the results of a method's traces; `alone`: the target-only traces on the same problems."""
     solved, target = _solved(problems, run), _solved(problems, alone)
     differences = [float(a) - float(b) for a, b in zip(solved, target, strict=True)]
     n = len(problems)

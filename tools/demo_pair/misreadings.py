@@ -71,7 +71,7 @@ def _other_events(story: Story, number: int) -> list[tuple[str, float, bool]]:
 
 
 def _applied(step: str, value: int | None) -> str | None:
-    """Return an event's step with another value before it; None where its result leaves the range."""
+    """Return an event's step with a different initial value; None if its result is out of range."""
     event = _CALCULATION.match(step)
     if event is None or value is None:
         return None

@@ -148,7 +148,7 @@ def logits(model: LlamaForCausalLM, states: Tensor) -> Tensor:
 
 @dataclass
 class Learner:
-    """A model in training, and what is discarded after it."""
+    """A model in training, with parts that are discarded afterwards."""
 
     model: LlamaForCausalLM
     heads: AuxiliaryHeads

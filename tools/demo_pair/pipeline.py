@@ -109,7 +109,7 @@ class Training:
             self._report(f"{self._folder}: draft/, target/, reward/, MODEL_CARD.md")
 
     def _copy_pair(self, pair: Path) -> None:
-        """Copy a trained pair into the folder. Raises TrainingRefused where its vocabulary is not the prompts'."""
+        """Copy a trained pair into the folder. Raises TrainingRefused if its vocabulary does not match the prompts."""
         expected = (self._state / "tokenizer" / "tokenizer.json").read_bytes()
         for role in _PAIR:
             if (pair / role / "tokenizer.json").read_bytes() != expected:
@@ -117,7 +117,7 @@ class Training:
             shutil.copytree(pair / role, self._folder / role, dirs_exist_ok=True)
 
     def _claim(self) -> None:
-        """Refuse to resume a state that another configuration, other prompts or other code began."""
+        """Raise TrainingRefused if the saved state is from a different configuration, prompts or code version."""
         code = sorted(Path(__file__).parent.glob("*.py"))
         parts = [
             self._config.model_dump_json(),
@@ -236,7 +236,7 @@ class Training:
         return mistakes
 
     def _estimated_values(self, solver: LlamaForCausalLM) -> Values:
-        """Return what steps are worth, from the file of it if it exists."""
+        """Return the values of steps, from their file if it exists."""
         path, config = self._state / "values.json", self._config.rollouts
         if path.exists():
             return Values.load(path)
@@ -258,7 +258,7 @@ class Training:
 
 
 def _model_folder(pair: Path, role: str) -> Path:
-    """Return the folder of a trained model. Raises TrainingRefused where there is none."""
+    """Return the folder of a trained model. Raises TrainingRefused if it does not exist."""
     folder = pair / role
     if not all((folder / name).is_file() for name in ("config.json", "tokenizer.json", "model.safetensors")):
         raise TrainingRefused(f"{pair} has no {role}/ with a model; valid: the --out folder of a training")

@@ -68,7 +68,7 @@ def _ended(
     temperature: float,
     seed: int,
 ) -> list[list[str]]:
-    """Return what the solver writes behind each chain up to its end, (chains, samples)."""
+    """Return the solver's continuations of each chain, (chains, samples)."""
     assert tokenizer.eos_token_id is not None
     generator, ends = torch.Generator().manual_seed(seed), {tokenizer.eos_token_id}
     texts: list[list[str]] = []
@@ -85,7 +85,7 @@ def _ended(
 def right_values(
     solver: LlamaForCausalLM, tokenizer: HFTokenizer, stories: Sequence[Story], temperature: float = 1.0
 ) -> list[list[float]]:
-    """Return, for each story and each of its steps, the probability that the solver writes the right rest behind it."""
+    """Return, per story and step, the probability that the solver continues correctly to the end."""
     values: dict[int, list[float]] = {}
     order = sorted(range(len(stories)), key=lambda i: len(stories[i].text) + sum(map(len, stories[i].steps)))
     for start in range(0, len(order), _ROWS):
@@ -166,7 +166,7 @@ def _mistakes(
     temperatures: Sequence[float],
     generator: torch.Generator,
 ) -> list[tuple[int, int, str]]:
-    """Return story, number of the step, and text of each wrong step; of unclosed stories only the closing step's."""
+    """Return story, step number and text of each wrong step; for unclosed stories, only of the closing step."""
     solutions = [Solution.of(story, tokenizer) for story in stories]
     states, cache = branches.read(draft, [solution.ids for solution in solutions])
     begun: list[tuple[Branch, int]] = []

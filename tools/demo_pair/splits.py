@@ -19,7 +19,7 @@ _DEMO_TRAIN_COUNT = 1000
 
 
 def demo_stories() -> list[Story]:
-    """Return the stories behind harness/data/demo.jsonl, in its order."""
+    """Return the stories of harness/data/demo.jsonl, in file order."""
     return list(itertools.islice(stories(_DEMO_SEED), _DEMO_COUNT))
 
 

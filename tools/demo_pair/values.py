@@ -1,4 +1,4 @@
-"""What the steps of stories are worth, as `tools.demo_pair.rollouts` estimates it."""
+"""Values of the steps of stories, estimated by `tools.demo_pair.rollouts`."""
 
 from __future__ import annotations
 

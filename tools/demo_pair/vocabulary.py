@@ -76,7 +76,7 @@ def _words() -> set[str]:
 
 
 def _sentences(tokenizer: Tokenizer) -> set[str]:
-    """Return the fixed parts of the prompts: what is left without the inserted texts."""
+    """Return the fixed parts of the prompts, without the inserted texts."""
     inserted = ["\x01" * (length + 1) for length in range(3)]
     problem = Problem("", "", "\x01", "")
     prompt_ids = [

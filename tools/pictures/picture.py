@@ -68,7 +68,7 @@ def _verdict(text: str) -> bool:
 
 
 def _many_in_flight(labels: Sequence[str], method: str) -> str:
-    """Return the index of the method's run with many samples in flight, which has the most samples."""
+    """Return the index of the method's concurrent run, which has the most samples."""
     return str(max(i for i, label in enumerate(labels) if label.startswith(method) and "(1 in flight)" not in label))
 
 

@@ -33,7 +33,7 @@ Event = tuple[float, str]
 
 
 def events(command: str) -> Iterator[Event]:
-    """Run a command in a terminal of its own and yield what it writes. Raises CalledProcessError where it fails."""
+    """Run a command in a new terminal and yield its output. Raises CalledProcessError if it fails."""
     child, terminal = pty.fork()
     if child == 0:
         os.execvpe("sh", ["sh", "-c", command], {**os.environ, "TERM": "xterm", "COLUMNS": str(COLUMNS)})
@@ -62,7 +62,7 @@ def asciicast(recorded: Sequence[Event]) -> str:
 
 
 def render(program: str, recording: Path, to: Path) -> None:
-    """Write the animation. Raises ValueError where it is too large for a README."""
+    """Write the animation. Raises ValueError if it is too large for a README."""
     durations = ["-m", str(FRAME_MILLISECONDS), "-D", str(LAST_FRAME_MILLISECONDS)]
     subprocess.run([program, "render", str(recording), str(to), *durations, "-t", "window_frame"], check=True)
     if (size := to.stat().st_size) > MOST_BYTES:

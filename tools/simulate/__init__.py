@@ -1,1 +1,1 @@
-"""Simulations behind the table of docs/statistics.md (`python -m tools.simulate`) and others' tables."""
+"""Simulations for the tables in docs/statistics.md (`python -m tools.simulate`) and elsewhere."""

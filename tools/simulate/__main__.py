@@ -11,7 +11,7 @@ from tools.simulate import error_rates, nights
 @click.option(
     "--repetitions", default=4000, show_default=True, help="Data sets per cell; a part of them for slow lines."
 )
-@click.option("--only", default="", help="Lines whose interval or population has this text.")
+@click.option("--only", default="", help="Only lines whose interval or population contains this string.")
 def main(repetitions: int, only: str) -> None:
     """Simulate all intervals and print one Markdown table; the seeds are fixed."""
     chosen = [line for line in error_rates.lines() if only in f"{line.what}, {line.population}"]

@@ -95,7 +95,7 @@ class _Running:
 
 @dataclass
 class Outcome:
-    """What came out, over the time in which samples still waited to start (all of it where none ever did)."""
+    """Results while samples were waiting to start (of the whole run if none was waiting)."""
 
     in_flight: list[int] = field(default_factory=list)
     """Samples that are computed, preempted ones left out."""
@@ -176,13 +176,13 @@ def short(draw: random.Random) -> Sample:
 
 
 def resumed(draw: random.Random) -> Sample:
-    """A killed run: long-tailed lengths, and every sample starts with what it had emitted before."""
+    """A killed run: long-tailed lengths, and each sample resumes with its emitted tokens."""
     final = long_tailed(draw).final_tokens
     return Sample(final, int(final * draw.random()))
 
 
 def samples(kind: Callable[[random.Random], Sample], number: int, seed: int = 0) -> list[Sample]:
-    """Draw samples, each of a problem of its own."""
+    """Draw samples, one per problem."""
     draw = random.Random(seed)
     drawn = [kind(draw) for _ in range(number)]
     return [Sample(s.final_tokens, s.first_tokens, f"problem {i}") for i, s in enumerate(drawn)]

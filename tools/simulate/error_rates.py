@@ -56,19 +56,19 @@ class Line:
     population: str
     sizes: Sequence[int]
     variants: Sequence[Once]
-    """Abilities and samples per problem, of which a cell gives the range."""
+    """Abilities and samples per problem; a cell shows the range over them."""
     unit: str = "problems"
     slow: int = 1
     """By how much the repetitions are divided."""
     goal: tuple[float, float] | None = None
     """Between which percentages a cell is meant to be; None: it is printed as it comes out."""
     told: str = ""
-    """What the column of sizes says where these are places in a list."""
+    """Text in the column of sizes if sizes are list indices."""
 
 
 @dataclass
 class Cell:
-    """What was counted at one size, in percent, one number of each variant."""
+    """Results at one size, in percent, one number per variant."""
 
     used: list[float] = field(default_factory=list)
     other: list[float] = field(default_factory=list)
@@ -179,7 +179,7 @@ def _worst_case(
 
 
 def _event(happened: bool) -> Interval:
-    """Return an interval that holds 0 if something happened."""
+    """Return an interval that contains 0 if the event happened."""
     return Interval(0.0, *((0.0, 0.0) if happened else (1.0, 1.0)), None, "")
 
 
@@ -192,7 +192,7 @@ def _not_worse(rng: Rng, repetitions: int, size: int, *, population: Population,
 
 
 def _planned(rng: Rng, repetitions: int, size: int, *, population: Population, families: bool) -> Result:
-    """Whether a comparison of equally accurate methods, as large as a pilot of `size` problems says, shows it."""
+    """Whether a comparison of equally accurate methods, sized by a pilot of `size` problems, shows non-inferiority."""
     for _ in range(repetitions):
         family = np.arange(size) // 3 if families else None
         [own], [base] = population.chances(rng, 1, size, 0.0, family)
@@ -365,7 +365,7 @@ def _of_times() -> Iterator[Line]:
 
 
 def half_lengths(repetitions: int) -> str:
-    """Return what the intervals of AIME24's size are wide: half lengths in points, means over data sets."""
+    """Return the mean half-widths, in points, of intervals at AIME24's size."""
     rng, found = np.random.default_rng(SEED), defaultdict(list)
     samples = np.full(30, 16)
     own, base = Population(0.0, method_spread=1.0).chances(rng, max(2, repetitions // 20), 30, 0.0)

@@ -70,7 +70,7 @@ CHANGES: Mapping[str, Change] = {
 
 @dataclass
 class World:
-    """The cells of a history and what is drawn of them."""
+    """The cells of a history, and their random effects."""
 
     rng: np.random.Generator
     kind: Nights
@@ -170,7 +170,7 @@ def found_within_three(rng: np.random.Generator, histories: int, kind: Nights, c
 
 
 def seconds(num_nights: int, seed: int) -> float:
-    """Return the processor time of judging so many nights, one after the other."""
+    """Return the CPU time of judging a number of nights in sequence."""
     world = World(np.random.default_rng(seed), CALM)
     nights = [world.night(index) for index in range(num_nights)]
     began = time.process_time()

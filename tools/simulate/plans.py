@@ -1,4 +1,4 @@
-"""Simulated comparisons that are as large as a plan says, by the tool's own decision, and the pilots of plans.
+"""Simulated comparisons sized by a plan, and the pilots of plans.
 
 The populations are those of populations.py; the methods are equally accurate.
 """

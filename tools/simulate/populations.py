@@ -147,7 +147,7 @@ def decisions(rng: Rng, n: int, looping: float) -> tuple[Floats, Floats]:
 
 
 def true_rate(looping: float) -> float:
-    """Return the share of decisions that are refused in the population of `decisions`."""
+    """Return the share of rejecting decisions in the population of `decisions`."""
     return (0.2 * (1 - looping) + 0.98 * 15 * looping) / (1 - looping + 15 * looping)
 
 

@@ -85,7 +85,7 @@ def counted(of: probes.Points) -> dict[str, float]:
 
 
 def drawn(rng: np.random.Generator, of: _Decisions, num_points: int, rollouts: int) -> probes.Points:
-    """Return the points of a probe: half of them refusals where there are as many."""
+    """Return the points of a probe: half of them rejections, if there are enough."""
     refused = min(int((~of.accepted).sum()), num_points // 2)
     chosen, weights = [], []
     for accepted, most in ((True, num_points - refused), (False, refused)):

@@ -162,7 +162,7 @@ def test_the_file_of_a_toml_file_is_beside_it(folder: Path, monkeypatch: pytest.
     (folder / "told.toml").write_text('file = "my.jsonl"\ncount = 1')
     assert [problem.dataset for problem in sources.load("../told.toml").problems] == ["told"]
     (folder / "told.toml").write_text('file = "my.jsonl"\ncount = 2')
-    with pytest.raises(ValueError, match=r"my\.jsonl: 1 problems, told should have 2"):
+    with pytest.raises(ValueError, match=r"my\.jsonl: 1 problems, expected 2 for told"):
         sources.load("../told.toml")
 
 

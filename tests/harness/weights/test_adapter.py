@@ -47,9 +47,9 @@ def test_only_the_target_gets_the_adapter(tiny_models: dict[Role, Path], tmp_pat
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"peft_type": "IA3"}, "IA3, not LORA"),
+        ({"peft_type": "IA3"}, "type LORA, not IA3"),
         ({"use_dora": True}, "DoRA"),
-        ({"r": 1024}, "rank 1024 are not supported"),
+        ({"r": 1024}, "rank 1024 is not supported"),
         (None, "is not a valid configuration"),
     ],
 )

@@ -94,7 +94,7 @@ def halve(file: Path) -> None:
     [
         ("draft", lambda folder: halve(folder / "model.safetensors"), "model.safetensors is damaged"),
         ("reward", lambda folder: halve(folder / "model.safetensors"), "model.safetensors is damaged"),
-        ("target", lambda folder: with_config(folder, is_encoder_decoder=True), "is an encoder with a decoder"),
+        ("target", lambda folder: with_config(folder, is_encoder_decoder=True), "is an encoder-decoder model"),
         ("draft", lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
         ("target", lambda folder: halve(folder / "tokenizer.json"), "its tokenizer cannot be loaded"),
     ],

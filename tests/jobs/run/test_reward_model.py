@@ -102,11 +102,11 @@ def test_a_reward_model_is_part_of_the_run_and_of_its_samples_but_not_of_their_s
     ("flags", "told"),
     [
         ({"method": "vanilla", "reward": "demo-target"}, "--reward: vanilla does not rate steps with a reward model"),
-        ({"engine": "transformers", "draft": "qwq-32b", "target": "qwq-32b"}, "--reward: rated needs a reward model"),
+        ({"engine": "transformers", "draft": "qwq-32b", "target": "qwq-32b"}, "--reward: rated requires a reward"),
         ({"method": "vanilla", "model": "reward"}, "--model"),
         ({"reward_gpus": "x"}, "--reward.gpus x: expected indices"),
         ({"reward_memory": 1.5}, "--reward.memory 1.5"),
-        ({"reward_gpus": "0,1", "reward_tensor_parallel": 4}, "--reward.gpus 0,1 names 2 GPUs"),
+        ({"reward_gpus": "0,1", "reward_tensor_parallel": 4}, "--reward.gpus 0,1 lists 2 GPUs"),
     ],
 )
 def test_a_wrong_reward_flag_is_one_line(tmp_path: Path, flags: dict[str, object], told: str) -> None:

@@ -21,7 +21,7 @@ def wide(spec: RunSpec) -> RunSpec:
 def test_a_speed_up_names_the_cards_where_they_differ(tmp_path: Path) -> None:
     base = cells.finished(tmp_path, cells.VANILLA, GOOD)
     names = load(tmp_path, base, cells.finished(tmp_path, cells.SPEC, GOOD, latency=5.0, num_devices=2))
-    assert "2 cards : 1" in compare(tmp_path, *names).stdout
+    assert "2 GPUs : 1" in compare(tmp_path, *names).stdout
     [_, run] = records(compare(tmp_path, *names, "--format", "json"))
     assert (run["num_cards"], run["num_cards_of_baseline"]) == (2, 1)
     assert run["speed_up_per_card_second"] == pytest.approx(1.0)

@@ -1,1 +1,1 @@
-"""The grader beside bare math-verify (`python -m tools.bench.grading`)."""
+"""Comparison of the grader with bare math-verify (`python -m tools.bench.grading`)."""

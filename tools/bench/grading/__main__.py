@@ -28,7 +28,7 @@ _GOAL = 0.9
 
 
 @click.command(cls=OneLineErrors, context_settings={"show_default": True})
-@click.option("--dataset", default="math500", help="Dataset whose golds the answers are made from.")
+@click.option("--dataset", default="math500", help="Dataset with the gold answers.")
 @click.option(
     "--data-dir",
     type=click.Path(exists=True, path_type=Path),
@@ -135,7 +135,7 @@ def _scaling(golds: Sequence[Gold], samples: int, counts: Sequence[int]) -> Tabl
 
 
 def _measure(name: str, golds: Sequence[Gold], **parameters: Any) -> dict[str, Any]:
-    """Run one measurement in a process of its own."""
+    """Run one measurement in a separate process."""
     request = json.dumps({"golds": [asdict(gold) for gold in golds], **parameters})
     command = [sys.executable, "-m", "tools.bench.grading.measurements", name]
     done = subprocess.run(command, input=request, stdout=subprocess.PIPE, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Measurements of the grader beside bare math-verify.
+"""Measure the grader and bare math-verify.
 
 `python -m tools.bench.grading.measurements NAME` runs one, with JSON on its standard input and output: answers made
 from the golds of a benchmark (correct, rewritten, and of other problems).

@@ -91,7 +91,7 @@ def unchanged(folder: Path, database: Path) -> dict[str, Any]:
 
 
 def views(folder: Path, database: Path) -> dict[str, Any]:
-    """Fetch all rows of every view but those that repeat the rows and texts of the traces, which a query narrows."""
+    """Fetch all rows of every view, except views that repeat trace rows and texts and are usually filtered."""
     with reader(database) as connection:
         names = connection.execute(_MEASURED_VIEWS).fetchall()
         seconds = {name: sorted(_fetched(connection, name) for _ in range(REPEATS))[REPEATS // 2] for (name,) in names}

@@ -14,7 +14,7 @@ from warehouse.database import Connection, memory_mebibytes
 
 @contextmanager
 def scratch(folder: Path) -> Iterator[Connection]:
-    """Open it; what does not fit into memory is spilled to a temporary folder inside `folder`."""
+    """Open a database in memory that spills to a temporary folder inside `folder`."""
     with tempfile.TemporaryDirectory(dir=folder, prefix=".spill-") as spill:
         config = {"memory_limit": f"{memory_mebibytes()}MiB", "temp_directory": spill}
         with duckdb.connect(":memory:", config=dict(config)) as connection:
