@@ -30,7 +30,7 @@ def test_a_filesystem_without_locks_or_with_locks_of_one_node_is_a_failure(
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     for place, answer, message in (
-        ("harness.checks.machine.try_lock", lambda path: "taken", "got a lock that the first one held"),
+        ("harness.checks.machine.try_lock", lambda path: "taken", "acquired a lock that was already held"),
         ("fcntl.flock", refuse, "No locks available"),
     ):
         monkeypatch.setattr(place, answer)
@@ -65,7 +65,7 @@ def test_packages_that_are_missing_or_of_another_version_are_failures_with_their
     ("body", "message"),
     [
         ("raise ImportError('libcudart.so.12: no such file')", "libcudart.so.12: no such file"),
-        ("import os; os._exit(9)", "ended with status 9"),
+        ("import os; os._exit(9)", "exited with status 9"),
     ],
 )
 def test_a_vllm_that_cannot_be_used_is_detected(
@@ -75,7 +75,7 @@ def test_a_vllm_that_cannot_be_used_is_detected(
     (tmp_path / "vllm" / "__init__.py").write_text(f"{body}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    checks = [c for c in machine.check_engine(asked(probe_seconds=5)) if "imported" in c.text]
+    checks = [c for c in machine.check_engine(asked(probe_seconds=5)) if "import" in c.text]
     assert (worst_status(checks), message in problem_texts(checks)) == ("failure", True), checks
 
 
@@ -83,8 +83,8 @@ def test_a_vllm_that_cannot_be_used_is_detected(
     ("visible", "used", "status", "message"),
     [
         (None, 0, "ok", ""),
-        (None, 90000, "warning", "90000 MiB are in use by others"),
-        ("7", 0, "failure", "CUDA_VISIBLE_DEVICES admits"),
+        (None, 90000, "warning", "90000 MiB used by other processes"),
+        ("7", 0, "failure", "allowed by CUDA_VISIBLE_DEVICES"),
         ("", 0, "failure", ""),  # of a job that asked for some
     ],
 )

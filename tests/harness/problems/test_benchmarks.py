@@ -94,7 +94,7 @@ def test_the_environment_names_a_data_folder_and_the_argument_wins(
         (b"{", "line 2:"),
         (b'{"problem": "1?"}', "line 2: answer:"),
         (b'{"problem": "1?", "answer": "1", "tolerance": "x"}', "line 2: tolerance:"),
-        (b'{"problem": "1?", "answer": "1"}', "demo should have 40"),
+        (b'{"problem": "1?", "answer": "1"}', "expected 40 for demo"),
     ],
 )
 def test_a_broken_file_is_refused_by_name_and_line(tmp_path: Path, line: bytes, complaint: str) -> None:
@@ -140,7 +140,7 @@ def test_an_unknown_name_other_columns_or_another_count_is_refused() -> None:
         load("gsm9k")
     with pytest.raises(BadDataset, match=r"openai/gsm8k:main@\w+ .*'answer'; it has question"):
         from_hub_rows(DATASETS["gsm8k"], [{"question": "q"}])
-    with pytest.raises(BadDataset, match="aime24 should have 30"):
+    with pytest.raises(BadDataset, match="expected 30 for aime24"):
         from_hub_rows(DATASETS["aime24"], [{"problem": "q", "answer": "1"}])
 
 

@@ -42,7 +42,7 @@ def test_a_method_and_prompts_of_ones_own_are_sized(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--method", "rsd"), "--reward: rsd needs a reward model"),
+        (("--method", "rsd"), "--reward: rsd requires a reward model"),
         (("--method", "vanilla", "--draft", "qwq-32b"), "--draft: not used by vanilla, which uses: target"),
         (("--target", "nobody/nothing"), "nobody/nothing is unknown: its config.json is not available locally"),
         (("--target", "m" * 300), "unknown model 'mmm"),
@@ -59,7 +59,7 @@ def test_what_cannot_be_sized_is_one_line(words: tuple[str, ...], message: str) 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[1]", "no JSON object"),
+        ("[1]", "not a JSON object"),
         ("[" * 100_000, "is not a valid configuration (maximum recursion depth"),
         ('{"num_hidden_layers": ' + "9" * 5000 + "}", "is not a valid configuration (Exceeds the limit"),
         (json.dumps({"num_attention_heads": 4000, "hidden_size": 1536}), "has 4000 attention heads"),

@@ -122,22 +122,22 @@ _TWO_GENERATIONS = (
     "{% if messages | length > 2 %}<|im_start|>assistant\n<think>\n{% else %}<|im_start|>assistant\n{% endif %}"
 )
 REFUSED = (
-    Case("no assistant turn", CHATML, refusal="opens no reply: the prompt ends in '<|im_end|>\\n'"),
+    Case("no assistant turn", CHATML, refusal="does not start a reply: the prompt ends in '<|im_end|>\\n'"),
     Case(
         "a thought begun",
         PLAIN.replace("assistant\n", "assistant\n<think>\nOkay, "),
-        refusal="more than a role header and one opened or closed thought: '<|im_start|>assistant\\n<think>\\nOkay, '",
+        refusal="opened or closed thinking block, found '<|im_start|>assistant\\n<think>\\nOkay, '",
     ),
     Case(
         "the user's header",
         PLAIN.replace("|>assistant\n", "|>user\n"),
-        refusal="not the beginning of a reply: it ends in '<|im_start|>user\\n'",
+        refusal="does not start a reply: it ends in '<|im_start|>user\\n'",
     ),
     Case("no question", PLAIN.replace("{{ m.content }}", "{{ m.text }}"), refusal="0 times"),
     Case(
         "an ending that a generation prompt replaces",
         CHATML + _ADDED + "<|im_start|>assistant\n{% else %}<|end|>{% endif %}",
-        refusal="does not stand behind the dialogue",
+        refusal="does not follow the dialogue",
     ),
     Case(
         "unknown channels",
@@ -150,11 +150,11 @@ REFUSED_TO_FOLLOW = (
     Case(
         "earlier replies dropped",
         PLAIN.replace("{% for m in messages %}", "{% for m in messages if m.role == 'user' %}"),
-        refusal="drops the assistant's earlier reply",
+        refusal="drops earlier replies",
     ),
     Case(
         "another generation prompt behind a reply",
         CHATML + _ADDED + _TWO_GENERATIONS + "{% endif %}",
-        refusal="is another one behind a reply: '<|im_start|>assistant\\n<think>\\n'",
+        refusal="differs after a reply: '<|im_start|>assistant\\n<think>\\n'",
     ),
 )

@@ -42,7 +42,7 @@ POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\ns
 @pytest.mark.parametrize(
     ("name", "change", "told"),
     [
-        (INDEX, json.dumps({"weight_map": {"w": "../other.safetensors"}}).encode(), "not a valid index"),
+        (INDEX, json.dumps({"weight_map": {"w": "../other.safetensors"}}).encode(), "not a valid weight index"),
         (SECOND, None, "1 of 2 weight files are missing (model-00002"),
         (SECOND, b"", f"{SECOND} is empty"),
         (SECOND, POINTER, f"{SECOND} is a Git LFS pointer (git lfs pull)"),
@@ -75,7 +75,7 @@ def test_weights_of_gguf_or_more_bytes_than_the_header_says_are_told(tmp_path: P
     assert f"{SECOND} is damaged (" in "\n".join(models.faults_of(folder))
     remove(folder, *(path.name for path in folder.glob("model*")))
     (folder / "model.gguf").write_bytes(b"GGUF")
-    assert "has GGUF weights alone" in "\n".join(models.faults_of(folder))
+    assert "has only GGUF weights" in "\n".join(models.faults_of(folder))
 
 
 def test_a_configuration_cannot_write_to_the_terminal(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ PROBLEM = Problem("own/1", "own", "Q", "2")
 
 def _tokenizer(folder: Path, case: Case, date: str = DATE) -> HFTokenizer:
     for name in ("tokenizer.json", "tokenizer_config.json", "config.json"):
-        shutil.copy(Path(models.resolve("demo-target").path_or_hub_id) / name, folder)
+        shutil.copy(Path(models.resolve("demo-target,").path_or_hub_id) / name, folder)
     (folder / "chat_template.jinja").write_text(case.template)
     return HFTokenizer(str(folder), None, Conventions.of(case.variables, case.tags, date))
 
@@ -88,7 +88,7 @@ def test_a_question_behind_a_reply_is_asked_like_the_first_or_refused(case: Case
         (PLAIN, "Be brief.", None),
         (SMOLLM3, "Be brief.", None),
         (SMOLLM3, "Be brief. /no_think", "has no system role"),
-        (PLAIN.replace("m.content", "m.content | upper"), "Be brief.", "changes more than the question"),
+        (PLAIN.replace("m.content", "m.content | upper"), "Be brief.", "other text depends on the question"),
     ],
 )
 def test_a_system_prompt_is_sent_as_it_is_or_refused(
@@ -178,9 +178,9 @@ def test_a_template_that_closes_the_thought_makes_the_model_a_plain_one(tmp_path
 @pytest.mark.parametrize(
     ("template", "variables", "message"),
     [
-        (SWITCHED, {"enable_thinkin": False}, "enable_thinkin; it reads enable_thinking, reasoning_effort"),
-        (SWITCHED, {"messages": []}, "does not read messages"),
-        (None, {"enable_thinking": False}, "it has no chat template"),
+        (SWITCHED, {"enable_thinkin": False}, "enable_thinkin; its variables: enable_thinking, reasoning_effort"),
+        (SWITCHED, {"messages": []}, "does not use messages"),
+        (None, {"enable_thinking": False}, "the tokenizer has no chat template"),
     ],
 )
 def test_a_variable_that_the_template_does_not_read_is_refused(
@@ -195,7 +195,7 @@ def test_marks_of_the_assistants_text_are_no_obstacle() -> None:
         "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% break %}{% endfor %}{{ effort }}"
     )
     assert variables_of(marked) == {"effort"}
-    with pytest.raises(ValueError, match="its chat template cannot be read"):
+    with pytest.raises(ValueError, match="invalid chat template"):
         variables_of("{% if %}")
 
 

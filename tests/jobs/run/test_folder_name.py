@@ -23,7 +23,7 @@ FLAGS = {"method": "speccot", "dataset": "demo", "engine": "scripted", "samples"
 COMMAND = [word for name, value in FLAGS.items() for word in (f"--{name}", value)]
 
 
-def spec(tmp_path: Path, draft: str | None = "demo-draft", target: str = "demo-target", **changes: Any) -> RunSpec:
+def spec(tmp_path: Path, draft: str | None = "demo-draft", target: str = "demo-target,", **changes: Any) -> RunSpec:
     drawn = None if draft is None else ModelSpec(model=draft, path="/d", revision=None, fingerprint="d")
     return replace(
         plan(tmp_path / "any").spec(),
@@ -37,7 +37,7 @@ def spec(tmp_path: Path, draft: str | None = "demo-draft", target: str = "demo-t
 def test_the_name_says_dataset_method_and_models(tmp_path: Path) -> None:
     both = spec(tmp_path)
     assert folder_name(both) == f"demo-speccot-demo-draft_demo-target-{both.digest}"
-    alone = [spec(tmp_path, None, name, method="vanilla") for name in ("demo-target", "org/demo-draft")]
+    alone = [spec(tmp_path, None, name, method="vanilla") for name in ("demo-target,", "org/demo-draft")]
     assert [folder_name(one).rpartition("-")[0] for one in alone] == [
         "demo-vanilla-demo-target",
         "demo-vanilla-demo-draft",

@@ -12,12 +12,12 @@ from jobs.run.plan import RunPlan, plan
 
 SPECCOT, SCOT, VANILLA, SPECDECODE, RSD = "speccot", "scot", "vanilla", "specdecode", "rsd"
 PAIR = {"draft": "demo-draft"}
-REWARDED = {"draft": "demo-draft", "reward": "demo-target"}
+REWARDED = {"draft": "demo-draft", "reward": "demo-target,"}
 
 
 def planned(method: str, **flags: Any) -> RunPlan:
     common: dict[str, Any] = {"dataset": "demo", "engine": "vllm", "limit": 2, "samples": 4}
-    return plan(Launch.from_flags(common | {"method": method, "target": "demo-target"} | flags), "slurm")
+    return plan(Launch.from_flags(common | {"method": method, "target": "demo-target,"} | flags), "slurm")
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def prepared(typed: tuple[str, ...] = (), **flags: Any) -> PreparedLaunch:
     common: dict[str, Any] = {"method": "speccot", "dataset": "demo", "engine": "vllm", "limit": 2, "cluster": "local"}
-    common |= {"draft": "demo-draft", "target": "demo-target", "token_budget": BUDGET}
+    common |= {"draft": "demo-draft", "target": "demo-target,", "token_budget": BUDGET}
     return prepare(Launch.from_flags(common | flags), typed)
 
 

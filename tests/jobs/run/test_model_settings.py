@@ -18,7 +18,7 @@ OFFERED = {"top_k": 20, "repetition_penalty": 1.1}
 def planned(**flags: Any) -> RunPlan:
     """A plan of speccot on the bundled problems with the bundled pair."""
     common: dict[str, Any] = {"method": "speccot", "dataset": "demo", "engine": "vllm", "limit": 2}
-    common |= {"draft": "demo-draft", "target": "demo-target"}
+    common |= {"draft": "demo-draft", "target": "demo-target,"}
     return plan(Launch.from_flags(common | flags), "local")
 
 
@@ -69,10 +69,10 @@ def test_sampling_and_conventions_make_other_samples_and_engine_arguments_anothe
         ({"method": "vanilla", "model": "draft", "target_min_p": 0.1}, "writes with the draft alone; leave it out"),
         ({"method": "specdecode", "temperature": 0, "min_p": 0.1}, "has no min-p under token-level speculation"),
         ({"top_k": -1}, "--top-k -1: "),
-        ({"draft_template": ("effort=low",)}, "--draft demo-draft: its chat template does not read effort"),
+        ({"draft_template": ("effort=low",)}, "--draft demo-draft: the chat template does not use effort"),
         ({"target_thinking_tags": "[THINK]"}, "--target.thinking-tags [THINK]: expected OPEN,CLOSE or none"),
         ({"target_engine": ("max_num_seqs",)}, "--target.engine max_num_seqs: expected KEY=VALUE"),
-        ({"target_engine": ("max_num_seqs=8", "max_num_seqs=9")}, "max_num_seqs is given twice"),
+        ({"target_engine": ("max_num_seqs=8", "max_num_seqs=9")}, "max_num_seqs occurs twice"),
         ({"target_engine": ("dtype=float16",)}, "--target.engine dtype=float16: use --dtype"),
         ({"target_engine": ("trust_remote_code=true",)}, "code outside the recorded code"),
         ({"target_engine": ("max_num_seqs=8",), "engine": "transformers"}, "needs --engine vllm, not transformers"),

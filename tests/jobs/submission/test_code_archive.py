@@ -21,7 +21,7 @@ import harness.code_hash, harness.weights.models, harness.environment
 import jobs.run.spec, jobs.run.folder, jobs.slurm.profiles, jobs.submission.code_archive
 print(json.dumps({
     "code": jobs.run.spec.__file__,
-    "target": harness.weights.models.resolve("demo-target").path_or_hub_id,
+    "target": harness.weights.models.resolve("demo-target,").path_or_hub_id,
     "commit": harness.environment.git_commit(),
     "hash": harness.code_hash.running_code().hash,
     "profile": jobs.slurm.profiles.load("example")["partition"],
@@ -112,7 +112,7 @@ def test_a_job_in_an_edited_checkout_runs_the_archive(run: RunFolder, tmp_path: 
     assert report["code"].startswith(str(tmp_path / "harness-"))
     assert report["hash"] == running_code().hash
     assert report["again"] == archive.name, "a job submits what it runs itself"
-    assert report["target"] == models.resolve("demo-target").path_or_hub_id
+    assert report["target"] == models.resolve("demo-target,").path_or_hub_id
     assert report["commit"] == environment.git_commit()
     assert report["profile"] == "gpu"
     assert report["exported"] == "ALL", "otherwise srun passes none of this to the job's tasks"

@@ -78,7 +78,7 @@ def test_a_latency_sample_is_planned_and_its_estimate_stands_in_the_table(tmp_pa
 
 def test_a_run_with_its_models_in_another_folder_or_named_by_an_earlier_version_counts(tmp_path: Path) -> None:
     file = tmp_path / "demo.toml"
-    file.write_text('dataset = "demo"\nlimit = 3\nsamples = 2\n[[run]]\nmethod = "vanilla"\ntarget = "demo-target"\n')
+    file.write_text('dataset = "demo"\nlimit = 3\nsamples = 2\n[[run]]\nmethod = "vanilla"\ntarget = "demo-target,"\n')
     made = Made(file, tmp_path / "runs")
     planned = own_runs(suites.read(file, overrides={"output": str(made.output)}))[0].prepared.plan
     assert planned.spec.target is not None

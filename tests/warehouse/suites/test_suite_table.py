@@ -127,7 +127,7 @@ def test_a_mistake_gets_one_line_and_exit_code_2(made: Made, words: tuple[str, .
 def test_runs_that_have_no_sample_in_common_yet_have_their_own_results_and_the_reason(tmp_path: Path) -> None:
     file = tmp_path / "demo.toml"
     file.write_text(
-        'dataset = "demo"\nlimit = 10\nsamples = 2\nmethod = "vanilla"\n[[run]]\ntarget = "demo-target"\n'
+        'dataset = "demo"\nlimit = 10\nsamples = 2\nmethod = "vanilla"\n[[run]]\ntarget = "demo-target,"\n'
         '[[run]]\nmodel = "draft"\ndraft = "demo-draft"\n'
     )
     made = Made(file, tmp_path / "runs")
@@ -148,7 +148,7 @@ def test_runs_that_have_no_sample_in_common_yet_have_their_own_results_and_the_r
 
 def test_an_unfinished_run_says_so_at_its_number_and_one_that_is_not_loaded_how_to_load_it(tmp_path: Path) -> None:
     file = tmp_path / "demo.toml"
-    file.write_text('dataset = "demo"\nsamples = 2\n[[run]]\nmethod = "vanilla"\ntarget = "demo-target"\n')
+    file.write_text('dataset = "demo"\nsamples = 2\n[[run]]\nmethod = "vanilla"\ntarget = "demo-target,"\n')
     made = Made(file, tmp_path / "runs")
     planned = own_runs(suites.read(file, overrides={"output": str(made.output)}))[0].prepared.plan
     folder = runs.create(made.output, planned.spec, problems=planned.problems)
