@@ -1,4 +1,4 @@
-"""The command line of the chaos loop: rounds, the record by which it goes on, and the table at the end."""
+"""Command line of the chaos loop: rounds, the record for resuming, and the final table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tools.chaos.disturbed_run import SCRIPTED, DisturbedRun, build, make_shared
 from tools.chaos.kinds import EVERYWHERE, ON_SLURM, Strike, beside, command_beside
 
 _LIMIT_SECONDS = 1200.0
-"""Longest time of a round without a kill after which it counts as stuck."""
+"""Maximum time of a round without a kill; longer rounds are stuck."""
 _NIGHT_CODE = 4
 """Exit code of a first night: INCONCLUSIVE."""
 
@@ -49,20 +49,18 @@ class Loop:
         self.record = self.folder / "chaos.jsonl"
 
     def events(self) -> list[dict[str, Any]]:
-        """Return what was recorded."""
         return events_in(self.record)
 
     def note(self, **event: Any) -> None:
-        """Record an event."""
         with self.record.open("a") as record:
             record.write(json.dumps({"at": time.time(), **event}) + "\n")
 
     def num_kills(self) -> int:
-        """Return how often something was struck."""
+        """Return the number of successful strikes."""
         return sum("kind" in event and event["struck"] for event in self.events())
 
     def undisturbed(self) -> Content:
-        """Return the content of the run without disturbances, which is made once, on this machine."""
+        """Return the content of the undisturbed run, created once on this machine."""
         calm = DisturbedRun(self.folder / "undisturbed", self.library, False, 0.0, self.flags, self.users)
         if calm.run is None or calm.num_finished() < calm.num_planned() or not calm.database.exists():
             calm.wait(calm.launch())
@@ -70,14 +68,14 @@ class Loop:
         return content(calm.run, calm.database)
 
     def rounds(self, kills: int) -> Iterator[list[str]]:
-        """Run rounds until there were so many kills, at least one; yields what differs after each."""
+        """Run rounds (at least one) until the number of kills is reached; yield the differences after each."""
         expected = self.undisturbed()
         while (number := sum("round" in event for event in self.events())) == 0 or self.num_kills() < kills:
             yield self.round(number, min(kills - self.num_kills(), self.kills_per_round), expected)
 
     def round(self, number: int, kills: int, expected: Content) -> list[str]:
-        """Kill one run until it is finished, compare it, and record the result; its folder stays where it differs."""
-        dice = random.Random(f"{self.seed}.{number}.{self.num_kills()}")  # goes on elsewhere after an interruption
+        """Disturb one run until it is finished, compare it and record the result; keep its folder if it differs."""
+        dice = random.Random(f"{self.seed}.{number}.{self.num_kills()}")  # a different sequence after an interruption
         folder = self.folder / f"round-{number}"
         run = DisturbedRun(folder, self.library, self.on_slurm, self.seconds_per_call, self.flags, self.users)
         try:
@@ -118,7 +116,7 @@ class Loop:
         return []
 
     def beside(self) -> Iterator[str]:
-        """Bring suites and nights to their end, and yield what differs from undisturbed ones."""
+        """Finish suites and nights, and yield their differences from undisturbed ones."""
         for kind, exit_code in (("suite", 0), ("night", _NIGHT_CODE), ("slurm-night", _NIGHT_CODE)):
             folders = sorted(self.folder.glob(f"{kind}-*"))
             if not folders:
@@ -131,7 +129,7 @@ class Loop:
                 yield from (f"{folder.name}: {line}" for line in [*lines, *differences(found, expected)])
 
     def _concluded(self, folder: Path, exit_code: int) -> tuple[Content, list[str]]:
-        """Bring what lies beside the rounds to its end, undisturbed; also returns what is wrong with that."""
+        """Finish a suite or night without disturbance; also return its problems."""
         is_on_slurm = folder.name.startswith("slurm-")
         environment = os.environ if is_on_slurm else {**os.environ, "SLURM_CONF": "/nowhere"}
         command = [*command_beside(folder), *(["--wait"] if is_on_slurm else [])]
@@ -143,17 +141,20 @@ class Loop:
 
 
 def events_in(record: Path) -> list[dict[str, Any]]:
-    """Return what a loop recorded: strikes and rounds that ended."""
+    """Return a loop's record of strikes and finished rounds."""
     lines = record.read_text().splitlines() if record.exists() else []
     return [json.loads(line) for line in lines if line.endswith("}")]
 
 
 def table(events: Sequence[Mapping[str, Any]], kinds: Iterable[str]) -> str:
-    """Return the table by kind, and the sums over all rounds."""
+    """Format the table by kind, and the sums over all rounds."""
     strikes = Counter(event["kind"] for event in events if event.get("struck"))
     missed = Counter(event["kind"] for event in events if event.get("struck") is False)
     rounds = {(event.get("loop"), event["round"]): event for event in events if "round" in event}
-    lines = ["| kind | kills | nothing to kill | rounds | of these lost or doubled samples |", "|---|---|---|---|---|"]
+    lines = [
+        "| kind | kills | nothing to kill | rounds | rounds with lost or duplicate samples |",
+        "|---|---|---|---|---|",
+    ]
     for kind in (kind for kind in kinds if kind in strikes | missed):
         hit = {(event.get("loop"), event["of_round"]) for event in events if event.get("kind") == kind}
         bad = sum(bool(rounds[number].get("lost") or rounds[number].get("doubled")) for number in hit & rounds.keys())
@@ -165,9 +166,9 @@ def table(events: Sequence[Mapping[str, Any]], kinds: Iterable[str]) -> str:
     different = sum(bool(event["differences"]) for event in rounds.values())
     lines += [
         "",
-        f"{strikes.total()} kills in {len(rounds)} rounds, {num_samples} samples: {lost} lost, {doubled} doubled; "
+        f"{strikes.total()} kills in {len(rounds)} rounds, {num_samples} samples: {lost} lost, {doubled} duplicate; "
         f"{different} rounds differ from the undisturbed run in texts, pass@1 or rows of the warehouse",
-        f"commands that nobody killed and that failed: {dict(refusals) or 'none'}",
+        f"commands that failed without being killed: {dict(refusals) or 'none'}",
     ]
     return "\n".join(lines)
 
@@ -181,25 +182,27 @@ def _together(contents: Sequence[Content]) -> Content:
 
 @click.command(context_settings={"show_default": True})
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--kills", type=click.IntRange(1), default=100, help="Number of kills in all, over all rounds.")
+@click.option("--kills", type=click.IntRange(1), default=100, help="Total number of kills, over all rounds.")
 @click.option("--seed", type=int, default=1, help="Seed of kinds, targets and pauses.")
-@click.option("--kills-per-round", type=click.IntRange(1), default=50, help="Most kills of one run.")
+@click.option("--kills-per-round", type=click.IntRange(1), default=50, help="Maximum number of kills per run.")
 @click.option("--samples", type=click.IntRange(1), default=4, help="Samples of each of the demo's 40 problems.")
 @click.option("--shards", type=click.IntRange(1), default=4, help="Shards of the run.")
 @click.option("--seconds-per-call", type=float, default=0.3, help="Duration of a call of a scripted engine.")
-@click.option("--pause", type=float, default=0.5, help="Average seconds between two kills.")
-@click.option("--kind", "chosen", multiple=True, help="Only these kinds.  [default: all that fit the place]")
-@click.option("--here", is_flag=True, help="Processes of this machine, even where SLURM_CONF names the local cluster.")
-@click.option("--loops", type=click.IntRange(1), default=1, help="Loops side by side, in folders below FOLDER.")
+@click.option("--pause", type=float, default=0.5, help="Mean time between kills, in seconds.")
+@click.option("--kind", "chosen", multiple=True, help="Only these kinds.  [default: all applicable]")
+@click.option(
+    "--here", is_flag=True, help="Use processes on this machine, even if SLURM_CONF belongs to the local cluster."
+)
+@click.option("--loops", type=click.IntRange(1), default=1, help="Number of parallel loops, in subfolders of FOLDER.")
 @click.option(
     "--user",
     "users",
     type=int,
     multiple=True,
-    help="Number of a user who starts commands, in turn with others "
-    "of the option; needs root, and a Python that they may run.",
+    help="User id for starting commands, in turn with the option's other ids; needs root, and a Python that "
+    "these users can run.",
 )
-@click.option("--launch", "further", multiple=True, help="Further flags of the launch, such as --launch=--engine=vllm.")
+@click.option("--launch", "further", multiple=True, help="Additional launch flags, e.g. --launch=--engine=vllm.")
 def main(
     folder: Path,
     kills: int,
@@ -215,19 +218,19 @@ def main(
     users: tuple[int, ...],
     further: tuple[str, ...],
 ) -> None:
-    """Kill what works on runs in FOLDER until there were enough kills; the same command goes on.
+    """Disturb runs in FOLDER until the number of kills is reached; the same command resumes.
 
-    Exit code 0: every round ended like the undisturbed run; 1: one did not, and its folder is kept.
+    Exit code 0: all rounds ended like the undisturbed run; 1: a round did not, and its folder is kept.
     """
     if loops > 1:
         sys.exit(_side_by_side(folder.absolute(), loops, kills, seed))
-    logging.getLogger("jobs.run.files").setLevel(logging.ERROR)  # damage is what this makes
+    logging.getLogger("jobs.run.files").setLevel(logging.ERROR)  # damage is intended here
     conf = Path(os.environ.get("SLURM_CONF", ""))
     on_slurm = not here and (conf.parent / "cluster.json").exists()
     kinds = {**EVERYWHERE, **(ON_SLURM if on_slurm else {})}
     if unknown := set(chosen) - kinds.keys():
         raise click.UsageError(f"--kind {', '.join(sorted(unknown))}; valid: {', '.join(kinds)}")
-    has_engines = any("engine" in flag for flag in further)  # scripted engines are no processes
+    has_engines = any("engine" in flag for flag in further)  # scripted engines have no processes
     kinds = {
         name: strike
         for name, strike in kinds.items()
@@ -247,7 +250,7 @@ def main(
 
 
 def _side_by_side(folder: Path, loops: int, kills: int, seed: int) -> int:
-    """Run the command in several folders at once, and print one table of them; returns its exit code."""
+    """Run the command in several folders at once, and print a combined table; return the exit code."""
     commands = []
     for number in range(loops):
         share = ["--loops", "1", "--kills", str(-(-kills // loops)), "--seed", str(seed * 100 + number)]

@@ -1,4 +1,4 @@
-"""What a run holds, to be compared with an undisturbed one: everything but times and places."""
+"""Content of a run for comparison with an undisturbed one: everything except times and places."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _ROWS = {
     "call": "sample_id, call_index, step_index, purpose, model, prompt_tokens, output_tokens",
     "sample_grade": "sample_id, verdict, graded",
 }
-"""Tables and views of the warehouse, with the columns that no kill may change."""
+"""Tables and views of the database, with the columns that no kill may change."""
 
 
 @dataclass(frozen=True)
 class Content:
-    """What a run holds."""
+    """Content of a run."""
 
     texts: dict[str, str]
     pass_at_1: tuple[Any, ...]
     rows: dict[str, tuple[int, int]]
-    """Number of rows of each table, and a hash over them in any order."""
+    """Number of rows of each table, and an order-independent hash over them."""
     lost: int
-    """Number of planned samples that are not there."""
+    """Number of missing planned samples."""
     doubled: int
-    """Number of samples that are there more than once, in trace files or in the warehouse."""
+    """Number of samples that occur more than once, in trace files or in the database."""
 
 
 def content(run: RunFolder, database: Path) -> Content:
-    """Read a run and its rows of a warehouse."""
+    """Read a run and its rows in a database."""
     import duckdb
 
     planned = [unit.sample_id for shard in run.shards() for unit in shard]
@@ -59,7 +59,7 @@ def content(run: RunFolder, database: Path) -> Content:
 
 
 def differences(found: Content, expected: Content) -> list[str]:
-    """Return what differs from an undisturbed run, one line each."""
+    """Return the differences from an undisturbed run, one per line."""
     lines = [f"{name}: {count}" for name in ("lost", "doubled") if (count := getattr(found, name))]
     if wrong := sum(found.texts.get(sample) != text for sample, text in expected.texts.items()):
         lines.append(f"texts: {wrong} of {len(expected.texts)} differ")

@@ -1,4 +1,4 @@
-"""A run that is disturbed: how it is launched, what works on it now, and how it is brought to its end."""
+"""A disturbed run: launching it, finding its workers, and finishing it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from jobs.run.journal import attempt_in
 from jobs.slurm import client
 
 COMMAND_SECONDS = 240.0
-"""Time after which a command is said to hang."""
+"""Time after which a command is considered hung."""
 _WAIT_SECONDS = 3.0
 SCRIPTED = ("--method", "speccot", "--dataset", "demo", "--engine", "scripted", "--concurrency", "4")
 
 
 def build(folder: Path) -> Path:
-    """Compile the library of the disturbed clock and disk; returns its path."""
+    """Compile the library that disturbs clock and disk; return its path."""
     library = folder / "disturbed.so"
     if not library.exists():
         source = Path(__file__).with_name("disturbed.c")
@@ -40,7 +40,7 @@ def build(folder: Path) -> Path:
 
 
 def make_shared(folder: Path, users: Sequence[int]) -> None:
-    """Make a folder whose files belong to the group of the users."""
+    """Create a folder whose files belong to the users' group."""
     folder.mkdir(parents=True, exist_ok=True)
     if users:
         os.chown(folder, users[0], users[0])
@@ -48,7 +48,7 @@ def make_shared(folder: Path, users: Sequence[int]) -> None:
 
 
 def start(folder: Path, environment: Mapping[str, str], users: Sequence[int], *command: str) -> subprocess.Popen[bytes]:
-    """Start a command of this project as the first of some users; what it prints is appended to a log in the folder."""
+    """Start a command of this project as the first of some users; append its output to a log in the folder."""
     who: dict[str, Any] = {}
     if users:
         home = folder / f"home-{users[0]}"
@@ -70,7 +70,7 @@ def start(folder: Path, environment: Mapping[str, str], users: Sequence[int], *c
 
 
 class Control:
-    """What the clock and the disk of the run's processes are like."""
+    """Settings of the clock and disk seen by the run's processes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -85,7 +85,7 @@ class Control:
 
 @dataclass
 class DisturbedRun:
-    """One run of the chaos loop, in a folder of its own."""
+    """One run of the chaos loop, in its own folder."""
 
     folder: Path
     library: Path
@@ -93,9 +93,9 @@ class DisturbedRun:
     seconds_per_call: float
     flags: Sequence[str]
     users: Sequence[int] = ()
-    """Who starts commands in turn, by their numbers; none: who started the loop. Their group has the first's number."""
+    """Ids of users who start commands in turn; empty: the current user. Their group has the first user's id."""
     refusals: list[str] = field(default_factory=list)
-    """Last lines of commands that failed although nobody killed them."""
+    """Last output lines of commands that failed without being killed."""
     _num_started: int = 0
     _launcher: subprocess.Popen[bytes] | None = None
 
@@ -115,7 +115,6 @@ class DisturbedRun:
 
     @property
     def database(self) -> Path:
-        """The warehouse beside the run."""
         return self.folder / "runs" / "warehouse.duckdb"
 
     def num_finished(self) -> int:
@@ -130,19 +129,18 @@ class DisturbedRun:
         return 1 if self.run is None else self.run.units_by_shard().num_rows
 
     def start(self, *command: str) -> subprocess.Popen[bytes]:
-        """Start a command of this project, in a session of its own; its output is appended to commands.log."""
+        """Start a command of this project in a separate session; append its output to commands.log."""
         self._num_started += 1
         return start(self.folder, self.environment, self.users[self._num_started % len(self.users or (0,)) :], *command)
 
     def launch(self) -> subprocess.Popen[bytes]:
-        """Start the launch command of the run."""
         cluster = "slurm" if self.on_slurm else "local"
         output = ("--output", str(self.folder / "runs"))
         more = ("--mem", "2G") if self.on_slurm else ()
         return self.start("harness.launch", *self.flags, "--cluster", cluster, *more, *output)
 
     def go_on(self) -> None:
-        """Launch again, as a user would, unless something is at work or queued."""
+        """Launch again unless something is running or queued."""
         if self.on_slurm:
             if not self.tasks():
                 self.wait(self.launch())
@@ -150,22 +148,22 @@ class DisturbedRun:
             self._launcher = self.launch()
 
     def wait(self, command: subprocess.Popen[bytes], *, may_be_incomplete: bool = False) -> None:
-        """Wait for a command, and note a failure; one that hangs is killed and noted.
+        """Wait for a command and record a failure; a hung command is killed and recorded.
 
-        `may_be_incomplete`: exit code 1 is no failure, because what the command needs was killed.
+        `may_be_incomplete`: exit code 1 is not a failure, because a process of the command was killed.
         """
         try:
             code = command.wait(COMMAND_SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(command.pid, signal.SIGKILL)
             code = command.wait()
-            self.refusals.append(f"no end within {COMMAND_SECONDS:g} s: {command.args!r}")
+            self.refusals.append(f"no exit within {COMMAND_SECONDS:g} s: {command.args!r}")
         if code > may_be_incomplete:
             lines = (self.folder / "commands.log").read_text(errors="replace").splitlines()
             self.refusals.append(f"exit code {code}: {next((line for line in reversed(lines) if line.strip()), '')}")
 
     def tasks(self) -> list[client.Task]:
-        """Return the tasks of the run that Slurm has; while it does not answer, none."""
+        """Return the run's tasks in Slurm; empty if Slurm does not respond."""
         if self.run is None:
             return []
         names = [submission.name for submission in submissions.read(self.run)]
@@ -187,11 +185,11 @@ class DisturbedRun:
         return found
 
     def launcher(self) -> subprocess.Popen[bytes] | None:
-        """Return the launcher that is at work on this machine."""
+        """Return the active launcher on this machine."""
         return self._launcher if self._launcher and self._launcher.poll() is None else None
 
     def calm(self) -> None:
-        """End every disturbance that lasts."""
+        """End all lasting disturbances."""
         self.control.set(0, is_full=False)
         for worker in self.workers():
             with contextlib.suppress(psutil.Error):
@@ -204,10 +202,10 @@ class DisturbedRun:
         deadline = time.monotonic() + seconds
         while self.launcher() or (self.on_slurm and (self.tasks() or self._has_finalizer())):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.folder}: jobs are left after {seconds:g} s")
+                raise TimeoutError(f"{self.folder}: jobs remain after {seconds:g} s")
             time.sleep(_WAIT_SECONDS)
             if self.on_slurm:
-                self.wait(self.launch())  # removes what Slurm has given up and other jobs wait for
+                self.wait(self.launch())  # removes jobs that Slurm has given up and others depend on
         self.wait(self.start("jobs", "finalize", str(self.run.path if self.run else self.folder)))
 
     def _has_finalizer(self) -> bool:
@@ -218,7 +216,7 @@ class DisturbedRun:
         return True
 
     def end(self) -> None:
-        """End what was started on this machine, such as when the loop is interrupted."""
+        """Stop the processes started on this machine, e.g. if the loop is interrupted."""
         self.calm()
         if launcher := self.launcher():
             os.killpg(launcher.pid, signal.SIGTERM)

@@ -1,10 +1,10 @@
-"""Damage files of a run folder at random, and see what their readers make of it.
+"""Damage files of a run folder at random, and check how their readers react.
 
     python -m tools.chaos.fuzz FOLDER --number 10000 --seed 1 --loads 200
 
-Every mutated file must be named, or be read with the content that it had; nothing else may be read, and nothing may
-raise an error that is not one line. Prints a table by kind of file, of the functions that read it, of loads into a
-warehouse, and of commands, whose output may change only where a line names the file or the run.
+Every mutated file must be reported or be read with its original content; all errors must be one line. Prints a table by
+kind of file for the reading functions, for loads into a database, and for commands, whose output may change only if a
+line contains the file or the run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from warehouse.loading.runs import load_run
 
 OUTCOMES = ("named", "harmless", "silently wrong", "traceback")
 _APPENDED = frozenset({"journal", "events"})
-"""Files that end where their writer was killed: what a shorter one holds was once all of it."""
+"""Append-only files: a shorter version was the whole content at an earlier time."""
 _NOT_LOADED = _APPENDED
 COMMANDS = {
     "status": ("jobs.__main__", "status", "RUN"),
@@ -56,16 +56,16 @@ COMMANDS = {
     "regrade --versions": ("grading.regrade", "--versions", "RUN"),
     "regrade --diff": ("grading.regrade", "--diff", "--old", "3", "--new", "3", "RUN"),
 }
-"""Commands that read a run folder, as module and arguments; those of the warehouse read what was loaded."""
+"""Commands that read a run folder, as module and arguments; warehouse commands read the database."""
 _REFUSED = 2
 _VARIES = re.compile(r"[\d.]+( s| min| h)?|\s+")
-"""What a command may print differently when it runs again: times, and the room that they take."""
+"""Output of a command that may vary between runs: times and their widths."""
 _COLUMNS = [name for name in trace_files.TRACES.names if name not in trace_files.ENDINGS]
 _TABLES = ("sample", "step", "candidate", "call", "grade", "problem", "step_score")
 
 
 class Messages(logging.Handler):
-    """The warnings that readers log."""
+    """Collects the warnings logged by readers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Messages(logging.Handler):
 
 
 def decoded(run: RunFolder, kind: str, path: Path) -> Any:
-    """What the readers of a kind of file return."""
+    """Return the results of the readers for a kind of file."""
     if kind == "spec.json":
         return run.spec()
     if kind == "problems":
@@ -91,7 +91,7 @@ def decoded(run: RunFolder, kind: str, path: Path) -> Any:
     if kind == "grades":
         return [read_grades(file) for file in grade_files(run)]
     if kind == "events":
-        run.spec(), run.num_shards()  # whose digests are among them
+        run.spec(), run.num_shards()  # the events contain their digests
         for read in (submissions.read, submissions.left, retries.granted):
             read(run)
         kinds = ("submission", "left", "retries")
@@ -115,7 +115,7 @@ def _content(journal: Journal) -> dict[str, Any]:
 
 
 def _is_part(kind: str, found: Any, whole: Any) -> bool:
-    """Whether everything that was read is in the original, so that damage took something away and added nothing."""
+    """Return whether everything read is in the original, i.e. damage removed content but added nothing."""
     if kind == "journal":
         return all(sample in whole and _is_earlier(trace, whole[sample]) for sample, trace in found.items())
     if kind == "trace file":
@@ -133,7 +133,7 @@ def _is_earlier(trace: dict[str, Any], whole: dict[str, Any]) -> bool:
 
 
 def earlier_contents(corpus: Corpus, kind: str) -> list[Any]:
-    """What a file that is appended to held after each of its lines."""
+    """Return the contents of an append-only file after each of its lines."""
     path = corpus.files[kind]
     if kind != "journal":
         return []
@@ -142,7 +142,7 @@ def earlier_contents(corpus: Corpus, kind: str) -> list[Any]:
 
 
 class Fuzz:
-    """Mutates one file at a time, reads the run, and puts the file back."""
+    """Mutates one file at a time, reads the run, and restores the file."""
 
     def __init__(self, corpus: Corpus, seed: int) -> None:
         self.corpus, self.rng = corpus, random.Random(seed)
@@ -153,7 +153,7 @@ class Fuzz:
         self.failures: list[str] = []
 
     def mutated(self, kind: str) -> tuple[str, bytes]:
-        """A mutation's name, and the file's content after it."""
+        """Return a mutation's name, and the mutated content."""
         content = self.contents[kind]
         mutations = (
             (*MUTATIONS, change_json, change_json) if self.corpus.files[kind].suffix[:5] == ".json" else MUTATIONS
@@ -176,7 +176,7 @@ class Fuzz:
             outcome = (read or self.outcome)(kind)
         except (FileDamaged, GradesError) as error:
             outcome = "named" if self._names(path, [str(error)]) else "traceback"
-        except Exception:  # noqa: BLE001 whatever a reader raises is what this looks for
+        except Exception:  # noqa: BLE001 any exception of a reader is an outcome
             outcome = "traceback"
             self.failures.append(f"{kind}, {name}: {traceback.format_exc()}")
         finally:
@@ -187,7 +187,6 @@ class Fuzz:
         return outcome
 
     def outcome(self, kind: str) -> str:
-        """Read a mutated file."""
         path, whole = self.corpus.files[kind], self.decoded[kind]
         found = decoded(self.corpus.run, kind, path)
         if found == whole:
@@ -198,14 +197,14 @@ class Fuzz:
         return "harmless" if kind in _APPENDED and is_earlier else "silently wrong"
 
     def loaded(self, kind: str) -> str:
-        """Load the run with a mutated file into a new warehouse."""
+        """Load the run with a mutated file into a new database."""
         rows, names = self.rows_loaded()
         if rows == self.rows_of_whole:
             return "named" if names else "harmless"
         return "named" if names else "silently wrong"
 
     def rows_loaded(self) -> tuple[dict[str, list[Any]], list[str]]:
-        """The rows of the warehouse after a load, and what the load has named."""
+        """Return the rows of the database after a load, and the files reported by the load."""
         database = self.corpus.run.path.parent / "fuzz.duckdb"
         database.unlink(missing_ok=True)
         try:
@@ -221,7 +220,7 @@ class Fuzz:
             return {}, [str(error)]
 
     def load(self, number: int) -> Counter[tuple[str, str]]:
-        """Mutate files that the warehouse reads, load each time, and count outcomes by kind."""
+        """Mutate files that loads read, load each time, and count outcomes by kind."""
         self.rows_of_whole, _ = self.rows_loaded()
         kinds = [kind for kind in KINDS if kind not in _NOT_LOADED]
         return Counter((kinds[i % len(kinds)], self.once(kinds[i % len(kinds)], self.loaded)) for i in range(number))
@@ -244,7 +243,7 @@ class Fuzz:
         return "silently wrong"
 
     def output_of(self, command: str) -> tuple[int, str]:
-        """Run a command in this process on a copy of the runs; returns its exit code, and what it printed."""
+        """Run a command in this process on a copy of the runs; return its exit code and output."""
         runs = self.corpus.run.path.parent
         copy = runs.with_name("copied")
         shutil.rmtree(copy, ignore_errors=True)
@@ -268,7 +267,6 @@ class Fuzz:
 
 
 def table(counts: Counter[tuple[str, str]]) -> str:
-    """Outcomes by kind of file."""
     lines = [f"{'':18}" + "".join(f"{outcome:>16}" for outcome in OUTCOMES)]
     lines += [f"{kind:18}" + "".join(f"{counts[kind, outcome]:16}" for outcome in OUTCOMES) for kind in KINDS]
     totals = [sum(counts[kind, outcome] for kind in KINDS) for outcome in OUTCOMES]
@@ -287,7 +285,7 @@ def main() -> None:
     fuzz = Fuzz(corpus(arguments.folder), arguments.seed)
     print(f"{arguments.number} mutated files, seed {arguments.seed}\n{table(fuzz.read(arguments.number))}")
     if arguments.loads:
-        print(f"\n{arguments.loads} loads into a warehouse\n{table(fuzz.load(arguments.loads))}")
+        print(f"\n{arguments.loads} loads into a database\n{table(fuzz.load(arguments.loads))}")
     if arguments.commands:
         print(f"\n{arguments.commands} commands\n{table(fuzz.command(arguments.commands))}")
     print("\n".join(sorted(set(fuzz.failures))[:20]))

@@ -1,4 +1,4 @@
-"""The kinds of disturbances. Each strikes once and returns whether there was anything to strike."""
+"""The kinds of disturbances. Each strikes once and returns whether there was a target."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Strike = Callable[[DisturbedRun, random.Random], bool]
 _STOP_SECONDS = (0.2, 3.0)
 _FULL_SECONDS = (0.2, 2.0)
 _COMMAND_SECONDS = (0.3, 5.0)
-"""Processor time of a command before it is killed: a busy machine only begins with it in the same time of a clock."""
+"""CPU time of a command before it is killed; CPU time is independent of the machine's load."""
 _LONGEST_SECONDS = 30.0
-"""Time after which it is killed all the same, because it waits."""
+"""Elapsed time after which a waiting command is killed in any case."""
 _GRADER_SECONDS = (0.0, 0.3)
 _JOB_SECONDS = 60.0
-"""Time in which a job that grades or judges has to start: it waits for those that run samples."""
+"""Time limit for the start of a grading or verdict job, which waits for the jobs that run samples."""
 _CLOCK_SECONDS = 7200
 LOCAL_CLUSTER = Path(__file__).resolve().parents[2] / "slurm" / "local-cluster"
 
@@ -124,7 +124,7 @@ def _kill_command(*command: str) -> Strike:
 
 
 def _kill_after(started: subprocess.Popen[bytes], dice: random.Random) -> bool:
-    """Kill a command after a while; returns whether it had ended by itself."""
+    """Kill a command after a while; return whether it had already exited."""
     processor_seconds, deadline = dice.uniform(*_COMMAND_SECONDS), time.monotonic() + _LONGEST_SECONDS
     while started.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(psutil.Error):
@@ -149,7 +149,7 @@ def _kill_launcher(disturbed: DisturbedRun, dice: random.Random) -> bool:
 
 
 def _kill_grader(disturbed: DisturbedRun, dice: random.Random) -> bool:
-    """Grade from the beginning, kill a process that grades, and let the command end."""
+    """Grade from the beginning, kill a grading process, and let the command finish."""
     if disturbed.run is None:
         return False
     for path in disturbed.run.derived("grades"):
@@ -170,7 +170,7 @@ def _kill_grader(disturbed: DisturbedRun, dice: random.Random) -> bool:
 
 
 def _kill_beside(kind: str) -> Strike:
-    """Kill what launches, resumes, grades or judges several runs, which are runs of this machine beside the rounds."""
+    """Kill a command that launches, resumes, grades or judges several separate runs on this machine."""
 
     def strike(disturbed: DisturbedRun, dice: random.Random) -> bool:
         folder = beside(disturbed.folder.parent, kind, disturbed.users)
@@ -184,13 +184,13 @@ def _kill_beside(kind: str) -> Strike:
 
 NIGHT = "2026-01-01"
 ENDED = "ended"
-"""A file that says that the runs beside the rounds have ended, so that the next strike is on others."""
+"""Marker file: the separate runs here have ended, so the next strike uses new ones."""
 _CLUSTERS = {"suite": "local", "night": "debug", "slurm-night": "slurm"}
-"""Where the runs beside the rounds are, by kind."""
+"""Cluster setting of the separate runs, by kind."""
 
 
 def beside(folder: Path, kind: str, users: Sequence[int] = ()) -> Path:
-    """Return the folder of the runs of a kind that have not ended, which is made where there is none."""
+    """Return the folder of unfinished separate runs of a kind; created if needed."""
     numbers = itertools.count()
     path = next(path for number in numbers if not ((path := folder / f"{kind}-{number}") / ENDED).exists())
     if not path.exists():
@@ -205,7 +205,7 @@ def beside(folder: Path, kind: str, users: Sequence[int] = ()) -> Path:
 
 
 def command_beside(folder: Path) -> tuple[str, ...]:
-    """Return the command that launches what belongs in a folder beside the rounds, or goes on with it."""
+    """Return the command that launches or resumes the separate runs in a folder."""
     suite = str(folder / "chaos.toml")
     if folder.name.startswith("suite"):
         return "jobs", "suite", suite
@@ -213,7 +213,7 @@ def command_beside(folder: Path) -> tuple[str, ...]:
 
 
 def _kill_verdict_job(disturbed: DisturbedRun, _: random.Random) -> bool:
-    """Kill the job that judges a night on Slurm, which is launched where none is at work."""
+    """Kill the verdict job of a night on Slurm; a night is launched if there is none."""
     folder = beside(disturbed.folder.parent, "slurm-night", disturbed.users)
     record = folder / "runs" / "nights" / f"{NIGHT}.jsonl"
     if record.exists() and '"concluded"' in record.read_text():
@@ -225,7 +225,7 @@ def _kill_verdict_job(disturbed: DisturbedRun, _: random.Random) -> bool:
 
 
 def _kill_job(names: Collection[str]) -> bool:
-    """Kill a process of a job of one of these names; where none runs, the first that starts within a minute."""
+    """Kill a process of a job with one of these names; if none is running, the first that starts within a minute."""
     deadline = time.monotonic() + _JOB_SECONDS
     while time.monotonic() < deadline:
         for process in psutil.process_iter():
@@ -263,7 +263,7 @@ def _suspend(disturbed: DisturbedRun, dice: random.Random) -> bool:
 
 
 def _cancel_array(disturbed: DisturbedRun, _: random.Random) -> bool:
-    """Cancel whole arrays by their names, but not the jobs that grade."""
+    """Cancel whole arrays by their names, but not grading jobs."""
     tasks = disturbed.tasks()
     with contextlib.suppress(client.SlurmError):
         client.cancel(sorted({task.name for task in tasks}))
@@ -335,4 +335,4 @@ ON_SLURM: Mapping[str, Strike] = {
     "slurmdbd": _kill_daemon("slurmdbd"),
     "node": _kill_node,
 }
-"""Further kinds on the local cluster."""
+"""Additional kinds on the local cluster."""
