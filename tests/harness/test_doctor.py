@@ -28,7 +28,10 @@ def doctor(*arguments: str, cwd: Path, **variables: str) -> subprocess.Completed
         (("--method", "specot"), "'speccot'"),
         (("--data-dir", "no/such"), "no/such"),
         (("--dry-run",), "--dry-run"),
-        (("--method", "vanilla", "--draft", "nosuch"), "--draft nosuch: vanilla --model target writes with the target"),
+        (
+            ("--method", "vanilla", "--draft", "nosuch"),
+            "--draft nosuch: vanilla --model target generates only",
+        ),
         (("--reward", "ftp://host/v1"), "--reward: not an address of a server; valid: http://HOST:PORT/v1"),
     ],
 )

@@ -105,7 +105,7 @@ WRONG = [
     (SPECCOT + "--draft gpt5", "unknown model 'gpt5'; valid: r1-distill-qwen-1.5b, "),
     (
         "--method vanilla " + VLLM + "--draft nosuch",
-        "--draft nosuch: vanilla --model target writes with the target alone",
+        "--draft nosuch: vanilla --model target generates only with the target",
     ),
     (OWN + "ok.py", "--method ok.py: names no class; write ok.py:CLASS"),
     (OWN + "ok.py:Sure", "has no class Sure; it has Confident"),
@@ -113,7 +113,7 @@ WRONG = [
     (OWN + "nul.py:X", "nul.py:X: cannot be imported: SyntaxError: source code"),
     (OWN + "ok.py:Confident --step-tokens x", "Invalid value for '--step-tokens': 'x' is not a valid integer"),
     (OWN + "rsd --delta 2", "--delta must be from 0 to 1, not 2"),
-    (OWN + "vanilla --reward demo-target", "--reward: vanilla does not rate steps with a reward model"),
+    (OWN + "vanilla --reward demo-target", "--reward: vanilla does not use a reward model"),
     (SERVED + "SERVER --target.tokenizer own --target.served-model x", "does not serve 'x'; it serves: org/story"),
     (
         SERVED + "SERVER --target.tokenizer my.jsonl",

@@ -58,7 +58,7 @@ def test_a_launcher_dies_right_after_sbatch_and_what_is_resumed_after_a_cancella
     wrapper.chmod(0o755)
     launched = launch(first_path=f"{wrapper.parent}:{os.environ['PATH']}", seconds=0.7)
     assert slurm_output("squeue", "-h"), "the array is queued, but its number was never recorded"
-    assert "nothing is submitted twice" in launched.again()
+    assert "these are not submitted again" in launched.again()
     # Without the files that the launcher was to write, the tasks would fail after a minute.
     harness("jobs", "cancel", str(launched.run.path), environment=launched.environment)
     wait_for(lambda: not slurm_output("squeue", "-h"), "all cancelled")
@@ -90,7 +90,7 @@ def test_two_more_launches_a_requeue_and_a_preemption_need_no_resume(
     for launcher in launchers:
         output, _ = launcher.communicate(timeout=120)
         assert launcher.returncode == 0, output
-        assert "nothing is submitted twice" in output
+        assert "these are not submitted again" in output
         assert "Submitted" not in output
 
     wait_for(launched.is_running, "a shard running")

@@ -69,7 +69,7 @@ def test_an_engine_process_is_killed(tmp_path: Path, ledger: Callable[[str, Witn
     counts = "SELECT count(*), count(DISTINCT sample_id), max(num_attempts) FROM sample"
     assert warehouse(launched.run, counts) == [(6, 6, 2)]
     assert ledger("an engine process (real vLLM)", witness).lost == 0
-    assert "engine died and is started again" in _logged(launched)
+    assert "engine died; restarting it" in _logged(launched)
 
 
 def _logged(launched: Launched) -> str:

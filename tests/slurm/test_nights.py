@@ -107,9 +107,9 @@ def test_a_night_killed_in_three_places_ends_with_a_right_verdict_unattended(tmp
     assert page.startswith(f"**INCONCLUSIVE: night of {NIGHT}, 2 cells"), page
     assert "0 of 7 nights of baseline" in page, "what is inconclusive is the first night, not its samples"
     assert "PARTIAL" not in page
-    assert "were submitted again" in page
+    assert "were resubmitted" in page
     assert "was graded and loaded by the verdict job" in page
-    assert "the verdict job was started again 1 time after it had died" in page
+    assert "the verdict job died and was restarted 1 time" in page
     last = night.record.last("started")
     assert last is not None
     exit_code = ("sacct", "-n", "-X", "-P", "-j", last["job"], "-o", "state,exitcode")

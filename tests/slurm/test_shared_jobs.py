@@ -115,7 +115,7 @@ def test_a_suite_in_shared_tasks_survives_a_killed_worker_and_a_canceled_run(tmp
 
     left = [run for run in suite.pair if run.path != working.path and not is_complete(run)][-1]
     printed = harness("jobs", "cancel", str(left.path), environment=suite.environment)
-    assert "the jobs that it shared go on with" in printed
+    assert "shared jobs continue with" in printed
     wait_for(suite.has_ended, "all jobs to end", 300)
     others = [run for run in (*suite.pair, suite.alone) if run.path != left.path]
     assert [is_complete(run) for run in others] == [True] * 3, "nobody else was canceled"

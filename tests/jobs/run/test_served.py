@@ -143,10 +143,13 @@ def test_a_key_stands_in_no_file(
         (("--target", "TARGET"), "no tokenizer of that name is here: give --target.tokenizer"),
         (("--target", "TARGET", "--target.served-model", "other"), "does not serve 'other'; it serves: org/story"),
         (("--target", "TARGET", "--engine", "scripted"), "--engine scripted runs no model"),
-        (("--target", "TARGET", "--target.memory", "0.5"), "--target.memory: the target's server was started"),
+        (("--target", "TARGET", "--target.memory", "0.5"), "--target.memory: set by the target's server"),
         (("--target", "TARGET", "--draft", "TARGET", "--dtype", "float32"), "--dtype float32"),
-        (("--target", "TARGET", "--spec-decode", "ngram"), "--spec-decode: whether tokens are proposed"),
-        (("--target.tokenizer", "demo-target"), "--target.tokenizer is for a model on a server"),
+        (
+            ("--target", "TARGET", "--spec-decode", "ngram"),
+            "--spec-decode: token proposals are configured",
+        ),
+        (("--target.tokenizer", "demo-target"), "--target.tokenizer requires a model on a server"),
     ],
 )
 def test_what_does_not_fit_a_server_is_one_line_before_anything_starts(

@@ -51,9 +51,9 @@ def test_flags_override_pairs_and_pairs_override_the_profile(profile: str) -> No
         (["partition"], NO_FLAGS, "--slurm partition: expected KEY=VALUE"),
         ([], {"time": "soon"}, "--time soon"),
         (["array=0-3"], NO_FLAGS, "--slurm array=0-3: .* array-parallelism=N"),
-        (["array-parallelism=0"], NO_FLAGS, "--array-parallelism 0: expected a number"),
-        (["partitoin=gpu"], NO_FLAGS, r"--slurm partitoin: no option of sbatch \(did you mean 'partition'\?\)"),
-        (["job_name=mine"], NO_FLAGS, "--slurm job-name=mine: the harness names its jobs"),
+        (["array-parallelism=0"], NO_FLAGS, "--array-parallelism 0: expected a positive integer"),
+        (["partitoin=gpu"], NO_FLAGS, r"--slurm partitoin: not an sbatch option \(did you mean 'partition'\?\)"),
+        (["job_name=mine"], NO_FLAGS, "--slurm job-name=mine: the harness uses job names"),
         (["output=/logs/%j"], NO_FLAGS, "--slurm output=/logs/%j: logs are in the run folder"),
     ],
 )
@@ -143,7 +143,7 @@ def test_a_profile_brings_its_table_finalize_and_a_wrong_value_in_it_is_named(tm
     for text, message in (
         ('[finalize]\ntime = "soon"', r"\[finalize\] --time soon"),
         ('[finalize]\npartitoin = "cpu"', r"did you mean 'partition'"),
-        ('[finalize]\njob_name = "mine"', r"\[finalize\] .*job-name=mine: the harness names its jobs"),
+        ('[finalize]\njob_name = "mine"', r"\[finalize\] .*job-name=mine: the harness uses job names"),
     ):
         path.write_text(text)
         with pytest.raises(ValueError, match=message):
