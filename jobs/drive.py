@@ -410,7 +410,7 @@ def _line(statuses: Sequence[RunStatus]) -> str:
     parts = [f"waiting: {finished} of {counted(planned, 'sample')} finished"]
     parts += [f"{counted(count, 'shard')} {state}" for state, count in sorted(states.items())]
     parts += sorted({s.next_step for s in statuses if s.is_concluding and s.next_step})
-    parts += sorted({f"Slurm does not answer: {s.slurm_error}" for s in statuses if s.slurm_error})
+    parts += sorted({f"Slurm does not respond: {s.slurm_error}" for s in statuses if s.slurm_error})
     return " · ".join(parts)
 
 

@@ -183,7 +183,7 @@ class Launched:
     def _wait(self, until: str) -> None:
         if self.process.poll() is not None:
             last = [line for line in self.printed.splitlines() if line.strip()][-1:] or ["no output"]
-            raise RuntimeError(f"the run ended with {self.process.returncode} before {until}: {last[0][:300]}")
+            raise RuntimeError(f"the run exited with {self.process.returncode} before {until}: {last[0][:300]}")
         time.sleep(_POLL_SECONDS)
 
 
@@ -233,13 +233,13 @@ async def preempt(machine: Machine) -> list[Measured]:
     os.kill(launched.process.pid, signal.SIGUSR2)
     exited = _seconds_until(lambda: launched.process.poll() is not None, _EXIT_SECONDS)
     if exited is None:
-        raise RuntimeError(f"the worker did not end within {_EXIT_SECONDS:.0f} s of SIGUSR2")
+        raise RuntimeError(f"the worker did not exit within {_EXIT_SECONDS:.0f} s of SIGUSR2")
     state = read_state(run)
     accepted = dict.fromkeys(state.finished, "")
     accepted |= {i: "".join(step.text for step in trace.steps) for i, trace in state.unfinished.items()}
     again = Launched(machine)
     if code := again.process.wait():
-        raise RuntimeError(f"the same command again ended with {code}: {again.printed.strip().splitlines()[-1:]}")
+        raise RuntimeError(f"the repeated command exited with {code}: {again.printed.strip().splitlines()[-1:]}")
     texts = {sample["sample_id"]: text for sample, text in finished_samples(run)}
     lost = [i for i, text in accepted.items() if i not in texts or not texts[i].startswith(text)]
     ended = by_shard(run, read_state(run).endings)

@@ -249,7 +249,7 @@ def launch(night: Night, only: Sequence[int] | None = None, *, accept_code_chang
     if rejection is not None:
         if not waiting:
             raise rejection
-        print(f"Slurm rejected further jobs, the verdict job will submit them: {rejection}")
+        print(f"Slurm rejected further jobs; the verdict job will submit them: {rejection}")
     return night.submit_verdict(waiting) if submitted else None
 
 

@@ -64,7 +64,7 @@ from jobs.run import submissions
 DEFAULT_OUTPUT, NIGHTLY_OUTPUT = "runs", "runs/nightly"
 """Default output folders of suites and of nights. Before nights had a separate folder, all used the second."""
 _NOT_IN_A_SUITE = {"tag", "dry-run", "config", "accept-code-change"}
-_ONCE = {"output": "all runs share a warehouse", "max_gpu_hours": "applies to the whole suite, not to one run"}
+_ONCE = {"output": "all runs share a database", "max_gpu_hours": "applies to the whole suite, not to one run"}
 _PARAMETERS = "parameters."
 _REPEATED = {name for name, one in {**settings_of(Launch), **ROLE_SETTINGS}.items() if one.is_repeated}
 """Flags with several values; a list of these is a single setting."""

@@ -50,7 +50,7 @@ class Submission:
     def __post_init__(self) -> None:
         """Reject names that lead out of the parent folder of the runs."""
         if not all(map(is_name, self.runs)):
-            raise ValueError("runs are not names of run folders")
+            raise ValueError("runs must be names of run folders")
 
     @property
     def has_several_workers(self) -> bool:

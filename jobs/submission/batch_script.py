@@ -67,7 +67,7 @@ def _code(archive: Path, at_end: str) -> list[str]:
     return [
         f'export {CODE}=$(mktemp "${{TMPDIR:-/tmp}}/harness-XXXXXXXX.zip") {SHA256}={digest_of(archive)}',
         f"trap '{at_end}' EXIT",
-        "trap : TERM  # a job that is canceled ends after its tasks, which import to the last",
+        "trap : TERM  # a canceled job ends after its tasks, which still import from the archive",
         f"harness_archive={path}",
         f'for _ in $(seq {_VISIBLE_SECONDS}); do [ -s "$harness_archive" ] && break; sleep 1; done',
         f'cp "$harness_archive" "${CODE}" && echo "${SHA256}  ${CODE}" | sha256sum -c --quiet || exit 2',

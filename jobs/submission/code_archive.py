@@ -45,7 +45,7 @@ def take(run: RunFolder) -> str:
     """
     content = _archive(ROOT)
     if read_code(zipfile.Path(io.BytesIO(content))) != running_code():
-        raise ValueError(f"the code in {ROOT} was edited since this command began: run it again")
+        raise ValueError(f"the code in {ROOT} was edited since this command started: run it again")
     digest = hashlib.sha256(content).hexdigest()
     path = run.path / f"code-{digest[:12]}.zip"
     if not path.exists() or sha256(path) != digest:

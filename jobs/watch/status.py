@@ -289,8 +289,8 @@ def _add_workers_here(run: RunFolder, result: RunStatus) -> None:
             shard.state, shard.starting = "running", phases(run, 0.0, shard.shard)
     if result.state == "under way" and not (result.is_timing or any(shard.has_worker for shard in result.shards)):
         result.next_step = (
-            "no worker is active; unless a launch or suite with this run is still going, run its launch command "
-            "again to resume"
+            "no worker is active; to resume, run its launch command again, unless a launch or suite with it is "
+            "still running"
         )
     stopped = [shard for shard in result.shards if shard.state == "stopped"]
     error, log = exit_reasons.local_reason(run) if stopped else ("", "")

@@ -50,7 +50,7 @@ def test_a_typed_flag_of_a_model_that_is_not_used_is_refused(typed: str, flags: 
 
 def test_who_proposes_tokens_is_used() -> None:
     prepared(("draft",), method="specdecode", temperature=0)
-    with pytest.raises(ValueError, match="--draft demo-draft: specdecode writes with the target alone"):
+    with pytest.raises(ValueError, match="--draft demo-draft: specdecode generates only with the target"):
         prepared(("draft",), method="specdecode", temperature=0, spec_decode="ngram")
 
 
