@@ -1,1 +1,1 @@
-"""Which samples run where; the only package that knows about nodes."""
+"""Assign samples to workers, here or on Slurm; the only package that handles nodes."""

@@ -1,4 +1,4 @@
-"""`python -m jobs`: the commands for a run folder after its launch, for suites and for nights."""
+"""`python -m jobs`: commands for launched runs, suites and nights."""
 
 from __future__ import annotations
 

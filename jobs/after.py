@@ -1,4 +1,4 @@
-"""The only door of jobs to the warehouse, which builds on jobs: it is imported when something is first asked of it."""
+"""The only module of jobs that imports warehouse, which depends on jobs; the import is lazy."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""The arguments that name runs, with one line for what names none."""
+"""Command-line arguments that identify runs."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from click.shell_completion import CompletionItem
 
 
 class RunName(click.types.StringParamType):
-    """A run that a database names: a run id, a unique beginning of one, or a run folder."""
+    """A run in a database: a run id, a unique prefix of one, or a run folder."""
 
     name = "run"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the run folders that begin so."""
+        """Return the run folders with this prefix."""
         from jobs.run.folder import run_paths
 
         return [CompletionItem(str(path) if "/" in incomplete else path.name) for path in run_paths(incomplete)]
 
 
 class RunPath(RunName):
-    """A run folder by its path, or by its name or a unique beginning of it, where it lies in `runs` or here.
+    """A run folder given by path, name or unique prefix; names are looked up in `runs` and the working directory.
 
-    An existing path that is no run folder, or that the user may not read, is left to the command to explain.
+    Paths that exist but are not readable run folders are passed through; the command reports the error.
     """
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

@@ -1,4 +1,4 @@
-"""What `harness.doctor` looks at, here and on a node: the machine, and the run as a launch of it would be prepared."""
+"""Checks of `harness.doctor`, here and on a node: the machine, and the run as a launch would prepare it."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ Group = Callable[[], Iterable[Check]]
 
 
 def question_of(launch: PartialLaunch, typed: Collection[str] = (), *, on_node: bool = False) -> Question:
-    """Return what is to be checked for a launch of which these flags were typed. Raises ValueError with one line."""
+    """Return the checks to make for a launch; `typed`: the flags on its command line. Raises ValueError, one line."""
     try:
         cluster = "slurm" if on_node else resolve(launch.cluster)
-    except ValueError:  # what is wrong is among the answers
+    except ValueError:  # reported as a failed check
         cluster = "slurm"
     plan.check_used(launch, typed)
     for role in launch.roles:
@@ -69,7 +69,7 @@ def question_of(launch: PartialLaunch, typed: Collection[str] = (), *, on_node: 
 
 
 def _absolute(name: str) -> str:
-    """A folder as an absolute path, any other name as it is. Raises ValueError for one that is no model's name."""
+    """Return a folder as an absolute path, other names unchanged. Raises ValueError for an invalid model name."""
     if not is_address(name) and models.folder_named(name) is None and name.lower() not in models.BUNDLED:
         models.resolve(name)
     return _absolute_folder(name)
@@ -81,9 +81,9 @@ def _absolute_folder(name: str) -> str:
 
 
 def checks(question: Question, additional: dict[str, Group]) -> list[Check]:
-    """Return all results in a fixed order, those of `additional` groups last. They are made concurrently.
+    """Run the checks concurrently and return their results in a fixed order, with `additional` groups last.
 
-    A check that raises an exception is a failure, not a traceback.
+    A check that raises an exception is reported as a failure.
     """
     groups: dict[str, Group] = {
         "python": lambda: [ok("python", platform.python_version())],
@@ -96,7 +96,7 @@ def checks(question: Question, additional: dict[str, Group]) -> list[Check]:
         "output": lambda: machine.check_storage(question),
         **additional,
     }
-    if not question.packages_are_here:  # the jobs do not use what is here
+    if not question.packages_are_here:  # jobs do not use these packages
         del groups["packages"]
     pool = ThreadPoolExecutor(len(groups))
     futures = {name: pool.submit(lambda group: list(group()), group) for name, group in groups.items()}
@@ -109,11 +109,11 @@ def _outcome(name: str, future: Future[list[Check]], question: Question) -> list
     if not future.done():
         return [warning(name, f"not checked within {question.limit_seconds:.0f} s: {machine.SLOW}")]
     error = future.exception()
-    return [failure(name, f"the check itself failed: {error!r}")] if error else future.result()
+    return [failure(name, f"the check raised an exception: {error!r}")] if error else future.result()
 
 
 def check_run(question: Question) -> Iterator[Check]:
-    """Check the dataset, and with a method all that a launch would refuse or warn of before it starts a worker."""
+    """Check the dataset; with a method, also everything that a launch validates before it starts a worker."""
     subject, is_here = "dataset", question.packages_are_here
     try:
         launch = question.launch.changed(data_dir=question.data_dir)
@@ -141,11 +141,11 @@ def check_run(question: Question) -> Iterator[Check]:
     except (ValueError, OSError, models.ModelUnavailable, DatasetNotFound) as problem:
         yield failure(subject, str(problem))
     else:
-        yield ok("run", "; ".join(sizes) or "a launch of it would begin")
+        yield ok("run", "; ".join(sizes) or "ready to launch")
 
 
 def _named(launch: PartialLaunch, is_here: bool) -> Iterator[Check]:
-    """Check the models that are named, where no method says which of them are used and how."""
+    """Check the given models if no method determines which are used."""
     if not registry.capabilities(launch.engine).runs_models:
         return
     for name, model in (*launch.models.items(), ("speculator", launch.spec_model)):
@@ -169,16 +169,13 @@ def _dataset(launch: PartialLaunch) -> Iterator[Check]:
 
 
 def _model(name: str, model: ModelSpec, is_here: bool) -> Iterator[Check]:
-    """Check the files of a model, if a launch is not to read them from a server.
-
-    `is_here`: whether its tokenizer is loaded, because the workers have the libraries of this process.
-    """
+    """Check a model's files unless a server runs it. `is_here`: workers use this Python, so load the tokenizer too."""
     folder = plan.local_folder(model)
     if model.server is not None:
         yield ok(name, f"{model.server} with {model.model}: token ids and verdicts work")
     elif folder is None:
         remedy = hub.download(model.path, model.revision)
-        text = f"{model.name} is not in the cache, so every worker would download it; instead, {remedy}"
+        text = f"{model.name} is not in the cache, so every worker would download it; to avoid this, {remedy}"
         yield warning(name, text)
     elif faults := models.faults_of(folder, proposes=name == "speculator", rates=name == "reward"):
         yield from (failure(name, fault) for fault in faults)

@@ -1,13 +1,12 @@
-"""Drive launches to their results: create, start here or on Slurm, follow, conclude.
+"""Carry out launches: create runs, start them here or on Slurm, follow them, grade and print the results.
 
-A schedule says which launches come next: it yields rounds, and ends where nothing is left. A launch and a probe are one
-round; of a suite the runs are one round and their probes the next; a night adds rounds that recover and confirm.
+A schedule yields rounds of launches. A single launch or a probe is one round. A suite has one round for its runs and
+one for their probes; a night adds recovery and confirmation rounds.
 
-Runs of one round that can share engines follow each other, so that each engine is opened once. On Slurm runs of one
-pair of models share array jobs (jobs.submission.dispatch). In this process (`debug`) a run is graded and printed as
-soon as its samples have ended, while no other run is measured. Workers in processes of their own (`local`) go from run
-to run by themselves, and the runs are graded after the last. Library code: it prints to the console that it is given
-and raises; only a command exits.
+Runs of a round that can share engines are scheduled consecutively, so each engine starts once. On Slurm, runs with the
+same models share array jobs (jobs.submission.dispatch). In-process runs (`debug`) are graded and printed as soon as
+their samples end, while no other run is measured. Worker processes (`local`) take one run after the other; grading
+follows the last run. This is library code: it prints to the given console and raises; only commands exit.
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ if TYPE_CHECKING:
     from jobs.watch.status import RunStatus
 
 Schedule = Iterable[Sequence[PreparedLaunch]]
-"""The rounds of launches, each asked for when the one before has ended or, on Slurm, was submitted."""
+"""Rounds of launches; each is requested when the previous one has ended or, on Slurm, was submitted."""
 Look = Literal["ended", "idle", "at work"]
 LOOK_SECONDS = 30.0
-"""Time between two looks at runs on Slurm: no less than `jobs status --follow` takes."""
+"""Time between two polls of Slurm, the minimum interval of `jobs status --follow`."""
 _IDLE_LOOKS = 3
-"""Looks in a row without a job at work before what is waited for has ended: NFS may show its last files late."""
+"""Consecutive polls without an active job before a wait ends, because NFS may show the last files late."""
 
 
 def launch(
@@ -66,10 +65,10 @@ def launch(
     waits: bool = False,
     tracker: str | None = None,
 ) -> PreparedLaunch:
-    """Carry out one launch, or print what it would do; `known` is filled as it goes.
+    """Carry out one launch, or print its plan; fills in `known`.
 
-    `typed`: the names of the flags that stood on the command line; `tracker`: where the result is sent once the run has
-    ended. Raises what `jobs.preparation.prepare` and `drive` raise.
+    `typed`: the names of the flags on the command line. `tracker`: where to send the result of the finished run.
+    Raises the errors of `jobs.preparation.prepare` and `drive`.
     """
     if tracker:
         from jobs.finished import tracking
@@ -79,7 +78,7 @@ def launch(
     known.runs = [prepared.run]
     known.notices = [prepared.code_notice] if prepared.code_notice else []
     if tracker and prepared.cluster == "slurm" and not waits:
-        raise ValueError(f"--tracker {tracker}: on Slurm it needs --wait, which waits for the result")
+        raise ValueError(f"--tracker {tracker}: on Slurm, add --wait")
     if is_dry:
         preview(prepared, console)
         return prepared
@@ -91,11 +90,11 @@ def launch(
 
 
 def drive(schedule: Schedule, console: Console, *, waits: bool = False) -> list[RunFolder]:
-    """Carry out the rounds of a schedule; returns the run folders in the order given.
+    """Carry out the rounds of a schedule; return the run folders in the given order.
 
-    Here it follows the workers, grades, loads and prints the results. On Slurm it returns once the jobs are submitted,
-    or, with `waits`, once they have ended. Raises ValueError above the budget and where the workers would lack the
-    engine, before anything of a round is written; LaunchFailed, SlurmRejected and SlurmError.
+    Local runs are followed, graded, loaded and printed. On Slurm, return once the jobs are submitted or, with `waits`,
+    have ended. Raises ValueError if a launch is over budget or its engine is missing, before anything of its round is
+    written; also LaunchFailed, SlurmRejected and SlurmError.
     """
     runs: list[RunFolder] = []
     for launches in schedule:
@@ -112,10 +111,7 @@ def drive(schedule: Schedule, console: Console, *, waits: bool = False) -> list[
 
 
 def preview(prepared: PreparedLaunch, console: Console) -> None:
-    """Print what a launch would do; on Slurm the batch script too. Writes nothing.
-
-    Raises ValueError where the launch would be refused.
-    """
+    """Print a launch's plan and, on Slurm, its batch script; write nothing. Raises ValueError for an invalid launch."""
     print_plan(prepared, console, is_preview=True)
     if prepared.cluster == "slurm":
         from jobs.submission import dispatch
@@ -126,7 +122,7 @@ def preview(prepared: PreparedLaunch, console: Console) -> None:
 
 
 def create(prepared: PreparedLaunch) -> None:
-    """Write the plan of a new run, or assign the samples of an existing one to another number of shards."""
+    """Write the plan of a new run, or reassign the samples of an existing run if the number of shards changed."""
     run, spec, problems = prepared.run, prepared.plan.spec, prepared.plan.problems
     is_new = not run.exists()
     if is_new or run.num_shards() != prepared.num_shards:
@@ -142,15 +138,15 @@ def create(prepared: PreparedLaunch) -> None:
     graders.record(run, prepared.grader)
     trust.remember(run, [*trust.options(prepared.sbatch), *trust.arguments(spec.settings)])
     if prepared.launch.target_logprobs:
-        derived.ask_for_logprobs(run)  # of workers that have a target, and is what is told of
+        derived.ask_for_logprobs(run)  # from workers that have a target
     if prepared.write_derived is not None:
         prepared.write_derived(run)
 
 
 def carry_out(launches: Sequence[PreparedLaunch], console: Console) -> None:
-    """Carry out one round of launches that were checked already; of several, one line each is printed.
+    """Carry out one round of checked launches; with several, print one line per run.
 
-    A run that fails here does not keep the others from being run; LaunchFailed is raised after the last.
+    If a run fails, the others still run; LaunchFailed is raised after the last one.
     """
     launches = distinct(launches)
     listed = {prepared.run.path: prepared.plan.spec for prepared in launches if prepared.write_derived is None}
@@ -176,14 +172,14 @@ def carry_out(launches: Sequence[PreparedLaunch], console: Console) -> None:
 
 
 class _Round:
-    """A round that is carried out: what is printed of its runs, and which of them failed.
+    """A round in progress: what it prints and which runs failed.
 
-    Of several runs one line each is printed: `[2/8] speccot  96.2 ± 2.8 %`, numbered as they come. A run alone is
-    printed in full. So is a probe, whose result is a table.
+    With several runs, each prints one numbered line: `[2/8] speccot  96.2 ± 2.8 %`. A single run or a probe prints its
+    full result.
     """
 
     def __init__(self, console: Console, listed: Mapping[Path, RunSpec], *, is_several: bool) -> None:
-        """`listed` are the runs that are no probes, by run folder."""
+        """`listed`: the runs that are not probes, by run folder."""
         self.console, self.is_several = console, is_several
         self.failures: list[LaunchFailed] = []
         names = after.short_names([*listed.values()]) if len(listed) > 1 else []
@@ -192,7 +188,7 @@ class _Round:
         self._num_begun = 0
 
     def next(self, run: RunFolder) -> str | None:
-        """Return the beginning of the line of the run that comes next; None where it is printed in full."""
+        """Return the start of the next run's line; None if the run is printed in full."""
         name = self._names.get(run.path)
         if name is None:
             return None
@@ -200,7 +196,7 @@ class _Round:
         return f"[{self._num_begun}/{len(self._names)}] {name}"
 
     def print_notices(self, launches: Sequence[PreparedLaunch]) -> None:
-        """Print the warnings of the plans of runs that have a line each, each once."""
+        """Print the distinct warnings of the runs that print one line each."""
         own = [prepared for prepared in launches if prepared.run.path in self._names]
         notices = Counter(notice for prepared in own for notice in prepared.plan.notices)
         for notice, number in notices.items():
@@ -209,7 +205,7 @@ class _Round:
             self.console.print(f"{where}{notice}", style="bold yellow", markup=False, soft_wrap=soft_wrap)
 
     def begin(self, prepared: PreparedLaunch) -> bool:
-        """Print the plan, create the run and say what earlier attempts have left; returns whether work is left."""
+        """Print the plan, create the run and report earlier progress; return whether work remains."""
         run, details = prepared.run, terminal(quiet=True) if prepared.run.path in self._names else self.console
         print_plan(prepared, details)
         create(prepared)
@@ -217,39 +213,39 @@ class _Round:
         ended = by_shard(run, state.endings)
         if not ended.num_unfinished:
             to_time = counted(ended.timing.left, "sample is", "samples are")
-            timing = f"; {to_time} still to be timed" if ended.timing.left else ""
+            timing = f"; {to_time} not timed yet" if ended.timing.left else ""
             details.print(f"All {num_planned} samples are already finished{timing}.", soft_wrap=True)
         elif state.finished or state.unfinished:
             details.print(
-                f"Resuming: {len(state.finished)} of {num_planned} samples are finished; of the others, "
-                f"{len(state.unfinished)} continue from their last accepted step.",
+                f"Resuming: {len(state.finished)} of {num_planned} samples are finished; "
+                f"{len(state.unfinished)} others continue from their last accepted step.",
                 soft_wrap=True,
             )
         if prepared.cluster == "slurm" and not ended.num_left:
             from jobs.slurm.client import SlurmError
             from jobs.submission import dispatch
 
-            with contextlib.suppress(SlurmError):  # the run is complete, whatever the queue holds
+            with contextlib.suppress(SlurmError):  # the run is complete in any case
                 dispatch.clear(run)
         return bool(ended.num_left)
 
     def conclude(self, run: RunFolder, among: str | None = None) -> None:
-        """Grade, load and print a finished run; a failure keeps no other run from it."""
+        """Grade, load and print a finished run; record an error as a failure of this run."""
         try:
             after.report(run, self.console, among=among or self.next(run))
         except (GraderFailed, after.WarehouseError) as error:
-            again = f". Traces and grades are safe. Try again later:  {typed('jobs finalize')} {quote(str(run.path))}"
+            again = f". Traces and grades are kept. Try again later:  {typed('jobs finalize')} {quote(str(run.path))}"
             failure = LaunchFailed(f"{error}{'' if isinstance(error, GraderFailed) else again}")
             failure.__cause__ = error
             self.failures.append(failure)
 
     def raise_failures(self) -> None:
-        """Raise LaunchFailed where a run failed."""
+        """Raise LaunchFailed if a run failed."""
         if failures := self.failures:
             raise LaunchFailed("; ".join(map(str, failures)), failures[0].worker_traceback) from failures[0].__cause__
 
     def submit(self, launches: Sequence[PreparedLaunch]) -> None:
-        """Submit runs: those of one pair of models share jobs."""
+        """Submit runs; runs with the same models share jobs."""
         from harness.checks.machine import ONE_NODE, locks_of_one_node
         from jobs.submission.dispatch import dispatch_together
 
@@ -263,19 +259,19 @@ class _Round:
         print_how_to_watch([prepared.run for prepared in launches], self.console)
 
     def run_in_processes(self, launches: Sequence[PreparedLaunch]) -> None:
-        """Run launches in worker processes that go from run to run, each with one shard of every run."""
+        """Run launches in worker processes; each process takes one shard of every run, one run after the other."""
         runs = [prepared.run for prepared in launches]
         parts = [(run, by_shard(run, read_endings(run)).unfinished_shards) for run in runs]
         most = max(len(left) for _, left in parts)
         workers = [[(run, [left[number]]) for run, left in parts if number < len(left)] for number in range(most)]
-        jobs = start_workers(runs[0], workers) if workers else []  # another launch may have finished them
+        jobs = start_workers(runs[0], workers) if workers else []  # empty if another launch finished the runs
         follow(runs, jobs, self.console)
         reasons = _reasons(runs[0], jobs)
         for prepared in launches:
             self._end(prepared, jobs, reasons)
 
     def run_in_this_process(self, launches: Sequence[PreparedLaunch]) -> None:
-        """Run launches in this process over engines that stay open."""
+        """Run launches in this process with engines that stay open."""
         by_path = {prepared.run.path: prepared for prepared in launches}
         parts = [RunPart(p.run.path, by_shard(p.run, read_endings(p.run)).unfinished_shards) for p in launches]
         with InProcessWorker(parts) as worker:
@@ -287,23 +283,23 @@ class _Round:
                 num_failures = len(self.failures)
                 self._end(by_path[run.path], jobs, _reasons(run, jobs), among)
                 if len(self.failures) > num_failures and part is not in_order[-1]:
-                    words = f"{self.failures[-1]} The other runs go on."
+                    words = f"{self.failures[-1]} The other runs continue."
                     self.console.print(words, style="bold red", markup=False, soft_wrap=True)
 
     def _end(
         self, prepared: PreparedLaunch, jobs: Sequence[Job], reasons: dict[str, str], among: str | None = None
     ) -> None:
-        """Conclude a run whose workers have ended, or say why it is not finished."""
+        """Conclude a run whose workers have ended, or record why it is unfinished."""
         run = prepared.run
         own = [reason for reason in reasons if run.path.name in reason] or list(reasons)
         if not by_shard(run, read_endings(run)).num_left:
-            if own:  # after its last sample
+            if own:  # failed after its last sample
                 _warn(f"{len(reasons)} of {len(jobs)} workers failed after the last sample: {own[0]}", self.console)
             self.conclude(run, among)
             return
-        failed = f"{len(reasons)} of {len(jobs)} workers failed: {own[0]}" if own else "its workers ended early"
+        failed = f"{len(reasons)} of {len(jobs)} workers failed: {own[0]}" if own else "its workers exited early"
         name = f"{run.path.name}: " * self.is_several
-        message = f"{name}{failed}. Nothing finished is lost: run the same command again to resume."
+        message = f"{name}{failed}. Finished samples are kept; run the same command again to resume."
         self.failures.append(LaunchFailed(message, reasons[own[0]] if own else ""))
 
 
@@ -316,17 +312,17 @@ def _request(prepared: PreparedLaunch) -> Request:
 
 
 def _reasons(logged_in: RunFolder, jobs: Sequence[Job]) -> dict[str, str]:
-    """Return why workers failed, each in words, with its traceback."""
+    """Return the reasons why workers failed, each with its traceback."""
     failed = [(job, error) for job in jobs if (error := job.exception()) is not None]
     return {explained(logged_in, error, job.log): traceback_in(str(error)) for job, error in failed}
 
 
 def print_dispatched(dispatched: Dispatched, console: Console) -> None:
-    """Say what was submitted, and what was not."""
+    """Print which jobs were submitted, with warnings."""
     if dispatched.submitted:
         jobs, others = ", ".join(dispatched.submitted), ", ".join(dispatched.shared_with)
         shared = f", shared with {others}" if others else ""
-        after_them = "" if dispatched.warning else "; a job after them grades, loads and reports"
+        after_them = "" if dispatched.warning else "; a dependent job then grades, loads and creates the report"
         tasks = counted(dispatched.tasks, "task")
         console.print(f"Submitted {tasks} as job {jobs}{shared}{after_them}.", soft_wrap=True)
     for warning in (dispatched.refusal, dispatched.warning):
@@ -334,14 +330,14 @@ def print_dispatched(dispatched: Dispatched, console: Console) -> None:
             _warn(warning, console)
     if number := dispatched.num_active_shards:
         console.print(
-            f"Already running or queued: {counted(number, 'shard')}; nothing is submitted twice.", soft_wrap=True
+            f"Already running or queued: {counted(number, 'shard')}; these are not submitted again.", soft_wrap=True
         )
     elif not dispatched.submitted:
-        console.print("Nothing to submit: every sample is finished.")
+        console.print("Nothing to submit: all samples are finished.")
 
 
 def print_how_to_watch(runs: Sequence[RunFolder], console: Console) -> None:
-    """Say how to watch runs on Slurm."""
+    """Print the command that follows runs on Slurm."""
     folders = " ".join(quote(str(run.path)) for run in runs)
     console.print(f"  {typed('jobs status')} {folders} --follow", soft_wrap=True)
 
@@ -351,13 +347,13 @@ def _warn(line: str, console: Console) -> None:
 
 
 def wait(runs: Sequence[RunFolder], console: Console) -> None:
-    """Wait until no job works on runs, then print their results; those that have theirs already are left alone.
+    """Wait until no job works on the runs, then print results that were not available before.
 
-    Slurm is asked as seldom as `jobs status --follow` does: its queue once per look for all runs, accounting when a
-    task has left the queue. The files of the runs are the truth.
+    Slurm is polled as rarely as by `jobs status --follow`: one queue query per poll for all runs, and accounting when
+    a task has left the queue. Progress is read from the run folders.
 
-    What the last job of a finished run has not done, because it died, is done here. Raises LaunchFailed where samples
-    are not finished, or a result could not be loaded. Interrupted, the jobs go on.
+    If the last job of a finished run died, its remaining steps are done here. Raises LaunchFailed if samples are
+    unfinished or a result could not be loaded. An interrupt does not affect the jobs.
     """
     pending = [
         run
@@ -377,7 +373,7 @@ def wait(runs: Sequence[RunFolder], console: Console) -> None:
 
 
 def until_ended(look: Callable[[], Look]) -> None:
-    """Look again and again until it has ended, or was idle several times in a row."""
+    """Poll until the state is `ended`, or was `idle` several times in a row."""
     idle_looks = 0
     while (found := look()) != "ended":
         idle_looks = idle_looks + 1 if found == "idle" else 0
@@ -387,7 +383,7 @@ def until_ended(look: Callable[[], Look]) -> None:
 
 
 def _statuses_at_the_end(runs: Sequence[RunFolder], console: Console) -> list[RunStatus]:
-    from jobs.watch.status import Watch  # not in a launch here
+    from jobs.watch.status import Watch  # not needed by local launches
 
     watch, shown = Watch(runs), ""
     statuses: list[RunStatus] = []
@@ -408,13 +404,13 @@ def _statuses_at_the_end(runs: Sequence[RunFolder], console: Console) -> list[Ru
 
 
 def _line(statuses: Sequence[RunStatus]) -> str:
-    """Return how far the runs are, without what changes at every look."""
+    """Return a progress line without values that change at every poll."""
     finished, planned = sum(s.finished for s in statuses), sum(s.planned for s in statuses)
     states = sum((s.states for s in statuses[1:]), statuses[0].states)
     parts = [f"waiting: {finished} of {counted(planned, 'sample')} finished"]
     parts += [f"{counted(count, 'shard')} {state}" for state, count in sorted(states.items())]
     parts += sorted({s.next_step for s in statuses if s.is_concluding and s.next_step})
-    parts += sorted({f"Slurm does not answer: {s.slurm_error}" for s in statuses if s.slurm_error})
+    parts += sorted({f"Slurm does not respond: {s.slurm_error}" for s in statuses if s.slurm_error})
     return " · ".join(parts)
 
 
@@ -423,6 +419,6 @@ def _unfinished(run: RunFolder, status: RunStatus) -> str:
     errors = sorted({shard.last_error for shard in status.shards if shard.last_error})
     why = f" ({'; '.join(errors)})" if errors else ""
     return (
-        f"{run.path.name}: {number} not finished, and no job works on the run{why}. To resume:  "
+        f"{run.path.name}: {number} not finished, and no job is working on the run{why}. To resume:  "
         f"{typed('jobs resume')} {quote(str(run.path))}"
     )

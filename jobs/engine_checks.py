@@ -1,8 +1,8 @@
-"""`harness.doctor --engines`: checks of this machine with real engines, each in a process of its own with a time limit.
+"""`harness.doctor --engines`: checks with real engines, each in a separate process with a time limit.
 
-A check that hangs or dies has failed, and the next ones are made. What engines answer is in
-`harness.checks.engine_answers`; the checks that interrupt a run are here: a worker and an engine are killed, a worker
-is preempted, and nothing may stay or be lost.
+A check that hangs or dies has failed, and the next one follows. Checks of engine outputs are in
+`harness.checks.engine_answers`. The checks here interrupt a run: they kill a worker and an engine and preempt a worker,
+then check that no process remains and nothing is lost.
 """
 
 from __future__ import annotations
@@ -47,18 +47,16 @@ MakeCheck = Callable[[Machine], Awaitable[list[Measured]]]
 Status = Literal["ok", "failed", "not possible here"]
 _GONE_SECONDS = 10.0
 _EXIT_SECONDS = 60.0
-"""How long a worker may take to end by itself: longer than its engines' own grace."""
+"""Time limit for a worker to exit on its own: longer than its engines' grace period."""
 _POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one check."""
-
     check: str
     status: Status
     reason: str = ""
-    """Why it failed or is not possible; empty where what was measured says it."""
+    """Why it failed or is not possible; empty if the measurements explain it."""
     measured: tuple[Measured, ...] = ()
 
     def __str__(self) -> str:
@@ -66,9 +64,9 @@ class Outcome:
 
 
 def check_engines(launch: PartialLaunch, only: Sequence[str], limit: float, *, as_json: bool) -> bool:
-    """Make the checks with a launch's models and engine, print a line for each, and return whether none failed.
+    """Run the checks with a launch's models and engine, print a line for each, and return whether none failed.
 
-    `limit` is in seconds for each check, starts of engines included. Raises ValueError and ModelUnavailable.
+    `limit`: seconds per check, including engine starts. Raises ValueError and ModelUnavailable.
     """
     if unknown := [name for name in only if name not in CHECKS]:
         raise ValueError(f"--only: {unknown[0]!r} is not one of {', '.join(CHECKS)}")
@@ -79,7 +77,7 @@ def check_engines(launch: PartialLaunch, only: Sequence[str], limit: float, *, a
     statuses = [outcome.status for outcome in outcomes]
     click.echo(", ".join(f"{statuses.count(status)} {status}" for status in get_args(Status)), err=as_json)
     if as_json:
-        document = {  # what a maintainer needs to understand the result
+        document = {  # information for maintainers
             "versions": environment.versions(),
             "hardware": {name: value for name, value in environment.hardware().items() if name != "hostname"},
             "engine": machine.kind,
@@ -107,7 +105,7 @@ def _machine(launch: PartialLaunch) -> Machine:
 
 
 def in_process(machine: Machine, name: str, limit: float) -> Outcome:
-    """Make one check in a process of its own, within so many seconds."""
+    """Run one check in a separate process with a time limit in seconds."""
     spawning = multiprocessing.get_context("spawn")
     receiver, sender = spawning.Pipe(duplex=False)
     process = spawning.Process(target=_make, args=(machine, name, sender))
@@ -119,7 +117,7 @@ def in_process(machine: Machine, name: str, limit: float) -> Outcome:
         reason = f"no answer within {limit:.0f} s"
     except EOFError:
         process.join()
-        reason = f"its process ended with {process.exitcode}"
+        reason = f"its process exited with {process.exitcode}"
     finally:
         _kill(_tree(process.pid) if process.is_alive() else [])
         process.join()
@@ -127,20 +125,20 @@ def in_process(machine: Machine, name: str, limit: float) -> Outcome:
 
 
 def _make(machine: Machine, name: str, sender: Connection) -> None:
-    """Make one check in this process, whose output goes to a log, and send the outcome."""
-    os.setsid()  # what is typed in a terminal is for the command, which ends this process
+    """Run one check in this process with its output in a log, and send the outcome."""
+    os.setsid()  # terminal input and signals go to the parent command, which ends this process
     os.environ |= {"HF_HUB_OFFLINE": "1", LAUNCHER_PID: str(os.getppid())}
     end_with_launcher()
     with output_to(Path(machine.work) / f"{name}.log"):
         outcome = asyncio.run(outcome_of(name, CHECKS[name], machine))
-        left = _tree(os.getpid())[1:]  # a run that would go on beside the next check
+        left = _tree(os.getpid())[1:]  # a leftover run would disturb the next check
         _kill(left)
         psutil.wait_procs(left, _GONE_SECONDS)
         sender.send(outcome)
 
 
 async def outcome_of(name: str, make: MakeCheck, machine: Machine) -> Outcome:
-    """Make one check here and return its outcome, whatever it raises."""
+    """Run one check and return its outcome, whatever it raises."""
     status: Status = "ok"
     reason, measured = "", list[Measured]()
     try:
@@ -149,17 +147,16 @@ async def outcome_of(name: str, make: MakeCheck, machine: Machine) -> Outcome:
             status, reason = "failed", f"not met: {', '.join(missed)}"
     except NotPossible as why:
         status, reason = "not possible here", str(why)
-    except Exception as error:  # noqa: BLE001 whatever it is, the check has failed
+    except Exception as error:  # noqa: BLE001 any exception is a failed check
         status, reason = "failed", f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
     starts = (Measured("start", seconds, "s") for seconds in machine.starts)
     return Outcome(name, status, reason, (*measured, *starts))
 
 
 class Launched:
-    """One `harness.launch` with its worker in the same process; the same folder resumes what was interrupted."""
+    """One `harness.launch` with an in-process worker; rerunning on the same folder resumes it."""
 
     def __init__(self, machine: Machine) -> None:
-        """Start it."""
         self._steps_to_see = 24 if machine.is_large else 4
         self._output = Path(machine.work) / "runs"
         self._log = Path(machine.work) / f"launch-{time.time_ns()}.log"
@@ -170,11 +167,11 @@ class Launched:
 
     @property
     def printed(self) -> str:
-        """What this launch has printed so far."""
+        """Output of this launch so far."""
         return self._log.read_text("utf-8", "replace")
 
     def wait_for_steps(self) -> RunFolder:
-        """Wait until some more steps are accepted, and return the run. Raises RuntimeError where it ends before."""
+        """Wait until more steps are accepted, and return the run. Raises RuntimeError if it exits before."""
         while not (runs := [run for path in self._output.glob("demo-*") if (run := RunFolder(path)).exists()]):
             self._wait("there was a run folder")
         follower = Follower(runs[0])
@@ -186,7 +183,7 @@ class Launched:
     def _wait(self, until: str) -> None:
         if self.process.poll() is not None:
             last = [line for line in self.printed.splitlines() if line.strip()][-1:] or ["no output"]
-            raise RuntimeError(f"the run ended with {self.process.returncode} before {until}: {last[0][:300]}")
+            raise RuntimeError(f"the run exited with {self.process.returncode} before {until}: {last[0][:300]}")
         time.sleep(_POLL_SECONDS)
 
 
@@ -202,7 +199,7 @@ def _flags(machine: Machine) -> list[str]:
 
 
 async def kill_worker(machine: Machine) -> list[Measured]:
-    """Kill a worker, and wait until its processes are gone, and what they held with them."""
+    """Kill a worker, and wait until its processes and their resources are gone."""
     launched = Launched(machine)
     launched.wait_for_steps()
     processes = _tree(launched.process.pid)
@@ -214,7 +211,7 @@ async def kill_worker(machine: Machine) -> list[Measured]:
 
 
 async def kill_engine(machine: Machine) -> list[Measured]:
-    """Kill the target's engine, and wait until the run goes on with another one."""
+    """Kill the target's engine, and wait until the run continues with a new one."""
     if not machine.can.has_processes:
         raise NotPossible(f"the {machine.kind} engine has no process of its own")
     launched = Launched(machine)
@@ -230,19 +227,19 @@ async def kill_engine(machine: Machine) -> list[Measured]:
 
 
 async def preempt(machine: Machine) -> list[Measured]:
-    """Send a worker Slurm's signal before the time limit, run the same command again, and look for what is lost."""
+    """Send a worker Slurm's signal before the time limit, run the same command again, and check for losses."""
     launched = Launched(machine)
     run = launched.wait_for_steps()
     os.kill(launched.process.pid, signal.SIGUSR2)
     exited = _seconds_until(lambda: launched.process.poll() is not None, _EXIT_SECONDS)
     if exited is None:
-        raise RuntimeError(f"the worker did not end within {_EXIT_SECONDS:.0f} s of SIGUSR2")
+        raise RuntimeError(f"the worker did not exit within {_EXIT_SECONDS:.0f} s of SIGUSR2")
     state = read_state(run)
     accepted = dict.fromkeys(state.finished, "")
     accepted |= {i: "".join(step.text for step in trace.steps) for i, trace in state.unfinished.items()}
     again = Launched(machine)
     if code := again.process.wait():
-        raise RuntimeError(f"the same command again ended with {code}: {again.printed.strip().splitlines()[-1:]}")
+        raise RuntimeError(f"the repeated command exited with {code}: {again.printed.strip().splitlines()[-1:]}")
     texts = {sample["sample_id"]: text for sample, text in finished_samples(run)}
     lost = [i for i, text in accepted.items() if i not in texts or not texts[i].startswith(text)]
     ended = by_shard(run, read_state(run).endings)
@@ -265,7 +262,7 @@ def _alive(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
 
 
 def _tree(process: int | None) -> list[psutil.Process]:
-    """Return a process and every one below it; none where it has ended."""
+    """Return a process and all its descendants; empty if it has exited."""
     with contextlib.suppress(psutil.Error):
         above = psutil.Process(process)
         return [above, *above.children(recursive=True)]
@@ -279,7 +276,7 @@ def _kill(processes: Sequence[psutil.Process]) -> None:
 
 
 def _seconds_until(condition: Callable[[], bool], limit: float = _GONE_SECONDS) -> float | None:
-    """Return after how long a condition came true; None where the limit came first."""
+    """Return the time until the condition became true; None on timeout."""
     since = time.monotonic()
     while not condition():
         if time.monotonic() - since > limit:
@@ -300,4 +297,4 @@ CHECKS: Mapping[str, MakeCheck] = {
     "engine-killed": kill_engine,
     "preempted": preempt,
 }
-"""By name, in the order in which they are made."""
+"""Checks by name, in execution order."""

@@ -1,7 +1,6 @@
-"""What the rest of a run is likely to take: GPU-hours, by the time of its own attempts.
+"""Estimate the remaining GPU-hours of a run from the durations of its attempts.
 
-An attempt counts from the start of the engines that it waited for to the end of its last call, as the report counts
-device-hours.
+An attempt lasts from the start of the engines it waited for to the end of its last call, as device-hours in reports.
 """
 
 from __future__ import annotations
@@ -24,37 +23,37 @@ _NO_GPU = frozenset({"cpu", "unknown server", "cpu and unknown server"})
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What the rest of a run is likely to take."""
+    """Estimated cost of the remaining run."""
 
     worker_hours: float
     low: float
-    """The ends of the range, in hours of the same unit as `hours`."""
+    """Range of the estimate, in the unit of `hours`."""
     high: float
     num_gpus: int
-    """GPUs that a worker holds; 0 where it has none."""
+    """GPUs per worker; 0 if it has none."""
     source: str
-    """What it is estimated from."""
+    """Basis of the estimate."""
     not_timed: int = 0
-    """Samples to be timed again, one at a time, that it is without because nothing tells of them."""
+    """Number of timing samples that are not included, because there is no data on their duration."""
 
     @property
     def has_gpu(self) -> bool:
-        """Whether GPU-hours are meant, and not hours of workers."""
+        """Whether the estimate is in GPU-hours; otherwise it is in worker-hours."""
         return self.num_gpus > 0
 
     @property
     def hours(self) -> float:
-        """GPU-hours, or hours of workers where these have no GPU."""
+        """GPU-hours, or worker-hours if workers have no GPU."""
         return self.worker_hours * max(1, self.num_gpus)
 
     @property
     def gpu_hours(self) -> float:
-        """GPU-hours; 0 where workers have no GPU."""
+        """GPU-hours; 0 if workers have no GPU."""
         return self.worker_hours * self.num_gpus
 
 
 def so_far(run: RunFolder, num_finished: int, num_left: int) -> Forecast | None:
-    """Return what the rest of a run takes if it goes on as it began; None where its attempts have recorded no time."""
+    """Extrapolate the remaining cost from a run's attempts; None if they have recorded no time."""
     device_hours, has_gpu = 0.0, False
     for attempt, ended_at in _attempts(run):
         seconds = attempt["engines"].get("startup_seconds", 0.0) + max(0.0, ended_at - attempt["started_at"])
@@ -69,10 +68,10 @@ def so_far(run: RunFolder, num_finished: int, num_left: int) -> Forecast | None:
 
 
 def _attempts(run: RunFolder) -> Iterator[tuple[AttemptRow, float]]:
-    """Yield the attempts of a run, and when each ended. Files that are damaged or of another run count for nothing."""
+    """Yield the attempts of a run with their end times; files that are damaged or of another run are skipped."""
     ids, files, timing = run.ids(), dict[str, Path](), timings.TimingFolder(run.path)
     for path in (*run.trace_files(), *run.journals(), *timing.trace_files(), *timing.journals()):
-        files[path.stem] = path  # a journal that is being compacted is as long as its trace file, or longer
+        files[path.stem] = path  # during compaction both exist: use the journal, which is at least as long
     for path in files.values():
         with contextlib.suppress(*trace_files.DAMAGED):
             if path.suffix == ".jsonl":
@@ -85,20 +84,20 @@ def _attempts(run: RunFolder) -> Iterator[tuple[AttemptRow, float]]:
 
 
 def unit(*, has_gpu: bool) -> str:
-    """Return what is counted: GPU-hours, or hours of workers that have no GPU."""
+    """Return the unit of an estimate."""
     return "GPU-hours" if has_gpu else "worker-hours without a GPU"
 
 
 def in_words(forecast: Forecast) -> str:
-    """Return an estimate with its unit, its range and its source."""
+    """Format an estimate with its unit, range and source."""
     low, high = hours(forecast.low), hours(forecast.high)
     between = f"; {low} to {high}" if low != high else ""
-    more = f"; the timing of {counted(forecast.not_timed, 'sample')} comes on top" if forecast.not_timed else ""
+    more = f"; plus the time to measure {counted(forecast.not_timed, 'sample')}" if forecast.not_timed else ""
     return f"{hours(forecast.hours)} {unit(has_gpu=forecast.has_gpu)} left ({forecast.source}{between}{more})"
 
 
 def total_of(forecasts: Sequence[Forecast | None]) -> str:
-    """Return the sums of estimates, GPUs and workers without GPUs apart, and how many are unknown."""
+    """Format the sums of estimates, separately for GPUs and workers without GPUs, and the number of unknown ones."""
     known = [forecast for forecast in forecasts if forecast is not None]
     if not known:
         return f"Total: GPU-hours unknown for {counted(len(forecasts), 'run')}."
@@ -111,22 +110,22 @@ def total_of(forecasts: Sequence[Forecast | None]) -> str:
     more = len(forecasts) - len(known)
     unknown = f"; unknown for {counted(more, 'run')}" if more else ""
     if not_timed := sum(forecast.not_timed for forecast in known):
-        unknown += f"; the timing of {counted(not_timed, 'sample')} comes on top"
+        unknown += f"; plus the time to measure {counted(not_timed, 'sample')}"
     return f"Total: {' and '.join(sums)} left{unknown}."
 
 
 def check_forecasts(left: Mapping[str, Forecast | None], limit: float) -> None:
-    """Raise ValueError where runs together need more than the limit, or one has no forecast. left: by run."""
+    """Raise ValueError if runs need more than the limit in total, or one has no forecast. left: forecasts by run."""
     forecasts = []
     for name, forecast in left.items():
         if forecast is None:
             raise ValueError(
                 f"--max-gpu-hours {limit:g}: no estimate for {name}; run a few problems without this flag first "
-                "(--limit 5, of a probe --points 5)"
+                "(--limit 5; for a probe --points 5)"
             )
         forecasts.append(forecast)
     needed = sum(forecast.hours for forecast in forecasts)
     if needed > limit:
         together = f"{hours(needed)} {unit(has_gpu=any(forecast.has_gpu for forecast in forecasts))} left"
-        told = in_words(forecasts[0]) if len(left) == 1 else f"{together} of {len(left)} runs (see --dry-run)"
+        told = in_words(forecasts[0]) if len(left) == 1 else f"{together} for {len(left)} runs (see --dry-run)"
         raise ValueError(f"--max-gpu-hours {limit:g} is below the estimate: {told}")

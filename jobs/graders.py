@@ -1,12 +1,12 @@
-"""Which grader grades a run: the one of this package, or a function of a user's own (`grading.own_grader`).
+"""The grader of a run: the built-in one or a user's function (`grading.own_grader`).
 
-It is no part of the run's specification, because several graders may grade the same samples. The one that a launch or
-a command named last grades the run from then on, and counts. The run's events say which; the code lies beside them:
+The grader is not part of the run's specification, because several graders may grade the same samples. The grader given
+last, by a launch or another command, applies from then on. The run's events record it; its code is in the run folder:
 
     runs/<run_id>/grader-<12 hex digits of its hash>.zip
 
-So neither a job nor `jobs finalize` needs the file that was named, and edits of it have no effect until it is named
-again. The hash is part of the version of its grades. Code that lies in a run folder is trusted as that of a method is.
+Jobs and `jobs finalize` use this copy, so edits of the original file have no effect until it is given again. The hash
+is part of the grader version. Grader code in a run folder must be trusted, like the code of a method.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from jobs.run.files import records_of
 from jobs.run.folder import RunFolder
 
 LIMITS: Mapping[str, float] = {"SECONDS": 10, "GIBIBYTES": 2}
-"""Limits of each answer that a grader's file may set by these names, and what they are where it does not."""
+"""Default limits per answer; a grader's file may override them by defining these names."""
 
 
 @dataclass(frozen=True)
 class GraderRecord:
-    """The grader that a run is graded by."""
+    """The grader of a run, as recorded in its events."""
 
     reference: str | None = None
-    """`file.py:function` without the folder, or `package.module:function`; None: the grader of this package."""
+    """`file.py:function` without the folder, or `package.module:function`; None: the built-in grader."""
     code_hash: str = ""
-    """16 hex digits over its files."""
+    """16 hex digits, computed over its files."""
 
     @property
     def version(self) -> str:
-        """The version of its grades."""
+        """Grader version of its grades."""
         if self.reference is None:
             return grader_version()
         return f"{VERSION} {self.reference} {self.code_hash[: codes.SHOWN_DIGITS]}"
 
 
 def resolve(reference: str) -> OwnCode | None:
-    """Return the grader that a user names, imported; None for the built-in one. Raises BadMethod."""
+    """Import and return the grader given by the user; None for the built-in one. Raises BadMethod."""
     if reference == BUILT_IN_GRADER:
         return None
     try:
@@ -58,17 +58,17 @@ def resolve(reference: str) -> OwnCode | None:
 
 
 def record_of(grader: OwnCode | None) -> GraderRecord:
-    """Return what is recorded of a grader."""
+    """Return the record of a grader."""
     return GraderRecord() if grader is None else GraderRecord(grader.reference, grader.code_hash)
 
 
 def recorded(run: RunFolder) -> GraderRecord:
-    """Return what grades a run."""
+    """Return the record of a run's current grader."""
     return [GraderRecord(), *records_of(run.events_path, GraderRecord, run.events("grader"))][-1]
 
 
 def record(run: RunFolder, grader: OwnCode | None) -> None:
-    """Let a grader grade a run from now on, and trust its code, which this user gave."""
+    """Use a grader for a run from now on and trust its code, which this user provided."""
     if grader is not None:
         content = packed(grader)
         codes.keep(run, "grader", grader.code_hash, content)
@@ -78,9 +78,9 @@ def record(run: RunFolder, grader: OwnCode | None) -> None:
 
 
 def settle(run: RunFolder, reference: str | None, *, accept: bool) -> None:
-    """Let a run be graded by what a user names or, with None, by what graded it before, if this user trusts it.
+    """Select a run's grader: the given one or, with None, the recorded one if this user trusts it.
 
-    What is not trusted is shown, and accepted with `accept`. Raises BadMethod and trust.NotTrusted.
+    Untrusted code is shown; with `accept` it is accepted. Raises BadMethod and trust.NotTrusted.
     """
     if reference is None:
         trust.ask(run, code_recorded(run), accept=accept)
@@ -89,15 +89,15 @@ def settle(run: RunFolder, reference: str | None, *, accept: bool) -> None:
 
 
 def code_recorded(run: RunFolder) -> list[trust.Recorded]:
-    """Return the code that grading a run would load from its folder. Raises BadMethod."""
+    """Return the code that would be loaded from the run folder for grading. Raises BadMethod."""
     known = recorded(run)
     return [] if known.reference is None else trust.code("grader", known.reference, _archived(run, known))
 
 
 def code_of(run: RunFolder) -> OwnCode | None:
-    """Return the own grader of a run, loaded from its folder; None: it has the built-in one.
+    """Load a run's custom grader from its folder; None for the built-in one.
 
-    Raises BadMethod where it is not there, and trust.NotTrusted.
+    Raises BadMethod if the grader is missing, and trust.NotTrusted.
     """
     known = recorded(run)
     if known.reference is None:
@@ -108,7 +108,7 @@ def code_of(run: RunFolder) -> OwnCode | None:
 
 
 def grader_of(run: RunFolder) -> OwnGrader | None:
-    """Return the own grader of a run as grader processes take it; None: it has the built-in one.
+    """Return a run's custom grader in the form used by grader processes; None for the built-in one.
 
     Raises BadMethod and trust.NotTrusted.
     """
@@ -128,7 +128,7 @@ def _grader(source: Source, name: str, reference: str) -> OwnCode:
     try:
         inspect.signature(function).bind("text", "gold", {})
     except TypeError as error:
-        raise BadMethod(f"{name} does not take text, gold and problem: {error}") from error
+        raise BadMethod(f"{name} must accept the arguments (text, gold, problem): {error}") from error
     _limits(source.module)
     return OwnCode(name, reference, source)
 
@@ -142,5 +142,5 @@ def _limits(module: Any) -> dict[str, float]:
 
 
 def _archived(run: RunFolder, known: GraderRecord) -> bytes:
-    remedy = f"name it again with --grader {known.reference}"
+    remedy = f"pass it again with --grader {known.reference}"
     return codes.kept(run, "grader", known.code_hash, f"its grader {known.reference}", remedy)

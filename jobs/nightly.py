@@ -1,15 +1,15 @@
-"""A night: a suite launched with the night's date as its tag, and one verdict on it once every run has ended.
+"""A night: a suite launched with the date as its tag, followed by one verdict when all runs have ended.
 
-Nothing polls: the verdict is a job that Slurm starts after the last jobs of the runs. What it finds unfinished, because
-a worker died, it submits again with itself behind it (jobs.recovery). If it finds something suspicious, it launches
-those runs again with another tag, and a second verdict after them decides.
+Nothing polls. The verdict is a job that Slurm starts after the last jobs of the runs. It resubmits unfinished work of
+dead workers, followed by another verdict job (jobs.recovery). If results are suspicious, it launches those runs again
+with another tag, and a second verdict decides.
 
-    <output>/nights/<date>.md       the verdict, what is missing and why, what was recovered
-    <output>/nights/<date>.jsonl    what happened: launches, verdict jobs, what was submitted again
+    <output>/nights/<date>.md       the verdict, missing results with reasons, recoveries
+    <output>/nights/<date>.jsonl    the events: launches, verdict jobs, resubmissions
 
-A second verdict job takes the place of one that dies, killed or by an error: it depends on the failure of the first
-(`afternotok`), has the same name, and Slurm drops it when the first succeeds (`--kill-on-invalid-dep`). A job that
-gives a verdict, whatever its exit code, cancels it, and so does the third that ends in an error: no verdict follows.
+A standby job replaces a verdict job that dies or fails: it depends on the failure of the first (`afternotok`) and has
+the same name, and Slurm drops it when the first succeeds (`--kill-on-invalid-dep`). A job that gives a verdict cancels
+its standby, whatever its exit code. So does the third job that fails; the night then has no verdict.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from jobs.submission import submit
 from jobs.suite import Suite
 
 NO_VERDICT = exit_codes.WRONG_INPUT
-"""Exit code where no verdict was possible; those of verdicts are warehouse.nightly.judge.EXIT_CODES."""
+"""Exit code if no verdict was possible; for verdicts see warehouse.nightly.judge.EXIT_CODES."""
 _MOST_FAILURES = 3
-"""Verdict jobs of one night that end in an error before there is no verdict: what failed may be back by then."""
+"""Failed verdict jobs of one night after which it has no verdict; causes of earlier failures may be temporary."""
 _PER_TASK = ("shards_per_task", "workers_per_task")
 _LEAST_MINUTES = 60
 _MOST_STARTS = 50
-"""Starts of verdict jobs of one night after which no further one is submitted."""
+"""Maximum number of verdict jobs started in one night."""
 _ESCAPED = str.maketrans({character: f"\\{character}" for character in "\\`*_[]<>|"})
 
 
@@ -60,10 +60,10 @@ def carry_out(
     junit: Path | None = None,
     accept_code_change: bool = False,
 ) -> None:
-    """Launch a suite for a night, and judge it where its runs are on this machine.
+    """Launch a suite for a night, and judge it directly if its runs are on this machine.
 
-    With `waits`, or a file for the verdict as `junit`, it waits for the job that judges runs on Slurm. `known` is
-    filled as it goes. Raises what `launch` raises.
+    With `waits` or `junit`, the path of a JUnit file for the verdict, wait for the verdict job of runs on Slurm.
+    Fills in `known`. Raises the errors of `launch`.
     """
     night = Night.read(file, day, overrides)
     if is_dry:
@@ -83,7 +83,7 @@ def carry_out(
         conclude(night)
     concluded = night.record.last("concluded")
     if concluded is None:
-        ended = f"its verdict jobs ended without one; logs: {night.folder}/logs"
+        ended = f"its verdict jobs exited without a verdict; logs: {night.folder}/logs"
         concluded = {"exit_code": NO_VERDICT, "found": {"error": f"no verdict on the night of {day}: {ended}"}}
         print(concluded["found"]["error"])
     known.exit_code = concluded["exit_code"]
@@ -95,7 +95,7 @@ def carry_out(
 
 @dataclass(frozen=True)
 class Night:
-    """A suite on one night, and the files of it."""
+    """A suite on one night, with its files."""
 
     file: Path
     """The suite's file."""
@@ -106,56 +106,56 @@ class Night:
 
     @classmethod
     def read(cls, file: Path, night: date, overrides: Mapping[str, Any] | None = None) -> Night:
-        """Read the suite of a night. Raises suite.BadSuite."""
+        """Read a night's suite. Raises suite.BadSuite."""
         return cls(file, night, suite.read(file, suite.NIGHTLY_OUTPUT, overrides))
 
     @property
     def folder(self) -> Path:
-        """The folder of pages, records and logs of verdict jobs."""
+        """Folder of the pages, records and verdict-job logs."""
         return self.suite.output.resolve() / "nights"
 
     @property
     def page(self) -> Path:
-        """The page of the verdict."""
+        """Markdown page of the verdict."""
         return self.folder / f"{self.day}.md"
 
     @property
     def database(self) -> Path:
-        """The warehouse of all nights."""
+        """Database of all nights."""
         return self.suite.output / "warehouse.duckdb"
 
     @property
     def record(self) -> NightRecord:
-        """The record of what happened."""
+        """Events of the night."""
         return NightRecord(self.folder / f"{self.day}.jsonl")
 
     def runs(self) -> list[RunFolder]:
-        """Return the run folders of the night, with those that confirm a suspicion."""
+        """Return the night's run folders, including confirmation runs."""
         names = [*self.record.names("launched").values(), *self.record.names("confirming").values()]
         return [RunFolder(self.suite.output.resolve() / name) for name in dict.fromkeys(names)]
 
     def submit_verdict(self, jobs: Sequence[str]) -> str:
-        """Submit the job that gives the verdict once these have ended; returns its id. Raises SlurmError.
+        """Submit the verdict job, to start once `jobs` have ended; return its id. Raises SlurmError.
 
-        It takes the place of one that waits for jobs of an earlier launch, and waits for one that is giving its own.
+        It replaces a pending verdict job of an earlier launch, and waits for one that is running.
         """
         with RunFolder(self.folder).lock("submission"):
             others = self._others()
             waits_for = [*jobs, *(task.job_id for task in others if task.state != "PENDING")]
             job = self._submit({"dependency": f"afterany:{':'.join(waits_for)}"} if waits_for else {})
-            # A colleague's, which only they can cancel, judges again.
+            # Another user's job cannot be canceled here; it judges again.
             client.cancel_tasks([task for task in others if task.state == "PENDING" and not task.colleague])
             self._stand_by(job)
         return job
 
     def ensure_successor(self) -> None:
-        """Have a job that takes the place of this verdict job if it is killed, unless there is one."""
+        """Submit a standby for this verdict job unless one exists."""
         job, starts = client.this_job(), len(self.record.events("started"))
         if job is not None and starts < _MOST_STARTS and not self._others():
             self._stand_by(job)
 
     def dismiss_successors(self) -> None:
-        """Cancel what would take the place of this verdict job, which is done, whatever its exit code is."""
+        """Cancel the standby of this verdict job, which is done, whatever its exit code."""
         if client.this_job() is not None:
             with contextlib.suppress(client.SlurmError):
                 client.cancel_tasks([task for task in self._others() if task.state == "PENDING"])
@@ -164,7 +164,7 @@ class Night:
         try:
             self._submit({"dependency": f"afternotok:{job}"}, **{"kill-on-invalid-dep": "yes"})
         except (client.SlurmError, trust.NotTrusted) as error:
-            print(f"no job takes the place of verdict job {job} if it dies: {error}", flush=True)
+            print(f"verdict job {job} has no standby job: {error}", flush=True)
 
     def _others(self) -> list[client.Task]:
         own = client.this_job()
@@ -186,7 +186,7 @@ class Night:
 
     @property
     def tag(self) -> str:
-        """The tag of the runs."""
+        """The tag of this night's runs."""
         return f"{self.day}{'.confirm' * self.is_confirming}"
 
     @property
@@ -194,16 +194,16 @@ class Night:
         return f"{self.suite.name}.{self.tag}.verdict"
 
     def wait(self) -> None:
-        """Wait until the night has its verdict, or no verdict job is left. Interrupted, the jobs go on.
+        """Wait until the night has a verdict or no verdict job is left. An interrupt does not affect the jobs.
 
-        Each look asks Slurm's queue once, for the verdict jobs alone.
+        Each poll queries Slurm's queue once, for the verdict jobs only.
         """
         names = [self._job_name, replace(self, is_confirming=True)._job_name]
 
         def look() -> Look:
             if self.record.last("concluded"):
                 return "ended"
-            own = {event["job"] for event in self.record.events("verdict job")}  # others are of another folder
+            own = {event["job"] for event in self.record.events("verdict job")}  # others belong to another folder
             try:
                 return "at work" if own & {task.job_id for task in client.queue(names) if task.is_active} else "idle"
             except client.SlurmError:
@@ -212,7 +212,7 @@ class Night:
         drive.until_ended(look)
 
     def write_page(self, verdict: str, gaps: Sequence[Gap], notes: Sequence[str] = ()) -> None:
-        """Write the page; `verdict` is Markdown that begins with a line of its own for the verdict."""
+        """Write the page; `verdict` is Markdown whose first line is the verdict."""
         opening, _, rest = verdict.partition("\n")
         lines = [opening, *([f"\n**{_partial(gaps)}**"] if gaps else []), rest.rstrip("\n")]
         if gaps:
@@ -223,18 +223,18 @@ class Night:
 
 
 def launch(night: Night, only: Sequence[int] | None = None, *, accept_code_change: bool = False) -> str | None:
-    """Launch a suite for a night, and submit the job that judges it; returns its id, None where the runs are here.
+    """Launch a suite for a night and submit its verdict job; return the job's id, None if the runs are here.
 
-    Launched again, it resumes. `only`: some launches, by number. `accept_code_change`: whether to go on with
-    a night that other code began; another night always has runs of its own. Runs on this machine whose workers fail are
-    started again, within the same bound as on Slurm, and what is then still missing is left to the verdict. Raises what
-    planning a launch and submitting it raise.
+    Launching again resumes the night. `only`: launches to include, by number. `accept_code_change`: resume a night that
+    was started with other code; another night always has separate runs. Failed workers on this machine are restarted
+    within the same limit as on Slurm; the verdict handles samples that are still missing. Raises the errors of planning
+    and submitting a launch.
     """
-    profiles.submitit_parameters(night.suite.nightly.slurm)  # refuses what is wrong before anything is submitted
+    profiles.submitit_parameters(night.suite.nightly.slurm)  # validates the options before anything is submitted
     numbers = range(len(night.suite.launches)) if only is None else only
     prepared = suite.prepare(night.suite, night.tag, numbers, accept_code_change=accept_code_change)
     check_engines(prepared)
-    if not night.is_confirming:  # which a refusal would leave open, and it is one round
+    if not night.is_confirming:  # a rejection would leave the night open, and it is only one round
         check_budget(prepared)
     requests = {
         one.run.path.name: {"options": dict(one.sbatch), **{name: getattr(one.launch, name) for name in _PER_TASK}}
@@ -249,21 +249,22 @@ def launch(night: Night, only: Sequence[int] | None = None, *, accept_code_chang
     if rejection is not None:
         if not waiting:
             raise rejection
-        print(f"Slurm rejected further jobs, which the verdict job submits again: {rejection}")
+        print(f"Slurm rejected further jobs; the verdict job will submit them: {rejection}")
     return night.submit_verdict(waiting) if submitted else None
 
 
 def _start(night: Night, prepared: Sequence[PreparedLaunch]) -> client.SlurmError | None:
-    """Start launches; those on this machine are started again where workers fail. Returns why Slurm rejected jobs."""
+    """Start launches; failed ones on this machine are restarted. Return the reason if Slurm rejected jobs."""
     console, record, runs = terminal(), night.record, [one.run for one in prepared]
     while True:
         try:
-            drive.carry_out(prepared, console)  # checked once: what dies is begun again
+            drive.carry_out(prepared, console)  # checked only once; failed launches restart
         except LaunchFailed as failure:
             console.print(str(failure), style="bold red", markup=False, soft_wrap=True)
             refusal = recovery.out_of_rounds(record, runs, night.suite.nightly.recoveries)
             if refusal is not None:
-                console.print(f"The night goes on without the rest: {refusal}.", style="bold red", soft_wrap=True)
+                line = f"The night continues without the unfinished samples: {refusal}."
+                console.print(line, style="bold red", soft_wrap=True)
                 return None
             record.append("recovered", work={run.path.name: recovery.work_of(run) for run in runs})
         except client.SlurmError as rejection:
@@ -273,7 +274,7 @@ def _start(night: Night, prepared: Sequence[PreparedLaunch]) -> client.SlurmErro
 
 
 def give_verdict(path: str, day: str, is_confirming: bool = False) -> None:
-    """Give a night's verdict in a job of its own, which ends with the verdict's exit code."""
+    """Run a verdict job, which exits with the verdict's exit code."""
     night = None
     try:
         night = replace(Night.read(Path(path), date.fromisoformat(day)), is_confirming=is_confirming)
@@ -283,7 +284,7 @@ def give_verdict(path: str, day: str, is_confirming: bool = False) -> None:
         with contextlib.suppress(client.SlurmError):
             night.ensure_successor()
         code = conclude(night)
-    except Exception as error:  # noqa: BLE001 an exit code of 1 would say that the night failed
+    except Exception as error:  # noqa: BLE001 exit code 1 would mean that the night failed
         traceback.print_exc()
         code = NO_VERDICT
         if night is not None:
@@ -293,20 +294,20 @@ def give_verdict(path: str, day: str, is_confirming: bool = False) -> None:
 
 
 def _note_failure(night: Night, error: str) -> None:
-    """Record what ended a verdict job, whose place another one takes; the last one writes that there is no verdict."""
+    """Record the error of a verdict job; if it is the last attempt, write the page without a verdict."""
     night.record.append("failed", error=error)
     if len(night.record.events("failed")) >= _MOST_FAILURES:
         try:
             _no_verdict(night, error)
-        finally:  # where the page cannot be written, a further job could not write it either
+        finally:  # if this job cannot write the page, no other job can
             night.dismiss_successors()
 
 
 def conclude(night: Night) -> int:
-    """Print a night's verdict and write it to `nights/<date>.md`; returns its exit code.
+    """Print a night's verdict and write it to `nights/<date>.md`; return its exit code.
 
-    What is unfinished is submitted again first, and suspicious runs are launched again; a second verdict follows, and
-    the exit code is 0.
+    Unfinished samples are resubmitted and suspicious runs launched again; a second verdict follows then, and the exit
+    code is 0.
     """
     record, runs = night.record, night.runs()
     found = recovery.recover(runs, record, night.suite.nightly.recoveries)
@@ -320,7 +321,7 @@ def conclude(night: Night) -> int:
     try:
         verdict = after.judged(night.database, night.day, night.suite.nightly.since)
     except after.WarehouseBusy:
-        raise  # a later try finds it free
+        raise  # retried by the standby job
     except after.WarehouseError as error:
         return _no_verdict(night, str(error), gaps)
     notes: list[str] = []
@@ -339,7 +340,7 @@ def conclude(night: Night) -> int:
 
 
 def _no_verdict(night: Night, reason: str, gaps: Sequence[Gap] = ()) -> int:
-    """Write the page of a night on which no verdict was possible."""
+    """Write the page of a night without a verdict."""
     print(reason)
     night.write_page(f"**NO VERDICT: night of {night.day}**\n\n{reason}\n", gaps)
     return _end(night, "NO VERDICT", NO_VERDICT, {"error": reason}, gaps)
@@ -356,27 +357,27 @@ def _end(night: Night, verdict: str, code: int, found: Mapping[str, Any], missin
 
 def _hand_on(record: NightRecord, job: str | None) -> int:
     record.append("handed on", job=job)
-    print(f"no verdict yet: the verdict is job {job}", flush=True)
+    print(f"no verdict yet: job {job} will give it", flush=True)
     return 0
 
 
 def _partial(gaps: Sequence[Gap]) -> str:
-    """Return one line that says that a night is partial."""
+    """Return the line that marks a night as partial."""
     runs, missing = counted(len({gap.run for gap in gaps}), "run is", "runs are"), sum(gap.num_missing for gap in gaps)
-    return f"PARTIAL NIGHT: {runs} not whole" + (f"; {counted(missing, 'sample')} missing" if missing else "")
+    return f"PARTIAL NIGHT: {runs} incomplete" + (f"; {counted(missing, 'sample')} missing" if missing else "")
 
 
 def _recoveries(record: NightRecord) -> Iterator[str]:
-    """Yield one line for everything that the night did to become whole."""
+    """Yield one line per recovery of the night."""
     for event in record.events():
         at = f"{datetime.fromtimestamp(event['at'], UTC):%Y-%m-%d %H:%M} UTC"
         if event["event"] == "recovered":
-            yield f"{at}: unfinished shards of {', '.join(sorted(event['work']))} were submitted again"
+            yield f"{at}: unfinished shards of {', '.join(sorted(event['work']))} were resubmitted"
         elif event["event"] == "graded":
             yield f"{at}: {event['run']} was graded and loaded by the verdict job"
     starts, expected = len(record.events("started")), 1 + len(record.events("handed on"))
     if starts > expected:
-        yield f"the verdict job was started again {counted(starts - expected, 'time')} after it had died"
+        yield f"the verdict job died and was restarted {counted(starts - expected, 'time')}"
 
 
 def _escaped(line: str) -> str:

@@ -1,4 +1,4 @@
-"""How the commands end: errors in one line with an exit code, and with `--json` the outcome on one line."""
+"""Command results: one-line errors with exit codes, and the JSON document of `--json`."""
 
 from __future__ import annotations
 
@@ -28,15 +28,12 @@ _PACKAGES = ("harness.", "jobs.", "grading.", "warehouse.")
 
 
 class LaunchFailed(RuntimeError):
-    """Workers failed, or the result could not be loaded. What is finished is safe, and the same launch resumes.
-
-    The message says what failed and what to do.
-    """
+    """Workers failed or the result could not be loaded; the message includes the remedy. The same launch resumes."""
 
     def __init__(self, message: str, worker_traceback: str = "") -> None:
         super().__init__(message)
         self.worker_traceback = worker_traceback
-        """That of the first worker that failed, of its first exception; empty where it left none."""
+        """Traceback of the first failed worker's first exception; empty if it left none."""
 
 
 @dataclass
@@ -44,18 +41,18 @@ class Outcome:
     """The outcome of a command, as far as it is known."""
 
     found: dict[str, JsonValue] = field(default_factory=dict)
-    """What is known, under the keys of `--json`; an `error` in it counts where the command has none."""
+    """Output for `--json`; its `error` is used if the command raised none."""
     runs: Sequence[RunFolder] = ()
-    """The run folders, which need not exist; empty before they are planned."""
+    """The run folders, which need not exist; empty before planning."""
     is_one_run: bool = False
-    """Whether the outcome is that of its run alone: where it is, how far, and what its `results.json` holds."""
+    """Whether the output describes a single run: location, progress and `results.json`."""
     notices: Sequence[str] = ()
-    """Warnings of this launch, beside those of the run's result."""
+    """Warnings of this launch, in addition to those in the run's result."""
     exit_code: int = 0
     """The exit code if no error follows."""
 
     def record(self) -> dict[str, JsonValue]:
-        """Return what is known."""
+        """Return the JSON document."""
         of_runs = [_of_run(run) for run in self.runs]
         if not self.is_one_run:
             return {**self.found, "runs": [*of_runs]}
@@ -80,9 +77,9 @@ def _of_run(run: RunFolder) -> dict[str, JsonValue]:
 
 @contextmanager
 def printed(known: Outcome, *, as_json: bool) -> Iterator[Outcome]:
-    """Turn errors into one line, as below; with `as_json` print the outcome, whether there is one or not.
+    """Convert errors to one line (see below); with `as_json`, print the outcome, also after an error.
 
-    It is the last line of standard output. Whatever else is printed meanwhile goes to standard error.
+    The JSON is the last line of standard output; all other output goes to standard error.
     """
     try:
         with redirect_stdout(sys.stderr) if as_json else nullcontext(), launch_errors_in_one_line():
@@ -107,11 +104,11 @@ def _print(known: Outcome, exit_code: int, error: str | None = None) -> None:
 
 @contextmanager
 def launch_errors_in_one_line() -> Iterator[None]:
-    """Turn errors into one line each; an interrupt goes on, with a line on how to resume."""
+    """Convert errors to one line each; an interrupt is re-raised after a line on how to resume."""
     try:
         yield
     except KeyboardInterrupt:
-        click.echo("Interrupted. What is finished is kept, and the same command resumes.", err=True)
+        click.echo("Interrupted. Finished samples are kept; run the same command again to resume.", err=True)
         raise
     except Exception as error:
         if (line := explained(error)) is None:
@@ -120,29 +117,29 @@ def launch_errors_in_one_line() -> Iterator[None]:
 
 
 def explained(error: Exception) -> click.ClickException | None:
-    """Return an error as one line with its exit code; None where it is one of ours already, or nobody foresaw it.
+    """Convert an error to one line with its exit code; None if it is already converted or unexpected.
 
-    The exit code is 2 where the input was wrong, the warehouse cannot be used, a file may not be read or sbatch
-    rejected the job; it is 1 where Slurm, workers or the grader failed, or a file is damaged or cannot be written.
+    Exit code 2: wrong input, unusable database, unreadable file, or job rejected by sbatch. Exit code 1: Slurm, workers
+    or the grader failed, or a file is damaged or cannot be written.
     """
     if isinstance(error, SlurmRejected):
         return click.UsageError(f"Slurm rejected the run: {error}")
     if isinstance(error, SlurmError):
-        return click.ClickException(f"Slurm failed, and nothing more was done: {error}")
+        return click.ClickException(f"Slurm failed: {error}")
     if isinstance(error, _WRONG_INPUTS):
         return click.UsageError(str(error))
     if isinstance(error, (FileDamaged, EngineDied, GraderFailed, LaunchFailed)):
         return click.ClickException(str(error))
-    if isinstance(error, ValueError):  # one of a library is no wrong input, and its traceback says where it was raised
+    if isinstance(error, ValueError):  # library errors are not input errors; their traceback shows the origin
         is_ours = type(error) is ValueError or type(error).__module__.startswith(_PACKAGES)
         return click.UsageError(str(error)) if is_ours else None
     if not isinstance(error, OSError) or permissions.is_forbidden(error):
-        return None  # the command itself explains what is forbidden
+        return None  # the command explains permission errors
     if error.errno is None:
-        return click.ClickException(str(error))  # of a library that found no files of the model
+        return click.ClickException(str(error))  # raised by a library that found no model files
     is_full = error.errno in FULL
     if not (error.filename or is_full) or not error.strerror:
         return None
-    remedy = " (is the disk full, or a quota?)" if is_full else ""
-    name = f"{error.filename}: " if error.filename else ""  # a failed write of a library names none
-    return click.ClickException(f"{name}{error.strerror}{remedy}. Nothing finished is lost")
+    remedy = " (is the disk or a quota full?)" if is_full else ""
+    name = f"{error.filename}: " if error.filename else ""  # failed library writes have no file name
+    return click.ClickException(f"{name}{error.strerror}{remedy}. Finished samples are kept")

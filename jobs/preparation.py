@@ -1,7 +1,6 @@
-"""A launch as it is prepared, before anything is written: valid, planned, sized, within its limit, and told in words.
+"""Prepare a launch without writing anything: validate, plan, size, check its limit and describe it.
 
-Where an estimate comes from is the warehouse's matter (warehouse.suites.run_cost). Library code: it raises; only a
-command exits.
+Estimates come from the warehouse (warehouse.suites.run_cost). This is library code: it raises; only commands exit.
 """
 
 from __future__ import annotations
@@ -45,19 +44,18 @@ if TYPE_CHECKING:
 
 _PLACES = {"slurm": "on Slurm", "local": "on this machine", "debug": "in this process"}
 UNKNOWN = (
-    "GPU-hours: unknown, because no finished run of these settings is in the database; run a few problems first "
-    "(--limit 5)"
+    "GPU-hours: unknown (no finished run with these settings in the database); run a few problems first (--limit 5)"
 )
 MOST_GRADED = 2_000
-"""Golds that a launch grades, spread over the dataset: a second or two; sentences take longer than answers do."""
+"""Maximum number of reference answers a launch grades, spread over the dataset: takes a second or two."""
 _NAMED = 3
 _MOST_CHARACTERS = 60
-_ALONE = r"give the answer alone, words that an answer must repeat in \text{…}"
+_ALONE = r"give only the answer; put words that must be repeated in \text{…}"
 
 
 @dataclass(frozen=True)
 class PreparedLaunch:
-    """A launch that was found to be valid: what it comes to, where it goes, and what sbatch is told."""
+    """A valid launch: its plan, where it runs, and the options of sbatch."""
 
     launch: Launch
     cluster: Cluster
@@ -66,29 +64,29 @@ class PreparedLaunch:
     """The run folder, which may not exist yet."""
     sbatch: Mapping[str, Any]
     sizes: Sequence[str] = ()
-    """Widths, memory shares and caches of the engines, one line each, as far as they are known here."""
+    """Tensor-parallel size, memory share and cache of each engine, one line each, as far as known here."""
     code_notice: str | None = None
-    """That of the plan's notices which is of other code that worked on the run before; None where it is this code."""
+    """The plan's notice that other code worked on the run before; None if the code is the same."""
     grader: OwnCode | None = None
-    """What grades the run; None: the grader of this package."""
+    """The custom grader; None: the built-in grader."""
     write_derived: Callable[[RunFolder], None] | None = None
-    """Writes where the problems begin in another run into the run folder; None: they are of no other run."""
+    """Writes the file with the start positions in another run; None: the problems do not continue another run."""
     keeps_order: bool = False
-    """Whether shards run their problems in the order of the plan."""
+    """Whether shards keep the order of the plan."""
 
     @property
     def num_shards(self) -> int:
-        """The number of shards: no more than there are samples."""
+        """The number of shards, at most the number of samples."""
         return min(self.launch.shards, self.plan.spec.num_samples)
 
     @cached_property
     def num_left(self) -> int:
-        """The number of samples that are not finished; read once."""
+        """The number of unfinished samples; read once."""
         return num_unfinished(self.run, whole=False) if self.run.exists() else self.plan.spec.num_samples
 
     @cached_property
     def num_to_time(self) -> int:
-        """The number of samples that are still to be timed one at a time; read once."""
+        """The number of samples not timed yet; read once."""
         return timings.num_left(self.launch.latency_sample, self.run)
 
     @property
@@ -98,25 +96,25 @@ class PreparedLaunch:
 
     @cached_property
     def forecast(self) -> Forecast | None:
-        """What the rest is likely to take; None: nothing tells."""
+        """Estimated remaining cost; None if there is no basis."""
         num_finished = self.plan.spec.num_samples - self.num_left
         own = so_far(self.run, num_finished, self.num_left) if num_finished and self.num_left else None
         return after.forecast(self.run, self.launch, self.plan.spec, self.num_left, own, self.num_to_time)
 
 
 def distinct(launches: Iterable[PreparedLaunch]) -> list[PreparedLaunch]:
-    """Return launches without those of a run that another one has: the same flags twice are one run."""
+    """Return launches without duplicates: equal flags mean the same run."""
     return list({prepared.run.path: prepared for prepared in launches}.values())
 
 
 def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
-    """Resolve a launch without writing anything. `typed`: the names of the flags that stood on the command line.
+    """Resolve a launch without writing anything. `typed`: the names of the flags on the command line.
 
-    Raises ValueError (CodeChanged is one), ModelUnavailable, DatasetNotFound, BadDataset and WarehouseError, each with
-    one line.
+    Raises ValueError (including CodeChanged), ModelUnavailable, DatasetNotFound, BadDataset and WarehouseError, each
+    with a one-line message.
     """
     _check_output(launch.output)
-    calls.limit_seconds()  # of the engines, which start long after this
+    calls.limit_seconds()  # validated now because the engines start much later
     sbatch = sbatch_options(launch)
     grader = graders.resolve(launch.grader)
     cluster = resolve(launch.cluster)
@@ -133,58 +131,58 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
     sizes = lines_for_launch(planned.spec, planned.problems, cluster, sbatch, launch.workers_per_task, launch.shards)
     if launch.target_logprobs and planned.spec.target is None:
         planned.notices.append(
-            "--target-logprobs: this run has no target; once it is finished: python -m jobs target-logprobs RUN "
+            "--target-logprobs: this run has no target; when it has finished, run: python -m jobs target-logprobs RUN "
             "--target-of OTHER-RUN"
         )
     timings.check_request(launch.latency_sample, planned.spec, run)
     is_to_time = run.exists() and (launch.latency_sample or 0) != timings.progress(run).done
     notice = codes.check(run, accept=launch.accept_code_change, goes_on=bool(launch.latency_sample and is_to_time))
     planned.notices.extend([notice] if notice else [])
-    if (database := after.database_of(run)).exists():  # hours of work end in it
+    if (database := after.database_of(run)).exists():  # checked now: the results of hours of work go there
         after.check(database)
     return PreparedLaunch(launch, cluster, planned, run, sbatch, sizes, notice, grader)
 
 
 def check_engines(launches: Sequence[PreparedLaunch]) -> None:
-    """Raise ValueError where workers would lack the engine of a launch, before anything is written or submitted.
+    """Raise ValueError if the workers of a launch would lack its engine, before anything is written or submitted.
 
-    A run that is finished needs none. Whether a Python that a profile names, or prepares with `setup`, has it can only
-    be told on its node, and a worker does.
+    Finished runs need no engine. If a profile sets `python` or `setup`, only a node can check its Python, and the
+    worker does.
     """
     for launch in launches:
         on_slurm = launch.cluster == "slurm"
         if on_slurm and _prepares_python(launch.sbatch):
             continue
         if launch.num_left:
-            profile = "name another python in the profile, " if on_slurm else ""
+            profile = "set another python in the profile, " if on_slurm else ""
             kind = launch.plan.spec.engine.kind
             remedy = (
                 "install vLLM there (python -m harness.installation, or pip install "
-                f"'speculative-reasoning-harness[engine]'), {profile}or choose --engine scripted, which runs no model"
+                f"'speculative-reasoning-harness[engine]'), {profile}or use --engine scripted, which runs no model"
             )
             sizing.check_engine(kind, f"--engine {kind}:", remedy)
 
 
 def _prepares_python(sbatch: Mapping[str, Option]) -> bool:
-    """Return whether the Python of the jobs, or its packages and variables, need not be those of this process."""
+    """Return whether the jobs may have another Python, other packages or variables than this process."""
     return bool(sbatch.get("python") or sbatch.get("setup"))
 
 
 def check_cards(launch: Launch, spec: RunSpec, sbatch: Mapping[str, Option]) -> None:
-    """Raise ValueError where a worker would have fewer cards than its engines, as far as sbatch's options tell."""
+    """Raise ValueError if sbatch's options give a worker fewer GPUs than its engines need."""
     of_worker, needed = cards_of_worker(sbatch, launch.workers_per_task), num_cards(spec)
     if of_worker is None:
         return
     placement.check({role: own.gpus for role, own in spec.settings.items()}, of_worker.count, "a worker has")
     if launch.workers_per_task > 1 and of_worker.count < needed:
         raise ValueError(
-            f"--workers-per-task {launch.workers_per_task}: a worker has {counted(of_worker.count, 'GPU')} then, and "
-            f"its engines need {needed}; choose fewer workers, or ask for more GPUs"
+            f"--workers-per-task {launch.workers_per_task}: each worker gets {counted(of_worker.count, 'GPU')}, but "
+            f"its engines need {needed}; use fewer workers or request more GPUs"
         )
 
 
 def _check_output(folder: Path) -> None:
-    """Raise ValueError where run folders cannot be written, before hours of work are spent."""
+    """Raise ValueError if run folders cannot be written, before hours of work are spent."""
     existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
     if not existing.is_dir():
         raise ValueError(f"--output {folder}: {existing} is not a folder")
@@ -192,13 +190,13 @@ def _check_output(folder: Path) -> None:
         files.check_locks(existing)
     except files.LocksRefused as error:
         raise ValueError(f"--output {folder}: {error}") from error
-    except OSError as error:  # permissions do not tell, nor do they bind root
+    except OSError as error:  # permission bits are not conclusive, and root ignores them
         reason = error.strerror or str(error)
         raise ValueError(f"--output {folder}: cannot write in {existing}: {reason}; choose another folder") from error
 
 
 def sbatch_options(launch: PartialLaunch) -> dict[str, Any]:
-    """Return the options for sbatch by sbatch's names: the profile, `--slurm`, and the flags. Raises ValueError."""
+    """Return sbatch's options by their names, from the profile, `--slurm` and the flags. Raises ValueError."""
     flags = {word: value for word in SBATCH if (value := launch.sbatch.get(word)) is not None}
     if not (launch.profile or launch.slurm or flags):
         return {}
@@ -208,7 +206,7 @@ def sbatch_options(launch: PartialLaunch) -> dict[str, Any]:
 
 
 def print_plan(prepared: PreparedLaunch, console: Console, *, is_preview: bool = False) -> None:
-    """Print what a launch comes to; a preview says also that its cost is not known."""
+    """Print the plan of a launch; a preview also reports an unknown cost."""
     spec = prepared.plan.spec
     say = partial(console.print, markup=False, soft_wrap=not console.is_terminal)
     for notice in prepared.plan.notices:
@@ -222,14 +220,14 @@ def print_plan(prepared: PreparedLaunch, console: Console, *, is_preview: bool =
         say(f"  graded by {graders.record_of(prepared.grader).version}")
     if spec.limited:
         of_all = f"{spec.num_problems} of {spec.dataset_size} problems"
-        say(f"LIMITED RUN: {of_all}; its numbers are not results of the benchmark.", style="bold yellow")
+        say(f"PARTIAL RUN: {of_all}; not comparable with published results.", style="bold yellow")
     if is_preview or is_cost_said(prepared):
         say(f"  {_cost_line(prepared)}")
     console.print(f"  run folder {prepared.run.path}", soft_wrap=True)
 
 
 def _settings(prepared: PreparedLaunch) -> Iterator[str]:
-    """Yield lines on what a launch runs and where; what stands at its default is left out."""
+    """Yield lines describing what a launch runs and where; default settings are omitted."""
     spec, engine = prepared.plan.spec, prepared.plan.spec.engine
     if own := spec.dataset_origin:
         yield f"problems: {f'{own.title}, ' if own.title else ''}{own.source}, hash {own.content}"
@@ -237,7 +235,7 @@ def _settings(prepared: PreparedLaunch) -> Iterator[str]:
     names |= {"selection adapter": spec.selection.name} if spec.selection else {}
     yield ", ".join(f"{role} {name}" for role, name in names.items())
     size = f"{counted(spec.num_problems, 'problem')} × {counted(spec.samples, 'sample')} = {spec.num_samples}"
-    size += " (own problems: --samples 1 by default)" if own and spec.samples == 1 else ""
+    size += " (custom problems: --samples 1 by default)" if own and spec.samples == 1 else ""
     drawing = f"temperature {spec.temperature}, top-p {spec.top_p}"
     yield f"{size}, {drawing}, token budget {spec.token_budget}, seed {spec.seed}"
     for role, sampling in spec.sampling.items():
@@ -246,7 +244,7 @@ def _settings(prepared: PreparedLaunch) -> Iterator[str]:
     in_flight, shards = counted(spec.concurrency, "sample"), counted(prepared.num_shards, "shard")
     yield f"{engine.kind} engines, {in_flight} in flight per worker, {shards}, {_PLACES[prepared.cluster]}"
     if changed := list(spec.wording.changes):
-        yield f"own prompts: {', '.join(changed)}; hash {spec.prompt_hash}"
+        yield f"custom prompts: {', '.join(changed)}; hash {spec.prompt_hash}"
     for role, one in spec.settings.items():
         for what, table in (("template", one.template), ("engine", one.engine)):
             if table:
@@ -260,9 +258,9 @@ def _settings(prepared: PreparedLaunch) -> Iterator[str]:
     cards = {role: one.gpus for role, one in spec.settings.items() if one.gpus is not None}
     places = [f"{role} on {counted(len(n), 'GPU')} ({placement.written(n)})" for role, n in cards.items()]
     if places:
-        yield f"{', '.join(places)}, of those of a worker"
+        yield f"{', '.join(places)} (numbered within a worker's GPUs)"
     if asked := prepared.launch.latency_sample:
-        yield f"{counted(asked, 'sample')} again, one at a time, for the latency"
+        yield f"{counted(asked, 'sample')} rerun one at a time to measure latency"
     yield from prepared.sizes
 
 
@@ -272,29 +270,29 @@ def _named(model: ModelSpec) -> str:
 
 
 def is_cost_said(prepared: PreparedLaunch) -> bool:
-    """Return whether a launch that begins says what is left: where that is known, or limited."""
+    """Return whether a new launch prints its estimate: if it is known, or a limit is set."""
     return prepared.launch.max_gpu_hours is not None or (prepared.is_work_left and prepared.forecast is not None)
 
 
 def _cost_line(prepared: PreparedLaunch) -> str:
-    """Return one line on what is left of a run."""
+    """Return one line about the remaining cost of a run."""
     if not prepared.is_work_left:
-        return "GPU-hours: none, because every sample is finished"
+        return "GPU-hours: none; all samples are finished"
     if prepared.forecast is None and not prepared.plan.spec.engine.can.runs_models:
-        return f"GPU-hours: none are estimated, because {prepared.plan.spec.engine.kind} engines run no model"
+        return f"GPU-hours: no estimate; {prepared.plan.spec.engine.kind} engines run no model"
     return UNKNOWN if prepared.forecast is None else f"estimate: {in_words(prepared.forecast)}"
 
 
 def total(launches: Sequence[PreparedLaunch]) -> str:
-    """Return one line on what is left of several runs together."""
+    """Return one line about the total remaining cost of several runs."""
     left = [prepared for prepared in distinct(launches) if prepared.is_work_left]
     if not left:
-        return "Total: nothing is left to run."
+        return "Total: no samples left to run."
     return total_of([prepared.forecast for prepared in left])
 
 
 def check_budget(launches: Sequence[PreparedLaunch]) -> None:
-    """Raise ValueError where the launches of a command need more than its limit, or nothing tells what one needs."""
+    """Raise ValueError if the launches of a command exceed its limit, or a cost is unknown."""
     left = [prepared for prepared in distinct(launches) if prepared.is_work_left]
     limit = left[0].launch.max_gpu_hours if left else None
     if limit is not None:
@@ -302,11 +300,11 @@ def check_budget(launches: Sequence[PreparedLaunch]) -> None:
 
 
 def check_golds(launch: PartialLaunch, problems: Sequence[Problem]) -> Iterator[str]:
-    """Yield warnings that name the golds of an own dataset that no answer meets, or that are prose.
+    """Yield warnings about reference answers of a custom dataset that are prose or match no answer.
 
-    Golds are graded as answers before a model runs. Refused is what would give silently wrong numbers: golds that are
-    solutions where a rule reads the answer, and datasets of which no gold can be met. Single golds of other kinds are
-    named, and the run goes on: a dataset may have a few. Raises ValueError.
+    Reference answers are graded as answers before a model runs. Datasets that would silently give wrong results are
+    rejected: solutions with an answer that a rule can extract, and datasets in which no reference answer can be
+    matched. Other single problems are listed and the run continues. Raises ValueError.
     """
     from grading.check import to_grade
 
@@ -323,27 +321,28 @@ def check_golds(launch: PartialLaunch, problems: Sequence[Problem]) -> Iterator[
         first = f'{problem.id} "{textwrap.shorten(problem.answer, _MOST_CHARACTERS)}" ({_graded(finding)})'
         names = ", ".join([printable(first), *(problems[index].id for index in indexes[1:_NAMED])])
         some = "at least " if len(chosen) < len(doubtful) else ""
-        return f"{some}{len(indexes):,} of {len(golds):,} golds: {names}{', …' if len(indexes) > _NAMED else ''}"
+        names += ", …" if len(indexes) > _NAMED else ""
+        return f"{some}{len(indexes):,} of {len(golds):,} reference answers: {names}"
 
     unmet = [index for index, finding in found.items() if not finding.is_met]
     solutions = [index for index in unmet if (end := found[index].conclusion) is not None and end.rule]
     if solutions and (end := found[solutions[0]].conclusion):
         raise ValueError(
-            f"--dataset {launch.dataset}: the right answer would be graded wrong, because these are solutions: "
-            f'{told(solutions)}; answer_rule = "{end.rule}" in a TOML file for the dataset reads the answer, where all '
-            "rows have this form"
+            f"--dataset {launch.dataset}: correct answers would be graded wrong, because these are solutions: "
+            f'{told(solutions)}; if all rows have this form, set answer_rule = "{end.rule}" in a TOML file for the '
+            "dataset to extract the answer"
         )
     if unmet and len(unmet) == len(chosen) and len(doubtful) == len(problems):
-        raise ValueError(f"--dataset {launch.dataset}: no answer would be graded correct: {told(unmet)}; {_ALONE}")
+        raise ValueError(f"--dataset {launch.dataset}: no answer would be graded as correct: {told(unmet)}; {_ALONE}")
     rejected = [index for index in unmet if found[index].rejected]
     prose = sorted((index for index in found if not found[index].rejected), key=lambda index: found[index].is_met)
     if rejected:
-        yield f"GOLDS THAT NO ANSWER MEETS: {told(rejected)}; {more}"
+        yield f"UNMATCHABLE REFERENCE ANSWERS: {told(rejected)}; {more}"
     if prose:
-        yield f"PROSE AS GOLDS, sentences or several lines: {told(prose)}; {_ALONE}; {more}"
+        yield f"PROSE AS REFERENCE ANSWERS (sentences or several lines): {told(prose)}; {_ALONE}; {more}"
 
 
-@lru_cache(maxsize=4)  # the runs of a suite have the same problems
+@lru_cache(maxsize=4)  # the runs of a suite share problems
 def _findings(golds: tuple[Gold, ...], chosen: tuple[int, ...]) -> dict[int, Finding]:
     from grading.check import findings as graded
 

@@ -1,11 +1,11 @@
-"""What a night lacks, and how it gets it: shards whose workers died are submitted again, a bounded number of times.
+"""Recover the missing parts of a night: resubmit shards of dead workers a limited number of times.
 
-Nothing polls. The job that gives the verdict starts after all other jobs of the night have ended; what it then finds
-unfinished it submits again, with itself behind it. A run is given up after `recoveries` such rounds, or after two in a
-row in which it neither finished a sample nor accepted a step. Runs whose own jobs died before they were graded are
-graded and loaded by the verdict job, at most twice each.
+Nothing polls. The verdict job starts after all other jobs of the night have ended, and resubmits unfinished shards
+with another verdict job after them. A run is given up after `recoveries` rounds, or after two consecutive rounds
+without a finished sample or accepted step. If a run's own job died before grading, the verdict job grades and loads
+the run, at most twice.
 
-A verdict job may die anywhere; the next one reads in the night's record what was done.
+A verdict job may die at any time; the next one continues from the night's record.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ from jobs.watch.status import status
 _ROUNDS_WITHOUT_PROGRESS = 2
 _SHOWN_SHARDS = 12
 _MOST_GRADINGS = 2
-"""Tries to grade and load a run: one that runs out of memory kills the verdict job, with the verdict on the others."""
+"""Attempts to grade and load a run; running out of memory there would kill the verdict job for all runs."""
 _WAIT_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
 class NightRecord:
-    """What happened in a night, as lines of JSON that are appended to `nights/<date>.jsonl`.
+    """The events of a night: JSON lines appended to `nights/<date>.jsonl`.
 
-    Only what follows the last launch counts: someone who launches a night again asks for it anew.
+    Only events since the last launch count: launching a night again starts over.
     """
 
     path: Path
 
     def append(self, what: str, **values: Any) -> None:
-        """Append what happened, durable when this returns."""
+        """Append an event, durable when this returns."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         append_record(self.path, {"event": what, "at": time.time(), **values})
 
     def events(self, what: str | None = None) -> list[dict[str, Any]]:
-        """Return what happened since the last launch, that launch included; all of it, or one kind."""
+        """Return the events since the last launch (included), all or of one kind."""
         latest: list[dict[str, Any]] = []
         for record in (record for record in read_records(self.path) if "event" in record):
             if record["event"] == "launched":
@@ -67,10 +67,9 @@ class NightRecord:
         return next(iter(reversed(self.events(what))), None)
 
     def names(self, what: str) -> dict[int, str]:
-        """Return the names of the run folders, by number of the launch in the suite.
+        """Return run folder names by launch number in the suite, from the `launched` or `confirming` event.
 
-        Those that were `launched`, or those that are `confirming` a suspicion. Raises RunDamaged where one is not the
-        name of a folder beside the others.
+        Raises RunDamaged if one is not a plain folder name.
         """
         event = self.last(what)
         names = {int(number): name for number, name in event["runs"].items()} if event else {}
@@ -81,7 +80,7 @@ class NightRecord:
 
     @property
     def requests(self) -> dict[str, Mapping[str, Any]]:
-        """How each run is submitted to Slurm, by name; runs on this machine have none."""
+        """Slurm settings of each run, by name; empty for runs on this machine."""
         found: dict[str, Mapping[str, Any]] = {}
         for event in (*self.events("launched"), *self.events("confirming")):
             found |= event["requests"]
@@ -90,11 +89,11 @@ class NightRecord:
 
 @dataclass
 class Gap:
-    """What a run of a night lacks, and why."""
+    """The missing part of a run, with the reason."""
 
     run: str
     what: str = ""
-    """The samples that are missing, in words; empty where that is not known."""
+    """Description of the missing samples; empty if unknown."""
     why: str = ""
     num_missing: int = 0
 
@@ -104,20 +103,20 @@ class Gap:
 
 @dataclass
 class Found:
-    """How a night stands when nothing of it is running."""
+    """State of a night with no running jobs."""
 
     waiting_for: list[str] = field(default_factory=list)
     """Ids of the jobs to wait for before a verdict."""
     resumed: dict[str, int] = field(default_factory=dict)
-    """Number of tasks that were submitted again now, by run."""
+    """Number of tasks resubmitted now, by run."""
     gaps: list[Gap] = field(default_factory=list)
-    """What is given up."""
+    """Parts that are given up."""
 
 
 def recover(runs: Sequence[RunFolder], record: NightRecord, recoveries: int) -> Found:
-    """Submit again what died, as far as the night's bound allows; returns what to wait for and what is given up.
+    """Resubmit dead work within the night's limit; return jobs to wait for and parts given up.
 
-    Raises SlurmError where Slurm does not answer.
+    Raises SlurmError if Slurm does not respond.
     """
     found = Found()
     on_slurm = [run for run in runs if run.exists() and run.path.name in record.requests]
@@ -134,13 +133,13 @@ def recover(runs: Sequence[RunFolder], record: NightRecord, recoveries: int) -> 
             gap.why = refusal if gap.why else refusal + _last_error(run)
             found.gaps.append(gap)
     if requests:
-        # Before anything is submitted: a job that dies over it has used up a round.
+        # Recorded before submission, so a job that dies meanwhile has used up a round.
         record.append("recovered", work={request.run.path.name: work_of(request.run) for request in requests})
         try:
             done = dispatch_together(requests)
             found.resumed = {one.run.path.name: did.tasks for one, did in zip(requests, done, strict=True)}
         except (client.SlurmError, ValueError, OSError) as error:
-            why = f"it could not be submitted again: {_one_line(error)}"
+            why = f"resubmission failed: {_one_line(error)}"
             found.gaps += [replace(gap, why=why) for one in requests if (gap := unfinished(one.run))]
         active = active_jobs(on_slurm)
     found.waiting_for = sorted({job for jobs in active.values() for job in jobs}, key=lambda job: (len(job), job))
@@ -148,21 +147,21 @@ def recover(runs: Sequence[RunFolder], record: NightRecord, recoveries: int) -> 
 
 
 def complete(runs: Sequence[RunFolder], database: Path, record: NightRecord) -> list[Gap]:
-    """Grade and load every run whose own job has not; returns what could not be."""
+    """Grade and load every run whose own job did not; return the failures."""
     gaps = []
-    for run in [run for run in runs if not _is_concluded(run)]:  # all before the first makes the database anew
+    for run in [run for run in runs if not _is_concluded(run)]:  # list all before the first one recreates the database
         name = run.path.name
         begun, done = (sum(event["run"] == name for event in record.events(what)) for what in ("grading", "graded"))
         try:
             if begun - done >= _MOST_GRADINGS:
-                gaps.append(Gap(name, why=f"grading or loading it was begun {begun - done} times and never done"))
+                gaps.append(Gap(name, why=f"grading or loading failed {begun - done} times"))
                 continue
             record.append("grading", run=name)
             after.report(run, terminal(), database, _WAIT_SECONDS)
             record.append("graded", run=name)
-        except Exception as error:  # noqa: BLE001 one damaged run must not keep the night from its verdict
+        except Exception as error:  # noqa: BLE001 one damaged run must not prevent the verdict
             traceback.print_exc()
-            gaps.append(Gap(name, why=f"it could not be graded or loaded: {_one_line(error)}"))
+            gaps.append(Gap(name, why=f"could not be graded or loaded: {_one_line(error)}"))
     return gaps
 
 
@@ -174,9 +173,9 @@ def _is_concluded(run: RunFolder) -> bool:
 
 
 def active_jobs(runs: Sequence[RunFolder]) -> dict[str, list[str]]:
-    """Return the ids of the jobs of each run that are running or queued, arrays once, by the run's name.
+    """Return the ids of each run's running or queued jobs, by run name; an array has one id.
 
-    One query of Slurm for all runs. Raises SlurmError.
+    Queries Slurm once. Raises SlurmError.
     """
     names: dict[str, list[str]] = {}
     for run in runs:
@@ -192,9 +191,9 @@ def active_jobs(runs: Sequence[RunFolder]) -> dict[str, list[str]]:
 
 
 def unfinished(run: RunFolder) -> Gap | None:
-    """Return what a run lacks; None where every sample is finished, and timed where it is to be."""
+    """Return the missing part of a run; None if all samples are finished and requested timings done."""
     if not run.exists():
-        return Gap(run.path.name, why="it was never launched")
+        return Gap(run.path.name, why="never launched")
     try:
         ended = by_shard(run, read_endings(run))
     except (RunDamaged, OSError) as error:
@@ -210,7 +209,7 @@ def unfinished(run: RunFolder) -> Gap | None:
 
 
 def work_of(run: RunFolder) -> list[int]:
-    """Return how far a run is: samples that ended or were timed, and accepted steps of the others; more is later."""
+    """Return a run's progress: ended or timed samples, and accepted steps of the other samples."""
     if not run.exists():
         return [0, 0]
     state = read_state(run)
@@ -219,15 +218,15 @@ def work_of(run: RunFolder) -> list[int]:
 
 
 def _refusal(run: RunFolder, record: NightRecord, recoveries: int) -> str | None:
-    """Return why a run is not submitted again; None where it is."""
+    """Return why a run is not resubmitted; None if it is."""
     if submissions.is_canceled(run):
-        return "it was canceled"
+        return "canceled"
     refusal = out_of_rounds(record, [run], recoveries)
-    return refusal if refusal or run.path.name in record.requests else "it ran on this machine, where it ended early"
+    return refusal if refusal or run.path.name in record.requests else "it ran on this machine and exited early"
 
 
 def out_of_rounds(record: NightRecord, runs: Sequence[RunFolder], recoveries: int) -> str | None:
-    """Return why runs are not started again together, counted by the first of them; None where they may be."""
+    """Return why a group of runs is not restarted; None if it may be. The first run's rounds are counted."""
     try:
         now = [work_of(run) for run in runs]
     except (RunDamaged, OSError) as error:
@@ -236,16 +235,16 @@ def out_of_rounds(record: NightRecord, runs: Sequence[RunFolder], recoveries: in
     rounds = [event["work"] for event in record.events("recovered") if first in event["work"]]
     names = [run.path.name for run in runs]
     marks = [*([work.get(name, [0, 0]) for name in names] for work in rounds), now]
-    times = f"resumed {counted(len(rounds), 'time')} by the night itself"
+    times = f"resumed {counted(len(rounds), 'time')} automatically"
     if len(rounds) >= _ROUNDS_WITHOUT_PROGRESS and marks[-1] == marks[-1 - _ROUNDS_WITHOUT_PROGRESS]:
-        return f"{times}, the last {_ROUNDS_WITHOUT_PROGRESS} without any progress"
+        return f"{times}, the last {_ROUNDS_WITHOUT_PROGRESS} without progress"
     if len(rounds) >= recoveries:
-        return f"{times}, which is its limit (recoveries = {recoveries})"
+        return f"{times}, the limit (recoveries = {recoveries})"
     return None
 
 
 def _last_error(run: RunFolder) -> str:
-    """Return the most frequent last error of a run's workers, as the end of a sentence; empty where none is known."""
+    """Return the most frequent last error of a run's workers as a sentence ending; empty if unknown."""
     with contextlib.suppress(OSError, ValueError):
         errors = Counter(shard.last_error for shard in status(run).shards if shard.last_error)
         return f"; last error: {errors.most_common(1)[0][0]}" if errors else ""

@@ -1,31 +1,31 @@
-"""A suite: launches that belong together, as a file.
+"""A suite: a file that defines a group of launches.
 
 # slurm/suites/nightly.toml
-output = "runs/nightly"           # flags of harness.launch without their dashes, for every run …
+output = "runs/nightly"           # launch flags without dashes, for every run …
 profile = "mycluster"
 dataset = "amc23"
-max-gpu-hours = 200               # nothing begins where all runs together need more
-target-logprobs = true            # the target reads the chains of its runs: nats per token in the report
+max-gpu-hours = 200               # rejects the suite if all runs together need more
+target-logprobs = true            # score all chains with the target: nats per token in the report
 
-[[run]]                           # … and for one
+[[run]]                           # … and for one run
 method = "vanilla"
 
 [[run]]
 method = "speccot"
-drafts = [3, 5]                   # a list: one run for each value; of several lists, for every combination
+drafts = [3, 5]                   # a list: one run per value, or per combination of several lists
 row = "SpecCoT"                   # its name in the suite's table (python -m harness.reproduce FILE)
 
-[latency]                         # every run once more, with one sample in flight and these flags
+[latency]                         # repeat every run with one sample in flight and these flags
 limit = 12
 
-[probe]                           # what accepted and refused drafts were worth, once the runs are finished
+[probe]                           # value of accepted and rejected drafts, after the runs
 points = 100                      # see jobs.continuations.probe.ProbeSettings
 
-[nightly]                         # only `jobs nightly` reads this: see NightSettings
+[nightly]                         # only used by `jobs nightly`: see NightSettings
 recoveries = 5
-since = 2026-05-07                # nights before it are no baseline: a change after them was intended
+since = 2026-05-07                # earlier nights are not a baseline, because a change was intended
 
-[nightly.slurm]                   # options of sbatch for the verdict job alone, whose exit code is the verdict
+[nightly.slurm]                   # sbatch options of the verdict job, whose exit code is the verdict
 mail-type = "FAIL"
 """
 
@@ -62,12 +62,12 @@ from jobs.preparation import PreparedLaunch, distinct, print_plan
 from jobs.run import submissions
 
 DEFAULT_OUTPUT, NIGHTLY_OUTPUT = "runs", "runs/nightly"
-"""Where the runs of a suite without `output` go. Until nights had a folder of their own, all went to the second."""
+"""Default output folders of suites and of nights. Before nights had a separate folder, all used the second."""
 _NOT_IN_A_SUITE = {"tag", "dry-run", "config", "accept-code-change"}
-_ONCE = {"output": "all runs share a warehouse", "max_gpu_hours": "it is the limit of all runs together"}
+_ONCE = {"output": "all runs share a database", "max_gpu_hours": "applies to the whole suite, not to one run"}
 _PARAMETERS = "parameters."
 _REPEATED = {name for name, one in {**settings_of(Launch), **ROLE_SETTINGS}.items() if one.is_repeated}
-"""Flags that take several values at once, so that a list of them is one setting."""
+"""Flags with several values; a list of these is a single setting."""
 _Table = TypeVar("_Table", bound=BaseModel)
 
 
@@ -76,38 +76,38 @@ class BadSuite(ValueError):
 
 
 class NightSettings(BaseModel):
-    """The table `[nightly]`: how a night recovers, and what its verdict job is given."""
+    """The table `[nightly]`: recovery limits and settings of the verdict job."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     recoveries: Annotated[int, Field(ge=0, le=100)] = 5
-    """Most times that the night itself submits what is unfinished of a run again."""
+    """Maximum number of times the night resubmits unfinished samples of a run."""
     since: date | None = None
     """Nights before this date are ignored, because a change after them was intended."""
     slurm: Mapping[str, str | int | bool] = {}
-    """Options of sbatch for the verdict job alone."""
+    """sbatch options of the verdict job."""
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Launches that belong together."""
+    """A group of launches from one file."""
 
     name: str
     output: Path
-    """Folder of their run folders and their warehouse."""
+    """Folder for run folders and their database."""
     launches: tuple[Launch, ...]
     nightly: NightSettings = field(default_factory=NightSettings)
     rows: tuple[str | None, ...] = ()
-    """For each launch the name that the file gives its row of a table; None: none."""
+    """Row name in the suite's table for each launch; None: no name given."""
     probe: ProbeSettings | None = None
-    """How the runs that judge drafts are probed at the end; None: they are not."""
+    """Probe settings for runs that judge drafts; None: no probe."""
 
 
 def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[str, Any] | None = None) -> Suite:
-    """Read a suite's file and validate each of its launches.
+    """Read a suite file and validate each launch.
 
-    overrides: flags on top of those of every run, by name with underscores; a hyper-parameter applies to the runs whose
-    method has it. Raises BadSuite.
+    overrides: flags that override those of every run, by name with underscores; a hyper-parameter only applies to runs
+    whose method has it. Raises BadSuite.
     """
     try:
         content = read_toml(path)
@@ -127,7 +127,7 @@ def _suite(path: Path, content: dict[str, Any], default_output: str, overrides: 
     if not (isinstance(runs, list) and runs and all(isinstance(run, dict) for run in runs)):
         raise ValueError("no runs; add at least one [[run]] table of launch flags")
     if not (latency is None or (isinstance(latency, dict) and latency.get("concurrency", 1) == 1)):
-        raise ValueError("[latency]: expected a table of launch flags, of runs with one sample in flight")
+        raise ValueError("[latency]: expected a table of launch flags with concurrency 1")
     content, runs = _flat(content), [_flat(run) for run in runs]
     again = [] if latency is None else [_flat(latency)]
     for flags in (content, *runs, *again):
@@ -145,7 +145,7 @@ def _suite(path: Path, content: dict[str, Any], default_output: str, overrides: 
     for number, run in enumerate(runs, 1):
         own = _launches(f"run {number}", content, run, path.parent, overrides)
         launches += own
-        # A table that has a run with one sample in flight already has no other one.
+        # Skip runs that already have one sample in flight.
         for flags in again if all(request.concurrency > 1 for _, request in own) else ():
             run_alone = {**_flags(run, flags), "concurrency": 1}
             with_one = {name: value for name, value in overrides.items() if name != "concurrency"}
@@ -167,7 +167,7 @@ def _from_table(model: type[_Table], name: str, table: object) -> _Table:
 def _launches(
     where: str, common: dict[str, Any], run: dict[str, Any], folder: Path, overrides: Mapping[str, Any]
 ) -> list[tuple[str | None, Launch]]:
-    """Return the row's name and the launch of every run that a table stands for. Raises ValueError."""
+    """Return row name and launch for every run of a table. Raises ValueError."""
     try:
         expanded = _runs(common, run, folder)
         return [(row, layers.launch_from(_overridden(flags, overrides))) for row, flags in expanded]
@@ -176,19 +176,19 @@ def _launches(
 
 
 def _runs(common: dict[str, Any], run: dict[str, Any], folder: Path) -> Iterator[tuple[str | None, dict[str, Any]]]:
-    """Yield the row's name and the flags of every run that a table `[[run]]` stands for. Raises ValueError.
+    """Yield row name and flags for every run of a `[[run]]` table. Raises ValueError.
 
-    There is one for every combination of the values of its lists; the first list's values change slowest.
+    There is one run per combination of list values; values of the first list change slowest.
     """
     row = run.get("row")
     if not (row is None or (isinstance(row, str) and row.strip())):
-        raise ValueError("row: expected the name of a row of the suite's table")
+        raise ValueError("row: expected a row name for the suite's table")
     flags = _flags(common, {name: value for name, value in run.items() if name != "row"})
     lists = {name: value for name, value in flags.items() if isinstance(value, list)}
     swept = {name: values for name, values in lists.items() if name.replace("-", "_") not in _REPEATED}
     for name, chosen_from in swept.items():
         if not chosen_from:
-            raise ValueError(f"{name}: an empty list; valid: a value, or a list of the values to run")
+            raise ValueError(f"{name}: empty list; valid: a value or a list of values to run")
     for values in itertools.product(*swept.values()):
         chosen = {**flags, **dict(zip(swept, values, strict=True))}
         models = {str(role): chosen.pop(role) for role in ROLES if isinstance(chosen.get(role), Mapping)}
@@ -199,7 +199,7 @@ def _runs(common: dict[str, Any], run: dict[str, Any], folder: Path) -> Iterator
 
 
 def _overridden(flags: Mapping[str, Any], overrides: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the flags with others on top, without hyper-parameters of other methods. Raises ValueError."""
+    """Return the flags with overrides, except for hyper-parameters of other methods. Raises ValueError."""
     if not overrides:
         return flags
     method = layers.merged_flags(flags).get("method")
@@ -211,12 +211,12 @@ def _overridden(flags: Mapping[str, Any], overrides: Mapping[str, Any]) -> Mappi
 
 
 def _flags(common: dict[str, Any], run: dict[str, Any]) -> dict[str, Any]:
-    """Return the flags of a table on top of those that apply to it, such as of a `[[run]]` on the common ones."""
+    """Return the flags of a table, with defaults from `common`."""
     return {**without_replaced(common, run), **run}
 
 
 def _flat(table: dict[str, Any]) -> dict[str, Any]:
-    """Return the flags of a table, with those of its tables of a model or of parameters beside the others."""
+    """Return the flags of a table with the nested tables of models and parameters flattened."""
     flags = flattened(table)
     parameters = flags.pop("parameters", {})
     if not isinstance(parameters, dict):
@@ -227,9 +227,9 @@ def _flat(table: dict[str, Any]) -> dict[str, Any]:
 def prepare(
     suite: Suite, tag: str | None, only: Sequence[int] | None = None, *, accept_code_change: bool = False
 ) -> list[PreparedLaunch]:
-    """Plan every run of a suite, or some by number, under a tag, without writing anything.
+    """Plan all runs of a suite, or some by number, with a tag, without writing anything.
 
-    `accept_code_change`: whether to go on with runs that other code began. Raises what planning a launch raises.
+    `accept_code_change`: resume runs that were started with other code. Raises the errors of planning a launch.
     """
     launches = suite.launches if only is None else [suite.launches[number] for number in only]
     changes = {**({"tag": tag} if tag else {}), **({"accept_code_change": True} if accept_code_change else {})}
@@ -237,7 +237,7 @@ def prepare(
 
 
 def preview(launches: Sequence[PreparedLaunch], console: Console) -> None:
-    """Print what each run of a suite would do, how many samples are left, and what they are likely to take.
+    """Print the plan of each run, the number of remaining samples and the estimated cost.
 
     Writes nothing. Raises ValueError.
     """
@@ -246,14 +246,14 @@ def preview(launches: Sequence[PreparedLaunch], console: Console) -> None:
         print_plan(prepared, console, is_preview=True)
     num_left, to_time = (sum(prepared.num_left for prepared in launches), sum(one.num_to_time for one in launches))
     num_samples = counted(sum(prepared.plan.spec.num_samples for prepared in launches), "sample")
-    timed = f", {counted(to_time, 'sample')} to be timed alone" if to_time else ""
+    timed = f", {counted(to_time, 'sample')} to rerun one at a time" if to_time else ""
     console.print(preparation.total(launches), soft_wrap=True)
     console.print(f"{counted(len(launches), 'run')}: {num_left} of {num_samples} left{timed}")
     preparation.check_budget(launches)
 
 
 def rounds(launches: Sequence[PreparedLaunch], settings: ProbeSettings | None, console: Console) -> Schedule:
-    """Return the rounds of a suite: its runs, which are all planned before the first is started, then their probes."""
+    """Return the rounds of a suite: its runs, all planned before the first one starts, then their probes."""
     return itertools.chain([launches], probe.rounds(launches, settings, console))
 
 
@@ -266,10 +266,10 @@ def carry_out(
     waits: bool = False,
     accept_code_change: bool = False,
 ) -> None:
-    """Launch the runs of a suite, probe them where it asks for it, and compare them, also where a probe fails.
+    """Launch the runs of a suite, probe them if configured, and compare them, even if a probe fails.
 
-    On Slurm, unless it `waits`, it says how to compare them. `known` is filled as it goes. Raises what planning and
-    driving launches raises (see `jobs.drive`).
+    On Slurm without `waits`, print the commands for the comparison. Fills in `known`. Raises the errors of planning
+    and driving launches (see `jobs.drive`).
     """
     console = terminal()
     launches = distinct(prepare(suite, tag, accept_code_change=accept_code_change))
@@ -292,7 +292,7 @@ def carry_out(
         _compare(known, page)
         return
     folders = " ".join(quote(str(run.path)) for run in known.runs)
-    print(f"Once their jobs have ended:\n  {typed('warehouse.compare')} {folders}")
+    print(f"When their jobs have ended, run:\n  {typed('warehouse.compare')} {folders}")
     print(f"  {typed('warehouse.report')} {folders} -o {quote(str(page))}")
 
 

@@ -1,1 +1,1 @@
-"""The commands of `python -m jobs`, by what they are for; `jobs/__main__.py` makes one command of them."""
+"""The commands of `python -m jobs`, grouped by purpose; `jobs/__main__.py` assembles them."""

@@ -1,4 +1,4 @@
-"""The commands that launch several runs: suites, nights and probes; and the files that an installation brings."""
+"""Commands that launch several runs (suites, nights and probes), and installed example files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EXAMPLES = {
     "notebook": resources.files("harness") / "examples" / "first-evaluation.txt",
     "router": resources.files("warehouse") / "examples" / "router.py",
 }
-"""The files by the name that `jobs example` takes. In a checkout, those of Slurm are links into the folder slurm."""
+"""Files by their name in `jobs example`. In a checkout, the Slurm files are links into the folder slurm."""
 _BUNDLED = Path(str(resources.files("harness"))) / "data"
 SUITES = {
     "demo": _BUNDLED / "demo.toml",
@@ -49,14 +49,14 @@ SUITES = {
     "demo-methods": _BUNDLED / "demo_methods.toml",
     "specreason-probe": _BUNDLED / "specreason_probe.toml",
 }
-"""Suites that can be launched by name: real files, which a job's archive of the code has not."""
+"""Suites that can be launched by name; they are real files, which are not in a job's code archive."""
 
 
-@click.command("suite", cls=RunCommand, prints_outcome=True, short_help="Launch the runs of a file.")
+@click.command("suite", cls=RunCommand, prints_outcome=True, short_help="Launch the runs of a suite file.")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--tag", help="Tag of every run; with another tag they are new runs with new samples.")
-@click.option("--dry-run", is_flag=True, help="Print what would be done, and exit.")
-@click.option("--wait", is_flag=True, help="On Slurm, wait until the runs have ended, then compare them too.")
+@click.option("--tag", help="Tag of every run; another tag creates new runs with new samples.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and exit.")
+@click.option("--wait", is_flag=True, help="On Slurm, wait for the runs to finish, then compare them.")
 @MAX_GPU_HOURS
 @JSON_OUTCOME
 @ACCEPT_CODE_CHANGE
@@ -65,9 +65,9 @@ def launch_suite(
 ) -> None:
     """Launch the runs of a file one after the other; if they run on this machine, compare them and write a report.
 
-    FILE is a TOML file of launches (python -m jobs example suite), or a bundled one: demo
-    has four methods with the bundled toy models, demo-full the same on more problems and under load, demo-methods has
-    five others, and specreason-probe has SpecReason's pair on a GPU and what its judge truly lets through.
+    FILE is a TOML suite file (python -m jobs example suite), or a bundled suite: demo has four
+    methods with the bundled toy models; demo-full is the same on more problems and under load; demo-methods has five
+    other methods; specreason-probe runs SpecReason's models on a GPU and measures the errors of its judge.
     """
     from jobs import suite as suites
     from jobs.outcome import Outcome, printed
@@ -76,7 +76,7 @@ def launch_suite(
     with printed(Outcome({"suite": file.stem, "report": None}), as_json=as_json) as known:
         if tag and night_of(tag):
             raise click.UsageError(
-                f"--tag {tag}: tags that begin with a date are those of nights; choose another, or launch a night "
+                f"--tag {tag}: tags that start with a date are reserved for nights; use another tag, or launch a night "
                 f"with: python -m jobs nightly --suite {quote(str(file))} --date {tag[:10]}"
             )
         chosen = suites.read(suite_file(file), overrides=given(cost))
@@ -88,17 +88,17 @@ def launch_suite(
     "--suite",
     type=click.Path(path_type=Path),
     required=True,
-    help="TOML file of launches; an example: python -m jobs example suite.",
+    help="TOML suite file; example: python -m jobs example suite.",
 )
 @click.option("--date", "night", type=DATE, metavar="YYYY-MM-DD", help="Date of the night.  [default: today, UTC]")
-@click.option("--wait", is_flag=True, help="On Slurm, wait for the verdict and end with its exit code.")
+@click.option("--wait", is_flag=True, help="On Slurm, wait for the verdict and return its exit code.")
 @click.option(
     "--junit",
     metavar="FILE",
     type=OutputFile(".xml"),
-    help="Write the verdict to FILE as JUnit XML, a case per cell and metric; waits for the verdict.",
+    help="Wait for the verdict and write it to FILE as JUnit XML, one case per cell and metric.",
 )
-@click.option("--dry-run", is_flag=True, help="Print what would be done, and exit.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and exit.")
 @MAX_GPU_HOURS
 @JSON_OUTCOME
 @ACCEPT_CODE_CHANGE
@@ -112,11 +112,10 @@ def nightly(
     accept: bool,
     **cost: Any,
 ) -> None:
-    """Launch a suite for a night, and after it a job that compares the night with those before it.
+    """Launch a suite for a night, followed by a job that compares the night with earlier nights.
 
-    Exit code of that job, or of this command where the runs are on this machine or with --wait, 0: PASS; 1: FAIL;
-    3: WARN; 4: INCONCLUSIVE; 2: no verdict was possible. On Slurm the command otherwise ends with 0 once everything is
-    submitted.
+    Exit codes: 0 PASS, 1 FAIL, 3 WARN, 4 INCONCLUSIVE, 2 no verdict. They are the verdict job's; this
+    command returns them for runs on this machine or with --wait, otherwise 0 after submission.
     """
     from jobs import nightly as nights
     from jobs.outcome import Outcome, printed
@@ -141,26 +140,26 @@ _OF_A_CONTINUATION = (
         show_default=True,
         help="Where to run.",
     ),
-    click.option("--profile", help="Cluster profile: a file in slurm/clusters by name, or the path of a file."),
-    click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="Any other option for sbatch; may be repeated."),
+    click.option("--profile", help="Cluster profile: name of a file in slurm/clusters, or path of a file."),
+    click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="Any other sbatch option; may be repeated."),
     click.option("--shards", type=click.IntRange(1), default=1, show_default=True, help="Number of shards."),
     MAX_GPU_HOURS,
-    click.option("--dry-run", is_flag=True, help="Print what would be done, and exit."),
-    click.option("--wait", is_flag=True, help="On Slurm, wait until the run has ended and print its result."),
+    click.option("--dry-run", is_flag=True, help="Print the plan and exit."),
+    click.option("--wait", is_flag=True, help="On Slurm, wait for the run to finish, then print its result."),
     ACCEPT_CODE_CHANGE,
     TRUST,
 )
 
 
 def _of_a_continuation(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command what all have that go on from a run's chains."""
+    """Add the common options of commands that continue a run's chains."""
     return reduce(lambda made, option: option(made), reversed(_OF_A_CONTINUATION), command)
 
 
 def _go_on(run: Path, plan: Callable[..., PreparedLaunch], shows: str, how: Flags) -> RunFolder | None:
-    """Plan a run that goes on from another one's chains, and carry it out; returns it where it has ended.
+    """Plan and carry out a run that continues another run's chains; return it if it has ended.
 
-    `shows`: the command of its result. `how`: the options that `_of_a_continuation` gives.
+    `shows`: the command that prints its result. `how`: the options of `_of_a_continuation`.
     """
     from harness.cli.screen import terminal
     from jobs.drive import drive, preview
@@ -178,41 +177,41 @@ def _go_on(run: Path, plan: Callable[..., PreparedLaunch], shows: str, how: Flag
         [made] = drive([[planned]], console, waits=bool(how["wait"]))
     if not num_unfinished(made):
         return made
-    console.print(f"Its result, once it has ended:  {typed(shows)} {made.path.name}", soft_wrap=True)
+    console.print(f"When it has ended, print its result with:  {typed(shows)} {made.path.name}", soft_wrap=True)
     return None
 
 
-@click.command("probe", cls=RunCommand, short_help="Find what accepted and refused drafts were worth.")
+@click.command("probe", cls=RunCommand, short_help="Measure the value of accepted and rejected drafts.")
 @click.option(
     "--points",
     type=click.IntRange(2),
     default=200,
     show_default=True,
-    help="Decisions of the run to look at: at least one of each third of the chain, accepted and refused.",
+    help="Number of decisions to sample: at least one per third of the chain, accepted and rejected.",
 )
 @click.option(
     "--rollouts",
     type=click.IntRange(1),
     default=8,
     show_default=True,
-    help="Continuations of each point, behind the draft's proposal and behind the target's own step.",
+    help="Continuations per point, each after the draft's proposal and after the target's own step.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the points and of the continuations.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed for sampling points and continuations.")
 @click.option(
     "-o",
     "--output",
     "labels",
     metavar="FILE.parquet",
     type=OutputFile(".parquet"),
-    help="Write the points with their texts and worths as training data for a router, once the probe has ended.",
+    help="When the probe has ended, write its points with texts and values as training data for a router.",
 )
 @_of_a_continuation
 def probe(run: Path, points: int, rollouts: int, seed: int, concurrency: int, labels: Path | None, **how: Any) -> None:
-    """Continue a run's chains with the target alone from a sample of its decisions, and grade where they end.
+    """Continue a run's chains with the target alone from sampled decisions, and grade the results.
 
-    At each point the target continues twice: behind the draft's proposal, and from where the proposal began, so that
-    the step there is its own. The difference is what the proposal was worth, and together they give the rates at which
-    the judge truly accepts wrong steps and refuses right ones. The probe is a run beside RUN; the same command again
+    At each point the target continues twice: after the draft's proposal, and from where the proposal started, so it
+    writes this step itself. The difference is the value of the proposal. Together, the points give the rates at which
+    the judge accepts wrong steps and rejects correct ones. The probe is a separate run next to RUN; the same command
     resumes it.
     """
     from jobs.continuations import router_labels
@@ -223,41 +222,41 @@ def probe(run: Path, points: int, rollouts: int, seed: int, concurrency: int, la
     if labels is not None and ended is not None:
         click.echo(router_labels.write(ended, run_folder(run), labels))
     elif labels is not None and not how["dry_run"]:
-        click.echo(f"{labels} is not written yet: run the same command again then.")
+        click.echo(f"{labels} is not written yet; when the probe has ended, run the same command again.")
 
 
-@click.command("sweep-budget", cls=RunCommand, short_help="Find the accuracy of a run at smaller token budgets.")
+@click.command("sweep-budget", cls=RunCommand, short_help="Measure a run's accuracy at smaller token budgets.")
 @click.option(
     "--budgets",
     metavar="TOKENS,...",
     required=True,
-    callback=whole_numbers("numbers of tokens such as 256,512,1024", least=0),
-    help="Tokens at which every chain is cut, such as 256,512,1024.",
+    callback=whole_numbers("token counts such as 256,512,1024", least=0),
+    help="Token budgets for truncating every chain, e.g. 256,512,1024.",
 )
 @click.option(
     "--answer-tokens",
     type=click.IntRange(1),
     default=512,
     show_default=True,
-    help="Most tokens of an answer behind a cut chain, beside the budget.",
+    help="Maximum answer length after a truncated chain, in tokens; not counted in the budget.",
 )
 @_of_a_continuation
 def sweep_budget(run: Path, budgets: tuple[int, ...], answer_tokens: int, **how: Value) -> None:
-    """Cut a run's finished chains at token budgets, close them and ask for their answers: accuracy against budget.
+    """Truncate a run's finished chains to token budgets, close them and generate answers (accuracy vs. budget).
 
-    A chain that had ended within a budget keeps its own verdict. Chains of steps are cut at the ends of steps, not
-    planned again for the budget. The answers are a run beside RUN, apart from its numbers; the same command again
-    resumes it.
+    A chain that already fits keeps its grade. Stepwise chains are truncated at step boundaries; they are not
+    re-planned for the budget. The answers are a separate run next to RUN and do not affect its metrics; the same
+    command resumes it.
     """
     from jobs.continuations.budget_sweep import plan
 
     _go_on(run, partial(plan, budgets=budgets, answer_tokens=answer_tokens), "jobs show", how)
 
 
-@click.command(cls=RunCommand, short_help="Print an example of a file.")
+@click.command(cls=RunCommand, short_help="Print an example file.")
 @click.argument("kind", type=click.Choice(list(EXAMPLES)))
 def example(kind: str) -> None:
-    """Print an example to be edited: a cluster's profile, a suite, a scrontab for nights, a notebook, a router's fit.
+    """Print an example to edit: a cluster profile, a suite, a scrontab for nights, a notebook, or a router fit.
 
     For instance: python -m jobs example profile > mycluster.toml
     """
@@ -298,7 +297,7 @@ def notebook(page: str) -> str:
 
 
 def suite_file(file: Path) -> Path:
-    """Return the file of a suite: the one named, else the bundled one of this name. Raises click.UsageError."""
+    """Return a suite file: the given path, or the bundled suite with this name. Raises click.UsageError."""
     if file.exists() or file.suffix:
         return file
     if str(file) not in SUITES:

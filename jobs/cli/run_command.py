@@ -1,4 +1,4 @@
-"""The commands of `python -m jobs`: their errors, their options, and the run folders that they work on."""
+"""Shared parts of the commands of `python -m jobs`: error handling, options and run folders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jobs.run.folder import RunFolder
 
 _MAX_NAMES = 8
-"""Run folders that are named to someone who gave their parent folder."""
+"""Maximum number of run folders listed if the user gave their parent folder."""
 
 RUN = click.argument("run", metavar="RUN", type=RunPath())
 """The argument of a command on one run."""
@@ -24,28 +24,28 @@ ACCEPT_CODE_CHANGE = click.option(
     "--accept-code-change",
     "accept",
     is_flag=True,
-    help="Go on with a run that other code began; its results then say that two codes made them.",
+    help="Resume a run that was started with other code; its results will report both codes.",
 )
-"""The option of a command that goes on with runs."""
+"""Option of commands that resume runs."""
 MAX_GPU_HOURS = click.option(
     "--max-gpu-hours",
     metavar="H",
     type=click.FloatRange(0, min_open=True),
-    help="Refuse to begin where the estimate for all runs of this command is above H GPU-hours, or where a run has "
-    "none. Without GPUs: hours of workers.",
+    help="Abort if the estimate for all runs of this command exceeds H GPU-hours, or a run has no estimate. "
+    "Without GPUs, the limit is in worker-hours.",
 )
-"""The option of a command that launches runs."""
+"""Option of commands that launch runs."""
 JSON_OUTCOME = click.option(
     "--json",
     "as_json",
     is_flag=True,
-    help="Print the outcome as JSON, as the last line of standard output; everything else goes to standard error.",
+    help="Print the result as JSON in the last line of standard output; all other output goes to standard error.",
 )
-"""The option of a command that ends with the outcome of several runs."""
+"""Option of commands that return the result of several runs."""
 
 
 class RunCommand(OneLineErrors):
-    """A command on runs: what it raises is one line, where that is foreseen."""
+    """A command on runs that reports expected errors in one line."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -62,24 +62,24 @@ class RunCommand(OneLineErrors):
 
 
 class RunCommands(OneLineGroup):
-    """A command whose subcommands are commands on runs."""
+    """A group of commands on runs."""
 
     command_class = RunCommand
 
 
 def given(cost: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of these options that were given, as flags of every run."""
+    """Return the options that were given, as flags for every run."""
     return {name: value for name, value in cost.items() if value is not None}
 
 
 def run_folder(path: Path) -> RunFolder:
-    """Return the run folder at a path. Raises click.UsageError where there is none."""
+    """Return the run folder at a path. Raises click.UsageError if there is none."""
     from jobs.run.folder import RunFolder, run_folders
 
     run = RunFolder(path)
     if not run.exists():
         names = [inner.path.name for inner in run_folders([path])] if path.is_dir() else []
-        inside = f"; the run folders in it: {', '.join(names[:_MAX_NAMES])}" if names else ""
+        inside = f"; run folders in it: {', '.join(names[:_MAX_NAMES])}" if names else ""
         raise click.UsageError(f"{path} is not a run folder: it has no events.jsonl{inside}")
     return run
 
@@ -87,11 +87,11 @@ def run_folder(path: Path) -> RunFolder:
 def trusted_run(
     path: Path, *, accept: bool, submits: bool = False, runs_method: bool = True, grades: bool = False
 ) -> RunFolder:
-    """Return the run folder at a path, of which all that a command uses to work on the run is trusted.
+    """Return the run folder at a path after checking that the content used by a command is trusted.
 
-    What is not trusted is shown, and accepted with `accept`. `submits`: whether jobs are submitted with the options of
-    the last ones, of which the last job grades; `runs_method`: whether the run's method runs; `grades`: whether the
-    command grades itself. Raises UsageError, NotTrusted and BadMethod.
+    Untrusted content is shown; with `accept` it is accepted. `submits`: jobs are submitted with the previous options,
+    and the last job grades; `runs_method`: the run's method runs; `grades`: the command itself grades. Raises
+    UsageError, NotTrusted and BadMethod.
     """
     from jobs import graders
     from jobs.run import codes, sizing, submissions, trust
@@ -107,7 +107,7 @@ def trusted_run(
 
 
 def check_shard(run: RunFolder, shard: int) -> None:
-    """Raise click.UsageError where a run has no shard of this number."""
+    """Raise click.UsageError if the run has no shard with this number."""
     number = run.num_shards()
     if not 0 <= shard < number:
         raise click.UsageError(f"SHARD {shard}: the run has {counted(number, 'shard')}, numbered from 0")

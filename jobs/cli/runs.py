@@ -1,4 +1,4 @@
-"""The commands on runs that are there: how they stand, their logs and results, scores, and comparisons of tokens."""
+"""Commands on existing runs: status, logs, results, scores, and token comparisons."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from jobs.run.folder import RunFolder
 
 FOLLOW_SECONDS = 30.0
-"""Time between two looks of `status --follow`."""
+"""Polling interval of `status --follow`."""
 
 
 @click.command(cls=RunCommand, short_help="Print the status of a run.")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=RunPath())
 @click.option("--follow", is_flag=True, help="Print the status every 30 seconds until nothing is running or queued.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON; with --follow, one line at each look.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; with --follow, one line per poll.")
 def status(runs: tuple[Path, ...], follow: bool, as_json: bool) -> None:
-    """Print the status of runs: their shards, their pace, what failed and why.
+    """Print the status of runs: shards, throughput and failures with their reasons.
 
-    Of several paths, such as runs/*, those that are not run folders are skipped.
+    If several paths are given, such as runs/*, paths that are not run folders are skipped.
     """
     import json
     import time
@@ -57,9 +57,9 @@ def status(runs: tuple[Path, ...], follow: bool, as_json: bool) -> None:
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path), required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def list_runs(folder: Path | None, as_json: bool) -> None:
-    """List the runs of FOLDER, by default of `runs` or else of this folder, the newest first.
+    """List the runs of FOLDER (default: `runs` or else the working directory), newest first.
 
-    The numbers of samples are from the files of the runs; `status` also says what works on a run now.
+    Sample counts are read from the run folders; `status` also shows what is working on a run.
     """
     import json
     from dataclasses import asdict
@@ -75,7 +75,7 @@ def list_runs(folder: Path | None, as_json: bool) -> None:
     elif runs:
         Screen(terminal()).table(table_of(runs))
     else:
-        click.echo(f"no run in {chosen.resolve() if chosen == Path() else chosen}")
+        click.echo(f"no runs in {chosen.resolve() if chosen == Path() else chosen}")
 
 
 def _run_folders(paths: tuple[Path, ...]) -> list[RunFolder]:
@@ -87,18 +87,18 @@ def _run_folders(paths: tuple[Path, ...]) -> list[RunFolder]:
     if not readable:
         raise click.UsageError(f"none of the {len(paths)} paths is a run folder that you may read")
     if skipped := [str(path) for path in paths if path not in readable]:
-        click.echo(f"skipped, not a run folder: {', '.join(skipped)}", err=True)
+        click.echo(f"skipped (not run folders): {', '.join(skipped)}", err=True)
     return [RunFolder(path) for path in paths if path in readable]
 
 
 @click.command(cls=RunCommand, short_help="Print the end of a worker's log.")
 @RUN
 @click.argument("shard", type=int, required=False)
-@click.option("--lines", type=click.IntRange(1), default=40, show_default=True, help="Number of lines of each log.")
+@click.option("--lines", type=click.IntRange(1), default=40, show_default=True, help="Number of lines per log.")
 def logs(run: Path, shard: int | None, lines: int) -> None:
-    """Print the end of the log of a shard's latest worker, or of every shard that has stopped.
+    """Print the end of the log of a shard's latest worker, or of all stopped shards.
 
-    Of workers on this machine it prints the logs of all that failed, because shards have no workers of their own there.
+    For workers on this machine, print the logs of all failed workers, because they are not tied to shards.
     """
     from harness.cli.screen import Screen, terminal
     from jobs.watch.exit_reasons import local_logs, log_path, reason_in
@@ -110,8 +110,8 @@ def logs(run: Path, shard: int | None, lines: int) -> None:
     found = read_status(folder)
     chosen = [one for one in found.shards if (one.state == "stopped" if shard is None else one.shard == shard)]
     if not chosen:
-        state = "Every sample is finished" if found.is_finished else "No shard has stopped"
-        screen.say(f"{state}; name a shard to see its log.")
+        state = "All samples are finished" if found.is_finished else "No shard has stopped"
+        screen.say(f"{state}; specify a shard to see its log.")
     of_tasks = [(f"shard {one.shard}", log_path(folder, one.task), one.last_error) for one in chosen if one.task]
     of_workers_here = [("worker on this machine", path, "") for path in (local_logs(folder) if chosen else ())]
     shown = [whose for whose in of_tasks or of_workers_here if whose[1].exists()]
@@ -123,20 +123,20 @@ def logs(run: Path, shard: int | None, lines: int) -> None:
             screen.say(line)
     if chosen and not shown:
         numbers = ", ".join(str(one.shard) for one in chosen)
-        screen.say(f"No log of a worker of shard {numbers}; all logs are in {folder.logs_dir}.")
+        screen.say(f"No worker log for shard {numbers}; all logs are in {folder.logs_dir}.")
         sys.exit(1)
 
 
 _DATABASE = click.option(
-    "--database", type=click.Path(path_type=Path), help="Database of the run.  [default: beside the run folder]"
+    "--database", type=click.Path(path_type=Path), help="Database of the run.  [default: next to the run folder]"
 )
 
 
-@click.command(cls=RunCommand, short_help="Print all numbers of a run.")
+@click.command(cls=RunCommand, short_help="Print all metrics of a run.")
 @RUN
 @_DATABASE
 def show(run: Path, database: Path | None) -> None:
-    """Print all numbers of a run that was graded and loaded, from the warehouse; of a probe, what it found."""
+    """Print all metrics of a graded and loaded run from the database; for a probe, its result."""
     from harness.cli.screen import terminal
     from jobs import after
 
@@ -149,7 +149,7 @@ def show(run: Path, database: Path | None) -> None:
 @GRADER
 @TRUST
 def finalize(run: Path, database: Path | None, grader: str | None, trust: bool) -> None:
-    """Compact journals, grade, load the warehouse and print the result."""
+    """Compact journals, grade, load into the database and print the result."""
     from jobs import after, graders
 
     folder = run_folder(run)
@@ -160,7 +160,7 @@ def finalize(run: Path, database: Path | None, grader: str | None, trust: bool) 
 @click.command(cls=RunCommand, short_help="Score steps with a reward model.")
 @RUN
 @click.option(
-    "--model", required=True, help="Process reward model in the form of Math-Shepherd: a Hugging Face id, or a folder."
+    "--model", required=True, help="Process reward model in Math-Shepherd format: a Hugging Face id, or a folder."
 )
 @click.option(
     "--engine",
@@ -173,13 +173,13 @@ def finalize(run: Path, database: Path | None, grader: str | None, trust: bool) 
 @click.option(
     "--max-context",
     type=click.IntRange(16),
-    help="Longest judgment, in tokens.  [default: the run's longest, as far as the model's own context allows]",
+    help="Maximum judgment length, in tokens.  [default: the run's longest, limited by the model's context]",
 )
 @click.option("--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Judgments in flight.")
 def score(run: Path, model: str, kind: str, max_context: int | None, concurrency: int) -> None:
-    """Score a run's stored steps and candidates with a process reward model, for the warehouse to load.
+    """Score a run's stored steps and candidates with a process reward model, to be loaded into the database.
 
-    A judgment that the model cannot give has no score; the next call asks for it again.
+    Judgments that the model cannot make have no score; the next call retries them.
     """
     from harness.weights import models
     from jobs.finished import scoring
@@ -191,19 +191,19 @@ def score(run: Path, model: str, kind: str, max_context: int | None, concurrency
     click.echo(f"  {typed('warehouse.load')} {quote(str(run))}")
 
 
-@click.command("target-logprobs", cls=RunCommand, short_help="Score steps with the run's own target.")
+@click.command("target-logprobs", cls=RunCommand, short_help="Score steps with the run's target.")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=RunPath())
 @click.option(
     "--target-of",
     metavar="RUN",
     type=RunPath(),
-    help="Run whose target reads the chains of runs without a target of their own (the draft alone).",
+    help="Run whose target scores the chains of runs without a target (draft-only runs).",
 )
 @TRUST
 def target_logprob(runs: tuple[Path, ...], target_of: Path | None, trust: bool) -> None:
-    """Store the target's log-probability of each accepted step of finished samples, for the warehouse to load.
+    """Store the target's log-probability of each accepted step of finished samples, to be loaded into the database.
 
-    The target reads every chain once, at temperature 1, in its own prompt. Samples that are scored stay as they are.
+    The target reads every chain once, at temperature 1, with its own prompt. Scored samples are skipped.
     """
     from jobs.finished import scoring
 
@@ -214,7 +214,7 @@ def target_logprob(runs: tuple[Path, ...], target_of: Path | None, trust: bool) 
         if isinstance(one, Exception):
             raise one
         if not one.num_samples:
-            click.echo(f"{folder.path.name}: every finished sample is scored already")
+            click.echo(f"{folder.path.name}: all finished samples are already scored")
     click.echo(f"  {typed('warehouse.load')} {' '.join(quote(str(run)) for run in runs)}")
 
 
@@ -224,19 +224,19 @@ def target_logprob(runs: tuple[Path, ...], target_of: Path | None, trust: bool) 
 def lossless(run: Path, baseline: Path) -> None:
     """Compare the emitted tokens of two greedy runs, e.g. specdecode and vanilla; exit code 1 if any differ.
 
-    Or one method with models on servers and in process.
+    Also applies to one method with models on servers and in process.
     """
     from jobs.finished.lossless import compare, has_served_target
 
     folders = run_folder(run), run_folder(baseline)
     pairs = compare(*folders)
     if served := [folder.path.name for folder in folders if has_served_target(folder.spec())]:
-        click.echo(f"not compared: the weights of the target of {' and '.join(served)}, which a server runs")
+        click.echo(f"not compared: the target's weights of {' and '.join(served)}, because a server runs it")
     differing = [pair for pair in pairs if pair.first_divergence is not None]
-    click.echo(f"{counted(len(pairs), 'sample')} in both runs: {len(pairs) - len(differing)} identical, token by token")
+    click.echo(f"{counted(len(pairs), 'sample')} in both runs: {len(pairs) - len(differing)} with identical tokens")
     for folder in folders:
         if len(pairs) < (planned := folder.num_planned()):
-            rest = "of the others a run has no finished sample, unless a killed worker left it for its successor"
+            rest = "the others are unfinished in one of the runs"
             click.echo(f"{folder.path.name}: {len(pairs)} of its {counted(planned, 'sample')} compared; {rest}")
     for pair in differing:
         lengths = f"{pair.lengths[0]} and {counted(pair.lengths[1], 'token')}"

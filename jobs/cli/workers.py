@@ -1,4 +1,4 @@
-"""The commands that start, cancel and resume the workers of a run."""
+"""Commands that start, cancel and resume the workers of a run."""
 
 from __future__ import annotations
 
@@ -33,37 +33,37 @@ def worker(run: Path, shard: int, accept: bool, trust: bool) -> None:
             _check_code(folder, accept=True, goes_on=True)
         num_ended = run_shard(str(folder.path), shard)
     except ShardBusyError as error:
-        raise click.ClickException(f"{error}, which works on it: wait for its end, or cancel its job") from error
-    click.echo(f"{counted(num_ended, 'sample')} ended")
+        raise click.ClickException(f"{error}; wait until it has finished, or cancel its job") from error
+    click.echo(f"{counted(num_ended, 'sample')} finished")
 
 
 @click.command(cls=RunCommand, short_help="Cancel a run's Slurm jobs.")
 @RUN
 def cancel(run: Path) -> None:
-    """Cancel all Slurm jobs of a run. Nothing recorded is lost, and `resume` continues it.
+    """Cancel all Slurm jobs of a run. Recorded samples are kept, and `resume` continues the run.
 
-    A job that it shares with other runs of its suite goes on with those, and passes over this one.
+    Jobs shared with other runs of its suite continue with those runs and skip this one.
     """
     from jobs.submission import canceling
 
     folder = run_folder(run)
     others = canceling.cancel(folder)
     if others is None:
-        click.echo(f"{folder.path.name} is finished; there is nothing to cancel")
+        click.echo(f"{folder.path.name} is finished; nothing to cancel")
         return
     if others:
-        click.echo(f"the jobs that it shared go on with {', '.join(others)}")
+        click.echo(f"shared jobs continue with {', '.join(others)}")
     click.echo(f"canceled; to resume:  {typed('jobs resume')} {quote(str(run))}")
 
 
-@click.command(cls=RunCommand, short_help="Submit the shards that are left.")
+@click.command(cls=RunCommand, short_help="Submit the unfinished shards.")
 @RUN
 @ACCEPT_CODE_CHANGE
 @TRUST
 def resume(run: Path, accept: bool, trust: bool) -> None:
-    """Submit the shards that are neither finished nor running or queued, with the options of the last submission.
+    """Submit the shards that are neither finished nor running or queued, with the last submission's options.
 
-    A finished run whose last job died is graded and loaded: by that job again, or here for a run of this machine.
+    If a run is finished but its last job died, it is graded and loaded by a new job, or here if the run is local.
     """
     from jobs import after
     from jobs.finished import grading
@@ -73,11 +73,11 @@ def resume(run: Path, accept: bool, trust: bool) -> None:
     folder = trusted_run(run, accept=trust, submits=True)
     if not submissions.read(folder):
         if missing := grading.missing(folder, read_endings(folder)):
-            click.echo(f"Every sample is finished; {missing}. It is done here now.")
+            click.echo(f"All samples are finished; {missing}. Doing it now.")
             after.conclude(str(folder.path))
             return
         if not by_shard(folder, read_endings(folder)).num_left:
-            click.echo("Every sample is finished: nothing to resume.")
+            click.echo("All samples are finished; nothing to resume.")
             return
         raise click.UsageError(f"{run} was not submitted to Slurm; to resume it, run its launch command again")
     _submit_unfinished(folder, accept=accept)
@@ -86,12 +86,12 @@ def resume(run: Path, accept: bool, trust: bool) -> None:
 @click.command("retry-failed", cls=RunCommand, short_help="Retry samples that ended in an error.")
 @RUN
 @click.option(
-    "--at-most", type=click.IntRange(1), default=2, show_default=True, help="Most retries of a sample, over all rounds."
+    "--at-most", type=click.IntRange(1), default=2, show_default=True, help="Maximum number of retries per sample."
 )
 @ACCEPT_CODE_CHANGE
 @TRUST
 def retry_failed(run: Path, at_most: int, accept: bool, trust: bool) -> None:
-    """Retry samples that ended in an error; a sample that is out of retries stays as data."""
+    """Retry samples that ended in an error; samples without remaining retries stay as data."""
     from jobs.run import retries, submissions
     from jobs.run.endings import read_endings
 
@@ -108,7 +108,7 @@ def retry_failed(run: Path, at_most: int, accept: bool, trust: bool) -> None:
     if submissions.read(folder):
         _submit_unfinished(folder, accept=accept)
     elif retried:
-        click.echo("to run them, run the launch command of the run again")
+        click.echo("to run them, repeat the run's launch command")
 
 
 def _submit_unfinished(run: RunFolder, *, accept: bool) -> None:
@@ -123,17 +123,17 @@ def _submit_unfinished(run: RunFolder, *, accept: bool) -> None:
     [dispatched] = dispatch_together([Request(run, last.options, *per_task, accept)])
     is_idle = not (dispatched.submitted or dispatched.num_active_shards)
     if is_idle and (concluding := conclude_again(run)):
-        click.echo(f"Every sample is finished; {concluding}")
+        click.echo(f"All samples are finished; {concluding}")
         return
     print_dispatched(dispatched, terminal())
     print_how_to_watch([run], terminal())
 
 
 def _check_code(run: RunFolder, *, accept: bool, goes_on: bool = False) -> None:
-    """Say what is to be said of the code that worked on a run. Raises CodeChanged and BadMethod, both ValueErrors."""
+    """Print a notice if other code worked on the run. Raises CodeChanged and BadMethod, both ValueErrors."""
     from jobs.run import codes
 
-    codes.method_of(run)  # what is submitted needs it, also before anything was worked on
+    codes.method_of(run)  # required by submissions, also before any work
     if notice := codes.check(run, accept=accept, goes_on=goes_on):
         click.echo(notice, err=True)
     if goes_on:

@@ -1,1 +1,1 @@
-"""Runs that go on from the chains of another run, and what is made of them."""
+"""Runs that continue the chains of another run, and their evaluation."""

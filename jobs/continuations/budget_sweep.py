@@ -1,13 +1,13 @@
-"""Accuracy against token budget from one run: its finished chains are cut, their thoughts closed and answered.
+"""Accuracy vs. token budget from one run: truncate its finished chains, close their reasoning and generate answers.
 
-A chain that one model wrote in one piece is cut behind its first b tokens, as a run with that budget would have cut it.
-A chain of steps is cut behind the last whole step within b, and "not re-planned": a method that plans by its budget
-would have written other steps. A chain that had ended within b stands as it is; nothing is asked, and its own verdict
-counts, that of an error too. Cut ones are answered by the model that writes the run's answers, where it writes them
-apart, else by the target, in tokens beside the budget.
+A chain generated in one piece is truncated after its first b tokens, as in a run with that budget. A chain of steps is
+truncated after the last whole step within b and is "not re-planned": a method that plans by its budget would have
+generated other steps. A chain that ended within b is unchanged and keeps its verdict, including an error. Truncated
+chains are answered by the model that writes the run's answers, or by the target if answers are not separate. The answer
+is not counted in the budget.
 
-The answers are a run of their own (see `continuation`). Cuts of one chain follow each other in it, so that they share
-its prefix in the engine's cache.
+The answers are a separate run (see `continuation`). Truncations of one chain are adjacent in it, so they share its
+prefix in the engine's cache.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ from jobs.run.trace_files import FAILED, SampleRow, StepRow
 
 _COLUMNS = ("problem_id", "stop_reason", "steps")
 _WHOLE: StepRole = "chain"
-"""The role of a step that is a chain which one model wrote in one piece."""
+"""Role of a step that is a whole chain generated in one piece by one model."""
 _CHOOSES_WHOLE_CHAINS = "scot"
-"""The method whose chain is one of several that were drafted whole: no budget ends between them."""
+"""The method that chooses among several whole chains, which cannot be truncated to a budget."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A chain at a budget."""
+    """A chain truncated to a budget."""
 
     text: str | None
-    """What stands of it; None: it had ended."""
+    """The remaining text; None: the chain ended within the budget."""
     num_tokens: int
-    """Tokens of that, counted as its authors wrote them."""
+    """Number of its tokens, as counted by their authors."""
     is_exact: bool
-    """False where it is cut at the end of a step, and so is not re-planned."""
+    """False if the chain is truncated at a step boundary without re-planning for the budget."""
 
 
 def cut(sample: SampleRow, budget: int, tokenizers: Mapping[Role, Tokenizer]) -> Cut:
-    """Return the chain of a finished sample at a budget in tokens."""
+    """Return a finished sample's chain truncated to a token budget."""
     steps = sample["steps"]
     is_exact = all(step["role"] == _WHOLE for step in steps)
     num_emitted = sum(step["num_tokens"] for step in steps)
@@ -75,7 +75,7 @@ def cut(sample: SampleRow, budget: int, tokenizers: Mapping[Role, Tokenizer]) ->
 
 
 def _first(step: StepRow, num_tokens: int, tokenizer: Tokenizer) -> str:
-    """Return the text of a step's first tokens, without a character that they end inside."""
+    """Return the text of a step's first tokens, without a partial character at the end."""
     ids = tuple(step["token_ids"][:num_tokens])
     text = tokenizer.decode(ids)
     return tokenizer.decode(ids[: len(ids) - num_cut(Completion(ids, text, "length", num_tokens), tokenizer)])
@@ -84,19 +84,19 @@ def _first(step: StepRow, num_tokens: int, tokenizer: Tokenizer) -> str:
 def plan(
     source: RunFolder, flags: Flags, *, budgets: Sequence[int], answer_tokens: int, is_preview: bool = False
 ) -> PreparedLaunch:
-    """Cut the chains of a run at budgets in tokens and prepare the run that answers them, which is not written.
+    """Truncate the chains of a run to token budgets and prepare, without writing it, the run that answers them.
 
-    Journals of the run are compacted, unless `is_preview`. `flags`: where it runs, as flags of a launch. Raises
-    ValueError and what a launch raises.
+    Journals of the run are compacted, unless `is_preview`. `flags`: launch flags for the location. Raises ValueError
+    and the errors of a launch.
     """
     spec, budgets = source.spec(), sorted(set(budgets))
     if spec.method == _CHOOSES_WHOLE_CHAINS:
-        raise ValueError(f"{source.path.name} chose among chains that were drafted whole, which no budget cuts")
+        raise ValueError(f"{source.path.name} chooses among whole drafted chains, which cannot be truncated")
     if budgets[-1] > spec.token_budget:
         raise ValueError(f"--budgets {budgets[-1]}: the chains have at most {spec.token_budget} tokens")
     known = {problem.id: problem for problem in source.problems()}
     if any(problem.beginning for problem in known.values()):
-        raise ValueError(f"{source.path.name} goes on from the chains of another run: name that one")
+        raise ValueError(f"{source.path.name} continues another run; pass that run instead")
     samples = list(finished_records(source, _COLUMNS, writes=not is_preview, failed=True))
     steps = [step for sample in samples for step in sample["steps"]]
     authors = {step["author"] for step in steps if step["role"] == _WHOLE}
@@ -108,7 +108,7 @@ def plan(
         try:
             made = cut(sample, budget, tokenizers)
         except (LookupError, OverflowError, TypeError) as error:
-            raise RunDamaged(f"{source.path} is damaged: no model of it wrote {sample['sample_id']}") from error
+            raise RunDamaged(f"{source.path} is damaged: unknown author of {sample['sample_id']}") from error
         if made.text is not None:
             family = one.family or one.id
             problems.append(replace(one, id=problem_id, dataset=name, beginning=made.text, family=family))
@@ -124,7 +124,7 @@ def plan(
             }
         )
     if not problems:
-        raise ValueError(f"every chain of {source.path.name} ended within {budgets[0]} tokens: nothing is cut")
+        raise ValueError(f"every chain of {source.path.name} ended within {budgets[0]} tokens: nothing to truncate")
     role = answering[0][0] if answering else "target" if spec.target else "draft"
     made_of = DatasetOrigin(name.replace("-", " of ", 1), hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16])
     changes = {"samples": 1, "token_budget": spec.token_budget + answer_tokens, "dataset_origin": made_of}
@@ -137,10 +137,10 @@ def _notices(
     source: RunFolder, budgets: Sequence[int], rows: Sequence[Mapping[str, object]], num_cut: int
 ) -> Iterator[str]:
     chains = counted(len(rows) // len(budgets), "chain")
-    how = "" if all(row["is_exact"] for row in rows) else " They are cut at the ends of steps, not re-planned."
+    how = "" if all(row["is_exact"] for row in rows) else " They are truncated at step boundaries, not re-planned."
     yield (
-        f"BUDGETS of {source.path.name}: {chains} at {counted(len(budgets), 'budget')}; {counted(num_cut, 'cut')} to "
-        f"be answered, the others had ended.{how}"
+        f"BUDGETS of {source.path.name}: {chains} at {counted(len(budgets), 'budget')}; {num_cut} truncated "
+        f"chains to answer, the others ended within the budget.{how}"
     )
     if unfinished := num_unfinished(source):
-        yield f"UNFINISHED: {counted(unfinished, 'sample')} of {source.path.name} cannot be cut; {typed('jobs resume')}"
+        yield f"UNFINISHED: {counted(unfinished, 'sample')} of {source.path.name} are excluded; {typed('jobs resume')}"

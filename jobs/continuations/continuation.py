@@ -1,7 +1,7 @@
-"""A run that goes on from another run's chains: one of its models alone, on problems that begin inside them.
+"""A run that continues another run's chains: one of its models alone, on problems that start inside the chains.
 
-So what is asked of finished chains is sharded, resumed, graded and loaded like any other run, beside the run that is
-continued and apart from its numbers. The same command plans the same run, and so resumes it.
+It is sharded, resumed, graded and loaded like any other run, next to the continued run and without affecting its
+metrics. The same command plans the same run and resumes it.
 """
 
 from __future__ import annotations
@@ -31,51 +31,50 @@ from jobs.slurm.client import resolve as resolve_cluster
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _METHOD = "vanilla"
 _OF_THE_OTHERS = ("draft", "target", "reward", "speculator", "method_source", "preset", "tag")
-"""Fields of a specification that a run of one model alone does not have."""
+"""Fields of a specification that do not apply to a single-model run."""
 _OF_THE_PAIRS_ENGINES = ("spec_decode", "spec_tokens", "spec_sampling", "logprobs")
 
 
 @dataclass(frozen=True)
 class Continuation:
-    """What a run that is planned goes on from."""
+    """A planned continuation of a run."""
 
     source: RunFolder
     kind: derived.ContinuationKind
     role: Role
-    """The model that goes on."""
+    """The model that continues the chains."""
     problems: Sequence[Problem]
     rows: Sequence[Mapping[str, Any]]
-    """Rows of the derived file `kind`, which say where each problem begins in the run."""
+    """Rows of the derived file `kind`, with each problem's start position in the run."""
     params: Mapping[str, Parameter]
-    """Hyper-parameters of the method, beside the model."""
+    """Hyper-parameters of the method, besides the model."""
     changes: Mapping[str, Any]
-    """Fields of the specification that differ from those of the run that is continued."""
+    """Fields of the specification that differ from the continued run's."""
     keeps_order: bool = False
-    """Whether problems are run in their order, so that those with the same beginning follow each other."""
+    """Whether problems run in order, so those with the same beginning are adjacent."""
 
     def write(self, run: RunFolder) -> None:
-        """Write the derived file, once."""
-        if not derived.rows_to_extend(run, self.kind, "1"):  # also where the file is damaged
+        if not derived.rows_to_extend(run, self.kind, "1"):  # also if the file is damaged
             derived.write(run, self.kind, "1", self.rows)
 
 
 def dataset_of(source: RunFolder, word: Literal["probe", "budgets"]) -> str:
-    """Return the name of the problems that begin inside a run's chains."""
+    """Return the dataset name of problems that start inside a run's chains."""
     return f"{word}-{source.path.name if _NAME.fullmatch(source.path.name) else source.spec().run_id}"
 
 
 def prepare(continued: Continuation, flags: Flags, notices: Sequence[str]) -> PreparedLaunch:
-    """Prepare the run, without writing anything.
+    """Prepare the run without writing anything.
 
-    `flags`: where it runs, as flags of a launch. Raises ValueError and what a launch raises.
+    `flags`: launch flags for the location. Raises ValueError and the errors of a launch.
     """
     source, spec, problems = continued.source, continued.source.spec(), list(continued.problems)
     model = spec.models.get(continued.role)
     if model is None:
-        raise ValueError(f"{source.path.name} has no {continued.role}, which would go on with its chains")
+        raise ValueError(f"{source.path.name} has no {continued.role} to continue its chains")
     check_model(source.path.name, model)
     trust.require(source, trust.arguments(spec.settings))
-    where = {"output": str(source.path.parent), **flags, "method": _METHOD, "dataset": "demo"}  # which is replaced
+    where = {"output": str(source.path.parent), **flags, "method": _METHOD, "dataset": "demo"}  # replaced below
     launch = Launch.from_flags(where)
     name, content = problems[0].dataset, dataset_hash(problems)
     origin = DatasetOrigin(name.replace("-", " of ", 1), content)

@@ -1,11 +1,11 @@
-"""Probes: what accepted and refused drafts of a run were worth, found by continuing its chains from decided steps.
+"""Probes: the value of a run's accepted and rejected drafts, measured by continuing its chains from these steps.
 
-A stratified random sample of the decided steps is drawn, with weights. A point is a step of a finished sample for which
-the draft proposed something that was accepted or refused. The target continues it twice: behind the draft's proposal,
-and from where the proposal began, so that the step there is its own.
+Points are a weighted, stratified random sample of the decided steps: steps of finished samples with a draft proposal
+that was accepted or rejected. The target continues each point twice: after the draft's proposal, and from where the
+proposal started, so it writes this step itself.
 
-A probe is a run of its own (see `continuation`): the target alone, on two problems for each point. The target is the
-same in all probes of a suite, so that those with the same settings of it follow each other in one engine.
+A probe is a separate run (see `continuation`): the target alone, on two problems per point. Probes of a suite share the
+target, so those with equal target settings run consecutively on one engine.
 """
 
 from __future__ import annotations
@@ -40,46 +40,46 @@ _WHERE = (
     "output", "cluster", "profile", "slurm", "shards", "shards_per_task", "workers_per_task",
     "accept_code_change",
 )  # fmt: skip
-"""Flags of a run that its probe has, too."""
+"""Flags of a run that also apply to its probe."""
 Stratum = tuple[bool, int]
-"""Whether the draft was accepted, and which third of the chain the step lies in, from 0."""
+"""Whether the draft was accepted, and the third of the chain that contains the step, from 0."""
 _Count = Annotated[int, Field(ge=1, strict=True)]
 
 
 class NothingToProbe(ValueError):
-    """The run has no decision that a probe could look at; the message is one line."""
+    """The run has no decision that can be probed; the message is one line."""
 
 
 class ProbeSettings(BaseModel):
-    """How runs are probed: the table `[probe]` of a suite's file, whose runs are probed once they are finished."""
+    """Probe settings: the table `[probe]` of a suite file, whose runs are probed when they are finished."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     points: Annotated[int, Field(ge=2, strict=True)] = 200
-    """Decisions of each run to look at."""
+    """Number of decisions to sample per run."""
     rollouts: _Count = 8
-    """Continuations of each point, behind the draft's proposal and behind the target's own step."""
+    """Continuations per point, each after the draft's proposal and after the target's own step."""
     seed: Annotated[int, Field(strict=True)] = 0
-    """Seed from which the points are drawn and their continuations are sampled."""
+    """Seed for sampling points and continuations."""
     concurrency: _Count = 64
     """Continuations in flight per worker."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """One decision about a proposal of the draft."""
+    """One decision about a draft proposal."""
 
     sample_id: str
     problem_id: str
     step_index: int
     candidate_index: int
-    """The accepted candidate, or one of the refused ones, each as likely as the others."""
+    """The accepted candidate, or a random one of the rejected ones."""
     num_steps: int
-    """Steps of the whole chain."""
+    """Number of steps in the whole chain."""
     kind: str
-    """What decided: `choice` and `score` are verdicts; any other word is the method's own (harness.trace.Decision)."""
+    """`choice` and `score` are verdicts; other kinds are method-specific (harness.trace.Decision)."""
     value: float | None
-    """The number that was decided by; of a choice the probability that some candidate is accepted."""
+    """The value that determined the decision; for a choice, the probability that any candidate is accepted."""
     accepts_below: bool
     accepted: bool
     before: str
@@ -87,27 +87,27 @@ class Point:
     draft: str
     """The draft's proposal."""
     weight: float = 1.0
-    """How many decisions of the run the point stands for: the inverse of its probability of being drawn."""
+    """Number of the run's decisions represented by the point: the inverse of its sampling probability."""
 
     @property
     def stratum(self) -> Stratum:
-        """The stratum that it was drawn from."""
+        """Stratum from which the point was sampled."""
         return self.accepted, _third(self.step_index, self.num_steps)
 
 
 @dataclass(frozen=True)
 class Population:
-    """How many decisions a run has, and how many of them cannot be probed."""
+    """Numbers of a run's decisions."""
 
     strata: Mapping[Stratum, int]
     num_ending: int
-    """Decisions about proposals that end the reply: nothing follows them that could be continued."""
+    """Decisions about proposals that end the reply, which cannot be continued."""
 
 
 def draw(run: RunFolder, num_points: int, seed: int, *, writes: bool = True) -> tuple[list[Point], Population]:
-    """Return a random sample of the run's decisions, half of them refusals where there are as many.
+    """Return a random sample of the run's decisions, half of them rejections if there are enough.
 
-    Within accepted and refused drafts, each third of the chain has its share of the points. The same run, number and
+    Among accepted and rejected drafts, each third of the chain is represented proportionally. The same run, number and
     seed give the same points. `writes` as in `finished_records`. Raises NothingToProbe.
     """
     places, num_ending = _places(run, writes=writes)
@@ -131,7 +131,7 @@ def draw(run: RunFolder, num_points: int, seed: int, *, writes: bool = True) -> 
 
 
 def problems_of(points: Iterable[Point], problems: Mapping[str, Problem], dataset: str) -> list[Problem]:
-    """Return two problems for each point, in its order: behind the draft's proposal, and from where that began."""
+    """Return two problems per point, in order: after the draft's proposal, and from where the proposal started."""
     made = []
     for number, point in enumerate(points):
         problem = problems[point.problem_id]
@@ -144,7 +144,7 @@ def problems_of(points: Iterable[Point], problems: Mapping[str, Problem], datase
 
 
 def _places(run: RunFolder, *, writes: bool) -> tuple[dict[Stratum, list[tuple[str, int]]], int]:
-    """Return sample and step of each decision by stratum, and how many others end the reply."""
+    """Return sample and step of each decision by stratum, and the number of decisions that end the reply."""
     places: dict[Stratum, list[tuple[str, int]]] = defaultdict(list)
     num_ending = 0
     for sample in finished_records(run, _COLUMNS, writes=writes):
@@ -188,14 +188,14 @@ def _decided(sample: SampleRow) -> Iterator[tuple[int, StepRow]]:
 
 
 def _decided_by(step: StepRow) -> tuple[str, float | None, bool]:
-    """Return the kind of a decision, its number, and whether low numbers are accepted."""
+    """Return the kind of a decision, its value, and whether low values are accepted."""
     decision = step.get("decision")
     if decision is not None:
         return decision["kind"], decision["value"], bool(decision["accepts_below"])
-    verdict = step["verdicts"][-1]  # a step that was decided has one of the two
+    verdict = step["verdicts"][-1]  # a decided step has a decision or a verdict
     if verdict["kind"] != "choice":
         return verdict["kind"], verdict["score"], False
-    return "choice", 1.0 - normalized(verdict["logprobs"])[-1], False  # the last option refuses all candidates
+    return "choice", 1.0 - normalized(verdict["logprobs"])[-1], False  # the last option rejects all candidates
 
 
 def _is_accepted(step: StepRow) -> bool:
@@ -218,7 +218,7 @@ def _third(step_index: int, num_steps: int) -> int:
 
 
 def _sizes(strata: Mapping[Stratum, int], num_points: int) -> dict[Stratum, int]:
-    """Return how many points each stratum has; one at least, and no more than it has decisions."""
+    """Return the number of points per stratum, at least one and at most its number of decisions."""
     totals = {accepted: sum(n for stratum, n in strata.items() if stratum[0] is accepted) for accepted in (True, False)}
     refused = min(totals[False], max(num_points // 2, num_points - totals[True]))
     wanted = {False: refused, True: min(totals[True], num_points - refused)}
@@ -230,21 +230,21 @@ def _sizes(strata: Mapping[Stratum, int], num_points: int) -> dict[Stratum, int]
 
 def _reason(run: RunFolder, num_ending: int) -> str:
     if num_ending:
-        return f"{run.path.name} decided only about proposals that end the reply ({counted(num_ending, 'decision')})"
+        return f"{run.path.name} only has decisions that end the reply ({counted(num_ending, 'decision')})"
     if run.journals():
-        return f"{run.path.name} has no finished sample in its trace files yet: {typed('jobs finalize')} writes them"
+        return f"{run.path.name} has no finished samples in trace files yet; run {typed('jobs finalize')} to write them"
     return (
-        f"{run.path.name} has no decision about a proposal of the draft in its finished samples; valid: runs of "
-        "methods that accept and refuse drafts, such as speccot and specreason"
+        f"{run.path.name} has no decision about a draft proposal in its finished samples; valid: runs of methods that "
+        "accept and reject drafts, e.g. speccot and specreason"
     )
 
 
 def plan(source: RunFolder, flags: Flags, *, settings: ProbeSettings, is_preview: bool = False) -> PreparedLaunch:
-    """Draw the points and prepare the run that continues the chains, which is not written.
+    """Sample the points and prepare the run that continues the chains, without writing it.
 
-    Journals of the probed run are compacted, unless `is_preview`: then nothing is written at all.
+    Journals of the probed run are compacted, unless `is_preview`.
 
-    `flags`: where it runs, as flags of a launch. Raises ValueError (NothingToProbe is one) and what a launch raises.
+    `flags`: launch flags for the location. Raises ValueError (including NothingToProbe) and the errors of a launch.
     """
     points, population = draw(source, settings.points, settings.seed, writes=not is_preview)
     problems = problems_of(points, {p.id: p for p in source.problems()}, continuation.dataset_of(source, "probe"))
@@ -267,16 +267,16 @@ def plan(source: RunFolder, flags: Flags, *, settings: ProbeSettings, is_preview
 def rounds(
     launches: Sequence[PreparedLaunch], settings: ProbeSettings | None, console: Console
 ) -> Iterator[list[PreparedLaunch]]:
-    """Yield the probes of a suite that asks for them, in one round; started again, they go on.
+    """Yield the probes of a suite, if configured, in one round; repeated calls resume them.
 
-    Where its runs are not finished yet, it says how to go on. A run without a decision to look at is named and left
-    out. Raises what planning a probe raises.
+    If runs are unfinished, print how to continue. Runs without a decision to probe are reported and skipped. Raises the
+    errors of planning a probe.
     """
     if settings is None:
         return
     chosen = _probed(launches)
     if any(num_unfinished(prepared.run) for prepared in chosen):
-        console.print("Its runs are probed once they are finished: run the same command again then.", soft_wrap=True)
+        console.print("Runs are probed when they are finished; then run the same command again.", soft_wrap=True)
         return
     planned = []
     for prepared in chosen:
@@ -290,16 +290,16 @@ def rounds(
 
 
 def in_words(launches: Sequence[PreparedLaunch], settings: ProbeSettings) -> str:
-    """Say what the probes of these launches look at."""
-    looks = f"{settings.points} decisions, continued {settings.rollouts} times each way by the target alone"
+    """Describe the probes of these launches."""
+    looks = f"{settings.points} decisions, each continued {settings.rollouts} times in both ways by the target alone"
     return f"Then a probe of {counted(len(_probed(launches)), 'run')}: {looks}."
 
 
 def _probed(launches: Sequence[PreparedLaunch]) -> list[PreparedLaunch]:
-    """Return the launches whose runs are probed: of methods with both models, each once.
+    """Return the launches to probe: methods that use both models, without duplicates.
 
-    Of runs that differ in their number of samples in flight, and in how many problems and samples they have, that is
-    the first: a table `[latency]` adds the others.
+    If runs differ only in concurrency or in number of problems and samples, only the first is probed; `[latency]` adds
+    the others.
     """
     size = ("concurrency", "limit", "problems", "samples", "latency_sample", "target_logprobs")
     found: dict[str, PreparedLaunch] = {}
@@ -313,11 +313,11 @@ def _probed(launches: Sequence[PreparedLaunch]) -> list[PreparedLaunch]:
 def _notices(source: RunFolder, points: Sequence[Point], population: Population) -> list[str]:
     total, refused = sum(population.strata.values()), sum(not point.accepted for point in points)
     lines = [
-        f"PROBE of {source.path.name}: {counted(len(points), 'point')} drawn from {counted(total, 'decision')}, "
-        f"{len(points) - refused} where the draft was accepted and {refused} where it was refused."
+        f"PROBE of {source.path.name}: {counted(len(points), 'point')} sampled from {counted(total, 'decision')}, "
+        f"{len(points) - refused} with an accepted draft and {refused} with a rejected draft."
     ]
     if number := population.num_ending:
-        lines.append(f"{counted(number, 'decision')} about the end of the reply cannot be continued and are left out.")
+        lines.append(f"{counted(number, 'decision')} about the end of the reply cannot be continued and are excluded.")
     if unfinished := num_unfinished(source):
-        lines.append(f"UNFINISHED: {counted(unfinished, 'sample')} of {source.path.name} cannot be drawn from.")
+        lines.append(f"UNFINISHED: {counted(unfinished, 'sample')} of {source.path.name} cannot be sampled yet.")
     return lines

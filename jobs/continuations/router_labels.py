@@ -1,7 +1,7 @@
-"""Labels for routers: what the steps that a probe looked at were worth, beside the text that a router decides on.
+"""Labels for routers: the value of probed steps, with the text available to a router.
 
-A router decides at each step whether the draft's proposal is kept or the target writes one (Arbitrage, arXiv
-2512.05033). A row is one point of a probe. The split is by problem, and it is the same in every probe of every run.
+A router decides at each step whether to keep the draft's proposal or to let the target write one (Arbitrage, arXiv
+2512.05033). Each row is a point of a probe. The split is by problem and equal in all probes of all runs.
 """
 
 from __future__ import annotations
@@ -29,22 +29,23 @@ LABELS = pa.schema(
     | {"probe_run_id": _text, "method": _text, "draft_model": _text, "draft_fingerprint": _text}
     | {"target_model": _text, "target_fingerprint": _text, "grader_version": _text}
 )
-"""The columns; docs/formats.md has their meaning."""
+"""The columns; see docs/formats.md."""
 SPLITS = {"train": 0.6, "validation": 0.8, "test": 1.0}
-"""Where each part of the problems ends."""
+"""Upper limits of the splits, as shares of the problems."""
 
 
 def split_of(problem: Problem) -> str:
-    """Return the part of a problem, by a hash of its family where it has one, else of its text."""
+    """Assign a problem to a split by hashing its family (or its text if it has none)."""
     digest = hashlib.sha256((problem.family or problem.text).encode()).digest()
     place = int.from_bytes(digest[:4], "big") / 2**32
     return next(name for name, end in SPLITS.items() if place < end)
 
 
 def write(probe: RunFolder, source: RunFolder, path: Path) -> str:
-    """Write a row for each point of a finished probe of the run `source`; returns a line on how many.
+    """Write one row per point of a finished probe of the run `source`; return a line with the count.
 
-    A worth is the share of right continuations by the grades that count. Raises OSError and FileDamaged.
+    The value of a step is the share of correct continuations under the selected grader version. Raises OSError and
+    FileDamaged.
     """
     spec, version = source.spec(), graders.recorded(probe).version
     grades = trace_files.read_rows(probe.derived_path("grades", version), ["sample_id", "verdict"])
@@ -88,7 +89,7 @@ def _share(right: list[bool]) -> float:
 
 
 def _first_step(reply: str, beginning: str, separator: str) -> str | None:
-    """Return what follows the beginning of a reply, up to the separator; None where nothing was written behind it."""
-    opening = beginning if reply.startswith(beginning) else beginning.replace(THINK_END, "")  # as a plain model has it
+    """Return the first step of a reply after its beginning, up to the separator; None if empty."""
+    opening = beginning if reply.startswith(beginning) else beginning.replace(THINK_END, "")  # without reasoning tags
     head, found, _ = reply.removeprefix(opening).partition(separator)
     return head + found or None

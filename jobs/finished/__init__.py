@@ -1,1 +1,1 @@
-"""What happens to a run after its workers: grading, scores, comparisons, tracking, training data."""
+"""Processing of finished runs: grading, scores, comparisons, tracking, training data."""

@@ -1,7 +1,7 @@
-"""After the workers: journals become trace files, and every finished sample is graded.
+"""Compact journals to trace files and grade every finished sample.
 
-Where the machine fails, the sample stays ungraded, and the next grading grades it.
-This needs no GPU and may be repeated at any time, even while workers still run.
+If grading fails for machine reasons, samples stay ungraded and are graded next time. Needs no GPU and may be repeated
+at any time, even while workers are running.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from jobs.run.folder import RunFolder
 from jobs.run.trace_files import FAILED, SampleRow, counting_records
 
 WHOLE_CHAINS = frozenset({"scot"})
-"""Methods whose candidates hold an answer of their own."""
+"""Methods whose candidates contain an answer."""
 _TEXT_COLUMNS = ["problem_id", "steps.list.element.text", "draft_prompt", "target_prompt"]
 
 
 def finish(run: RunFolder, workers: int | None = None) -> int:
-    """Compact journals, those of timing samples too, and grade by the run's grader.
+    """Compact journals (including those of timing samples) and grade with the run's grader.
 
-    Returns how many samples were graded now, those graded earlier not included. Raises GraderFailed where samples are
-    left ungraded, once the others have their grades; of a grader in the run folder also NotTrusted and BadMethod.
+    Returns how many samples were graded now. Raises GraderFailed if samples are left ungraded, after writing the other
+    grades; for a grader in the run folder also NotTrusted and BadMethod.
     """
     compact(run)
     timed = timings.TimingFolder(run.path)
-    if timed.journals():  # of a killed worker; one that is at work compacts its own when it ends
+    if timed.journals():  # of a killed worker; active workers compact their own journals at their end
         with contextlib.suppress(Timeout), timed.lock("timing", 0):
             compact(timed)
     version, grader = graders.recorded(run).version, graders.grader_of(run)
@@ -56,10 +56,9 @@ def finish(run: RunFolder, workers: int | None = None) -> int:
 
 
 def is_concluded(run: RunFolder) -> bool:
-    """Return whether a run has grades, and a result newer than its samples beside a warehouse. Raises OSError.
+    """Return whether a run has grades, a database, and a result newer than its samples. Raises OSError.
 
-    Samples that are timed count, too. Grades may be newer, as another grader's are: what grades again loads them, or
-    was not to.
+    Timing samples are included. Grades may be newer, e.g. of another grader: regrading decides whether to load them.
     """
     database = run.path.parent / "warehouse.duckdb"
     if not (run.results_path.exists() and is_graded(run) and database.exists()):
@@ -70,16 +69,16 @@ def is_concluded(run: RunFolder) -> bool:
 
 
 def is_graded(run: RunFolder) -> bool:
-    """Return whether a run has grades, of the grader that was named last where one was."""
+    """Return whether a run has grades of its recorded grader, or any grades if none is recorded."""
     if not run.events("grader"):
         return bool(run.derived("grades"))
     return run.derived_path("grades", graders.recorded(run).version).exists()
 
 
 def missing(run: RunFolder, endings: Endings) -> str:
-    """Return in words what a run lacks whose samples are all finished; empty where nothing, or where some are not.
+    """Describe what a finished run lacks, because its last job or command died; empty if nothing or if unfinished.
 
-    That is so where the job or command that concludes it has died. What this user may not read is not judged.
+    Runs that this user may not read are not checked.
     """
     try:
         if by_shard(run, endings).num_unfinished or is_concluded(run):
@@ -90,10 +89,10 @@ def missing(run: RunFolder, endings: Endings) -> str:
 
 
 def grade_by(run: RunFolder, version: str, grader: GradeOne | OwnGrader | None, workers: int | None = None) -> int:
-    """Grade the samples that the file of a grader version lacks; returns how many were graded.
+    """Grade samples missing from a grader version's file; return how many.
 
-    A grade that the file has is kept, unless it is that of a failed sample that a later try finished. The version that
-    a launch or a command named counts, whichever graded last. Raises GraderFailed, once the others' grades are written.
+    Existing grades are kept, except for samples that failed and were later rerun successfully. The version selected by
+    a launch or command is used, regardless of which graded last. Raises GraderFailed after writing the other grades.
     """
     rows = {row["sample_id"]: row for row in derived.rows_to_extend(run, "grades", version)}
     golds = _golds(run, grader)
@@ -105,7 +104,7 @@ def grade_by(run: RunFolder, version: str, grader: GradeOne | OwnGrader | None, 
     def items() -> Iterator[tuple[Submission, Gold]]:
         for sample, text in finished_samples(run):
             grade_row = rows.get(sample["sample_id"])
-            # A sample that failed may have been retried since.
+            # A failed sample may have been retried since.
             if grade_row is None or (grade_row["verdict"] == "error" and sample["stop_reason"] != FAILED):
                 asked_ids.append(sample["sample_id"])
                 yield _submission(sample, text, answers_in_thought), golds[sample["problem_id"]]
@@ -113,7 +112,7 @@ def grade_by(run: RunFolder, version: str, grader: GradeOne | OwnGrader | None, 
     for number, result in enumerate(grade_many(items(), workers=workers, grade_one=grader)):
         if isinstance(result, Ungraded):
             reasons.append(result.reason)
-            rows.pop(asked_ids[number], None)  # of the try before, which failed
+            rows.pop(asked_ids[number], None)  # grade of the failed earlier attempt
         else:
             rows[asked_ids[number]] = {"sample_id": asked_ids[number], "grader_version": version, **asdict(result)}
     if len(reasons) < len(asked_ids) or (rows and not asked_ids and not _counts(run, version)):
@@ -124,13 +123,13 @@ def grade_by(run: RunFolder, version: str, grader: GradeOne | OwnGrader | None, 
 
 
 def _golds(run: RunFolder, grader: GradeOne | OwnGrader | None) -> dict[str, Gold]:
-    """Return what the answers to each problem are graded against, by its id."""
+    """Return the reference answer of each problem, by problem id."""
     of = own_gold_of if isinstance(grader, OwnGrader) else gold_of
     return {problem.id: of(problem) for problem in run.problems()}
 
 
 def _counts(run: RunFolder, version: str) -> bool:
-    """Return whether a version's grades are the newest, if that version was named."""
+    """Return whether a version's grades are the newest, if that version was selected."""
     return not run.events("grader") or derived.grade_files(run)[-1].version == version
 
 
@@ -139,15 +138,15 @@ def _ungraded(run: RunFolder, num_graded: int, reasons: list[str]) -> GraderFail
     samples = f"{counted(len(reasons), 'sample is', 'samples are')} not graded, {num_graded} were graded now"
     again, reference = f"{typed('jobs finalize')} {quote(str(run.path))}", graders.recorded(run).reference
     if reference is not None:
-        return GraderFailed(f"{run.path.name}: {samples}: {reason}. Once it is repaired:  {again} --grader {reference}")
+        return GraderFailed(f"{run.path.name}: {samples}: {reason}. After a fix, run:  {again} --grader {reference}")
     return GraderFailed(f"{run.path.name}: {samples}: {reason}. To grade the rest:  {again}")
 
 
 def grade_candidates(run: RunFolder, workers: int | None = None) -> int:
-    """Grade the drafts of a run that its grader has not graded yet, and return how many it graded now.
+    """Grade the drafts of a run that its grader has not graded yet, and return how many were graded now.
 
-    Each is a whole chain, and is graded as if it were the answer. Raises GraderFailed where the machine left drafts
-    ungraded, once those of all other samples are written.
+    Each draft is a whole chain and is graded as an answer. Raises GraderFailed if drafts are left ungraded, after
+    writing the grades of all other samples.
     """
     spec = run.spec()
     if spec.method not in WHOLE_CHAINS:
@@ -159,14 +158,14 @@ def grade_candidates(run: RunFolder, workers: int | None = None) -> int:
     keys: list[dict[str, Any]] = []
 
     def items() -> Iterator[tuple[Submission, Gold]]:
-        # Those of failed samples are left out: such a sample may be run again, with other drafts under the same keys.
+        # Skip failed samples: a retry would have other drafts under the same keys.
         for sample in counting_records(run, ["problem_id", "steps"], failed=False):
             if sample["sample_id"] in graded_samples:
                 continue
             for step_index, step in enumerate(sample["steps"]):
                 for index, candidate in enumerate(step["candidates"]):
                     keys.append({"sample_id": sample["sample_id"], "step_index": step_index, "candidate_index": index})
-                    # The chain of thought itself is graded: nothing follows its closing tag yet.
+                    # Grade the chain of thought itself: nothing follows its closing tag yet.
                     text = candidate["text"].replace(THINK_END, "")
                     yield Submission(text, "answered", thinks=False), golds[sample["problem_id"]]
 
@@ -177,7 +176,9 @@ def grade_candidates(run: RunFolder, workers: int | None = None) -> int:
             continue
         columns = {"verdict": grade.verdict, "extracted": grade.extracted, "detail": grade.detail}
         rows.append({**keys[number], "grader_version": version, **columns})
-    rows = [row for row in rows if row["sample_id"] not in ungraded]  # a sample's drafts are graded all or none
+    rows = [
+        row for row in rows if row["sample_id"] not in ungraded
+    ]  # either all or none of a sample's drafts are graded
     if keys:
         derived.write(run, "candidate_grades", version, rows)
     graded(ungraded.values())
@@ -191,9 +192,9 @@ def finished_samples(run: RunFolder) -> Iterator[tuple[SampleRow, str]]:
 
 
 def _submission(sample: SampleRow, text: str, answers_in_thought: bool) -> Submission:
-    """Return what is graded of a sample; `answers_in_thought`: a chain may end with an answer inside its thought.
+    """Return the text to grade for a sample; `answers_in_thought`: the answer may be inside the reasoning block.
 
-    There the last step often closes the thought right behind its answer, which must not hide the answer.
+    In that case the last step often closes the block right after the answer, which must not hide the answer.
     """
     prompts = (sample["draft_prompt"], sample["target_prompt"])
     starts_thinking = any(prompt.rstrip().endswith("<think>") for prompt in prompts)
@@ -207,9 +208,9 @@ def _submission(sample: SampleRow, text: str, answers_in_thought: bool) -> Submi
 def golds_of(
     names: Sequence[str], data_dir: Path | None, split: str | None, columns: Sequence[str]
 ) -> dict[str, dict[str, Gold]]:
-    """Return the golds of datasets by problem; without names, of all known ones, but for those that are not here.
+    """Return reference answers by problem for the given datasets, or for all locally available ones.
 
-    Raises click.UsageError where one that is named cannot be read.
+    Raises click.UsageError if a given dataset cannot be read.
     """
     golds = {}
     for name in names or benchmarks.DATASETS:
@@ -226,10 +227,10 @@ def golds_of(
 
 
 def gold_of(problem: Problem) -> Gold:
-    """Return what a grader needs to know of a problem."""
+    """Return the fields of a problem needed by the grader."""
     return Gold(**{field.name: getattr(problem, field.name) for field in fields(Gold)})
 
 
 def own_gold_of(problem: Problem) -> OwnGold:
-    """Return what an own grader is told of a problem."""
+    """Return the fields of a problem passed to a custom grader."""
     return OwnGold(problem.answer, problem=json.dumps(asdict(problem)))

@@ -1,7 +1,7 @@
-"""Is token-level speculation lossless here, or a server like an engine? Compares the emitted tokens of two greedy runs.
+"""Check that token-level speculation, or a server, is lossless: compare the emitted tokens of two greedy runs.
 
-In exact arithmetic they are equal (Leviathan et al., arXiv 2211.17192, section 2). In bfloat16, and wherever a batch
-of another shape is summed in another order, two nearly equal logits may change places: the texts diverge there.
+In exact arithmetic they are equal (Leviathan et al., arXiv 2211.17192, section 2). In bfloat16, and if batch shapes
+change the order of summation, two nearly equal logits may swap places, and the texts diverge.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True)
 class Pair:
-    """One sample under both runs."""
+    """One sample in both runs."""
 
     problem_id: str
     sample_index: int
     lengths: tuple[int, int]
     """Emitted tokens."""
     first_divergence: int | None
-    """Index of the first token that differs, or that only one run has; None where the tokens are equal."""
+    """Index of the first differing token, or of the first token in only one run; None if all are equal."""
 
 
 _DECISIVE: Mapping[str, Callable[[RunSpec], object]] = {
@@ -39,17 +39,17 @@ _DECISIVE: Mapping[str, Callable[[RunSpec], object]] = {
     "target_template": lambda spec: spec.settings["target"].template,
     "target_thinking_tags": lambda spec: spec.settings["target"].thinking_tags,
 }
-"""What the target's greedy tokens depend on, beside the target itself."""
+"""Fields that determine the target's greedy tokens, besides the target itself."""
 
 
 def compare(run: RunFolder, baseline: RunFolder) -> list[Pair]:
-    """Compare every sample that both runs finished. Raises ValueError where equal tokens cannot be expected."""
+    """Compare every sample that both runs finished. Raises ValueError if equal tokens cannot be expected."""
     specs = (run.spec(), baseline.spec())
     for folder, spec in zip((run, baseline), specs, strict=True):
         temperature = spec.sampling["target"].get("temperature", spec.temperature)
         if temperature > 0:
             raise ValueError(
-                f"{folder.path.name} samples at temperature {temperature}, where outputs differ anyway: "
+                f"{folder.path.name} samples at temperature {temperature}, so outputs differ in any case: "
                 "run both with --temperature 0"
             )
     differing = ["target"] if _target(specs[0], specs) != _target(specs[1], specs) else []
@@ -60,8 +60,8 @@ def compare(run: RunFolder, baseline: RunFolder) -> list[Pair]:
     other = next((key for key, text in prompts.items() if baseline_prompts.get(key, text) != text), None)
     if other is not None:
         raise ValueError(
-            f"{run.path.name} and {baseline.path.name} sent the target other prompts, of {other[0]} for example: where "
-            f"its chat template has the date, theirs are {specs[0].prompt_date} and {specs[1].prompt_date}"
+            f"{run.path.name} and {baseline.path.name} sent different prompts to the target, e.g. for {other[0]}; "
+            f"dates in the chat template: {specs[0].prompt_date} and {specs[1].prompt_date}"
         )
     return [
         Pair(*key, (len(ids), len(baseline_tokens[key])), first_divergence(ids, baseline_tokens[key]))
@@ -71,7 +71,7 @@ def compare(run: RunFolder, baseline: RunFolder) -> list[Pair]:
 
 
 def _target(spec: RunSpec, specs: Sequence[RunSpec]) -> object:
-    """Return what tells a target's weights from others; of one on a server, whose files nobody sees, the name alone."""
+    """Return the identity of a target's weights; with a target on a server, only its name is known."""
     if spec.target is not None and any(map(has_served_target, specs)):
         return spec.target.name
     target = spec.target
@@ -79,18 +79,18 @@ def _target(spec: RunSpec, specs: Sequence[RunSpec]) -> object:
 
 
 def has_served_target(spec: RunSpec) -> bool:
-    """Return whether a server runs the target, so that nothing here knows its weights."""
+    """Return whether a server runs the target, so its weights are unknown here."""
     return spec.target is not None and spec.target.server is not None
 
 
 def first_divergence(first: Sequence[int], second: Sequence[int]) -> int | None:
-    """Return the index of the first difference, the shorter length where one continues the other, None where equal."""
+    """Return the index of the first difference; the shorter length for a prefix; None if equal."""
     differing = (index for index, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1])
     return next(differing, None if len(first) == len(second) else min(len(first), len(second)))
 
 
 def _emitted_tokens(run: RunFolder) -> tuple[dict[Key, list[int]], dict[Key, str]]:
-    """Return the tokens of every finished sample, and the target's prompts."""
+    """Return tokens and target prompts of all finished samples."""
     tokens, prompts = {}, {}
     for row in _finished(run):
         key = row["problem_id"], row["sample_index"]
@@ -100,7 +100,7 @@ def _emitted_tokens(run: RunFolder) -> tuple[dict[Key, list[int]], dict[Key, str
 
 
 def _finished(run: RunFolder) -> Iterator[SampleRow]:
-    """Return the finished samples of a run; of one that may not be written, those in its trace files."""
+    """Return a run's finished samples; for a read-only run, only those in trace files."""
     try:
         return finished_records(run, _COLUMNS)
     except OSError as error:

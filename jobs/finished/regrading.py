@@ -1,4 +1,4 @@
-"""Stored traces graded again, beside the grades of every older version, and what changed between two."""
+"""Grade stored traces again, keep the grades of older versions, and compare two versions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from jobs.run.folder import RunFolder, run_folders
 from jobs.run.trust import NotTrusted
 
 _UNREADABLE = (OSError, ValueError, TypeError, KeyError)
-"""Exceptions from reading a run folder that is damaged or of another version of the harness."""
+"""Exceptions from reading a run folder that is damaged or of another harness version."""
 _COLUMNS = ("problem", "sample", "verdicts", "gold", "answers", "reasons")
 
 
@@ -39,14 +39,14 @@ def regrade(
     grader: str | None,
     trust: bool,
 ) -> bool:
-    """Do what `grading.regrade` is asked for, with runs and folders of runs; returns whether all was read and graded.
+    """Carry out `grading.regrade` for runs and folders of runs; return whether all were read and graded.
 
-    A run that cannot be read is named, and the others are graded. Raises click.UsageError.
+    Unreadable runs are reported and skipped. Raises click.UsageError.
     """
     paths: list[Path] = [RunPath().convert(name, None, None) for name in names]
     runs = run_folders(path for path in paths if path.is_dir())
     if not runs:
-        raise click.UsageError(f"no run folder in {', '.join(map(str, paths))}")
+        raise click.UsageError(f"no run folders in {', '.join(map(str, paths))}")
     readable, is_whole = [], True
     for run in runs:
         try:
@@ -63,7 +63,7 @@ def regrade(
             raise click.UsageError(f"{run.path.name}: {error}") from error
         except _UNREADABLE as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            click.echo(f"WARNING: {run.path.name} cannot be read and is LEFT OUT: {reason}", err=True)
+            click.echo(f"WARNING: {run.path.name} cannot be read; SKIPPED: {reason}", err=True)
             continue
         readable.append(run)
     if database is not None and not is_listing:
@@ -82,17 +82,17 @@ def _grade(run: RunFolder, workers: int | None, grader: str | None, *, accept: b
         raise click.UsageError(str(error)) from error
     num_graded, files = finish(run, workers), grade_files(run)
     if not files:
-        click.echo(f"{run.path.name}: no finished sample to grade")
+        click.echo(f"{run.path.name}: no finished samples to grade")
         return
     current = find(files, graders.recorded(run).version)
     verdicts = counts(read_grades(current), run.num_planned())
     click.echo(f"{run.path.name}: {num_graded} graded now by {current.version}; {verdicts}")
     if files[-1] is not current:
-        click.echo(f"{run.path.name}: the newest version, which the warehouse counts, is {files[-1].version}")
+        click.echo(f"{run.path.name}: the newest version, which the database uses, is {files[-1].version}")
 
 
 def counts(grades: Mapping[str, Mapping[str, Any]], total: int) -> str:
-    """Return the counts of verdicts in one line. Samples without a grade count as not run, so the sum is `total`."""
+    """Format the counts of verdicts in one line. Samples without a grade count as not run, so the sum is `total`."""
     found = Counter(str(row["verdict"]) for row in grades.values())
     found["not_run"] += total - found.total()
     nonzero = [f"{verdict} {found[verdict]}" for verdict in VERDICTS if found[verdict]]
@@ -103,14 +103,14 @@ def _print_versions(run: RunFolder) -> None:
     files = grade_files(run)
     for file in reversed(files):
         at = datetime.fromtimestamp(file.changed_at, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        mark = "  (newest: counts)" if file is files[-1] else ""
+        mark = "  (newest, used)" if file is files[-1] else ""
         click.echo(f"{run.path.name}: {file.version}: {file.num_grades} grades, {at}{mark}")
     if not files:
         click.echo(f"{run.path.name}: not graded yet")
 
 
 def _print_diff(run: RunFolder, old: str | None, new: str | None, num_shown: int | None) -> None:
-    """Print the counts by pair of verdicts, then the samples with both answers and both reasons."""
+    """Print counts by pair of verdicts, then the samples with both answers and reasons."""
     before, after_it = _two_versions(grade_files(run), graders.recorded(run).version, old, new)
     if before is None or after_it is None:
         click.echo(f"{run.path.name}: only one grader version, nothing to compare")
@@ -124,7 +124,7 @@ def _print_diff(run: RunFolder, old: str | None, new: str | None, num_shown: int
     print_rows(("old verdict", "new verdict", "samples"), ((*pair, str(number)) for pair, number in pairs))
     print_rows(_COLUMNS, map(row_of, changed[:num_shown]))
     if num_shown is not None and len(changed) > num_shown:
-        click.echo(f"… and {len(changed) - num_shown} more: --all lists them")
+        click.echo(f"… and {len(changed) - num_shown} more; list them with --all")
 
 
 def _two_versions(
@@ -140,7 +140,7 @@ def _two_versions(
 
 
 def row_of(change: Change) -> tuple[str, ...]:
-    """Return a changed sample as a row of the table."""
+    """Return a changed sample as a table row."""
     old, new = change.old or {}, change.new or {}
     answers = dict.fromkeys(_short(row.get("extracted")) for row in (old, new))
     reasons = [f"{row.get('rule') or 'no rule'}: {row.get('detail') or ''}" if row else "–" for row in (old, new)]
@@ -155,5 +155,4 @@ def _short(text: str | None, characters: int = 60) -> str:
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table."""
     Screen(sys.stdout).table(Table([Column(name) for name in columns], list(rows)))

@@ -1,8 +1,8 @@
-"""Finished runs read by a model: steps scored by a reward model (`jobs score`), chains by a target (`target-logprobs`).
+"""Score finished runs: steps with a reward model (`jobs score`), chains with a target (`target-logprobs`).
 
-What is scored stands in `derived/scores-<scorer>.parquet` and `derived/target_logprobs-….parquet` of the run folder,
-which the warehouse loads, and stays. A judgment that a reward model could not give has a row with the reason, and is
-asked for again the next time. A scorer is named by the model's content and the version of the prompt.
+Scores are stored in `derived/scores-<scorer>.parquet` and `derived/target_logprobs-….parquet` of the run folder and
+loaded into the database. A judgment without a score has a row with the reason, and is retried by the next call. A
+scorer is identified by the model's content and the prompt version.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from jobs.work.target_logprobs import COLUMNS, Scored
 from jobs.work.target_logprobs import score as score_chains
 
 _OF_TARGET = ("target", "engine")
-"""What a run without a target takes over from another one."""
+"""Fields that a run without a target inherits from another run."""
 _SAMPLES_PER_WRITE = 200
-"""Samples between two writes of the file: what is lost where the command is killed."""
+"""Samples between two writes of the file: the maximum loss if the command is killed."""
 _UNSCORED_ROLES = frozenset({"answer", "chain", "closing", "rethink"})
-"""Roles of steps that are an answer or a whole chain; a reward model judges steps of reasoning."""
+"""Roles of steps that are an answer or a whole chain; a reward model judges reasoning steps."""
 _MORE_TOKENS = 64
-"""Room for a judgment that has more tokens than the longest text."""
+"""Margin for judgments with more tokens than the longest text."""
 _Place = tuple[str, int, int | None]
 """Sample, step, and candidate; None: the step itself."""
 
 
 @dataclass(frozen=True)
 class _Judgment:
-    """One request to the reward model: the steps of which it judges the last, and where that step stands."""
+    """One request to the reward model: steps, of which the last is judged, and its place."""
 
     problem_id: str
     steps: tuple[str, ...]
@@ -65,7 +65,7 @@ class _Judgment:
 
 
 def source(ref: ModelRef) -> ModelFiles:
-    """Return where a reward model is; its name is its scores': `<model>@<content>/<version of the prompt>`."""
+    """Return a reward model's files, named as its scores: `<model>@<content>/<prompt version>`."""
     content = (ref.fingerprint or ref.revision or "unpinned")[:16]
     return ModelFiles(f"{ref.name}@{content}/{chain_scores.REWARDS_VERSION}", ref.path_or_hub_id, ref.revision)
 
@@ -73,10 +73,10 @@ def source(ref: ModelRef) -> ModelFiles:
 def score_run(
     run: RunFolder, model: ModelFiles, kind: str, max_context: int | None, concurrency: int, say: Callable[[str], None]
 ) -> tuple[int, int]:
-    """Start an engine for the reward model and score the run with it; returns what `score` returns.
+    """Start an engine for the reward model and score the run; return the result of `score`.
 
-    `max_context`: longest judgment in tokens; None: as long as the run's longest. Raises EngineDied, and ValueError
-    where the model cannot be used as a reward model or does not fit.
+    `max_context`: maximum judgment length in tokens; None: as needed. Raises EngineDied, and ValueError if the model is
+    not a reward model or does not fit.
     """
     if max_context is None:
         max_context = longest_judgment(run, HFTokenizer(model.path, model.revision), model.name)
@@ -96,9 +96,9 @@ def score_run(
 async def score(
     run: RunFolder, model: RewardModel, scorer: str, concurrency: int = 64, say: Callable[[str], None] = lambda _: None
 ) -> tuple[int, int]:
-    """Score every step and candidate that has no score by this scorer.
+    """Score every step and candidate without a score by this scorer.
 
-    Returns how many were judged, and to how many of them the model could give no score.
+    Returns the numbers of judgments and of judgments without a score.
     """
     rows = _scored(run, scorer)
     problems = {problem.id: problem.text for problem in run.problems()}
@@ -138,7 +138,7 @@ async def score(
 
 
 def longest_judgment(run: RunFolder, tokenizer: Tokenizer, scorer: str) -> int | None:
-    """Return the context that the longest judgment of a run needs, in tokens; None where all have their score."""
+    """Return the context needed for the longest missing judgment, in tokens; None if none is missing."""
     problems = {problem.id: problem.text for problem in run.problems()}
     longest = (
         max(judgments, key=lambda judgment: judgment.num_characters)
@@ -159,7 +159,7 @@ def _places(rows: list[ScoreRow]) -> set[_Place]:
 
 
 def _unscored(run: RunFolder, scored: Collection[_Place]) -> Iterator[list[_Judgment]]:
-    """Yield the judgments that are asked for, by sample; samples without one are left out."""
+    """Yield the missing judgments by sample; samples without any are left out."""
     separator = run.spec().wording.step_separator
     for sample in finished_records(run, ["problem_id", "steps"]):
         if judgments := [one for one in _judgments(sample, separator) if one.place not in scored]:
@@ -179,16 +179,16 @@ def _judgments(sample: SampleRow, separator: str) -> Iterator[_Judgment]:
 def score_each(
     runs: Sequence[RunFolder], target_of: RunFolder | None = None, say: Callable[[str], None] = lambda _: None
 ) -> list[Scored | ValueError | EngineDied]:
-    """Score the rest of runs over as few starts of engines as possible; by run what was scored, or why it was not.
+    """Score the unscored chains of runs with few engine starts; return the result or error of each run.
 
-    `target_of`: the run whose target reads the chains of those without one. Raises ValueError, before anything is read,
-    where the chains of one cannot be.
+    `target_of`: the run whose target scores chains of runs without a target. Raises ValueError, before anything is
+    scored, if the chains of a run cannot be scored.
     """
     return asyncio.run(_read_runs(runs, [_spec_of(run, target_of) for run in runs], say))
 
 
 def notice(run: RunFolder) -> str:
-    """Return a line on finished samples that the run's target, or any where it has none, has not scored; or nothing."""
+    """Return a line on finished samples without target log-probabilities; empty if there are none."""
     spec = run.spec()
     try:
         known = derived.scored_ids(run, scorer_of(spec.target, spec) if spec.target else None)
@@ -218,9 +218,9 @@ async def _read_runs(
 
 
 def _of_one_size(specs: Sequence[RunSpec]) -> list[RunSpec]:
-    """Return the specifications with the context and the samples in flight of the largest with the same target.
+    """Return the specifications with the largest context and concurrency of those with the same target.
 
-    Neither changes a number, and engines of one size are started once.
+    This affects no result, and engines of equal size are started only once.
     """
     most, longest = max((spec.concurrency for spec in specs), default=1), Counter[str]()
     for spec in specs:
@@ -241,7 +241,7 @@ async def _read_run(
     unscored = (row for row in finished_records(run, COLUMNS) if row["steps"] and row["sample_id"] not in known)
     first = next(unscored, None)
     if first is None:
-        return Scored()  # before an engine is started
+        return Scored()  # no engine needed
     engines = await reopen(pool, run, build("vanilla", {"model": "target"}), spec, kv_bytes)
     engine, samples = engines["target"], chain([first], unscored)
     tokenizers = _tokenizers(spec, engine)
@@ -254,13 +254,13 @@ def _scorer(spec: RunSpec) -> Scorer:
 
 
 def _spec_of(run: RunFolder, target_of: RunFolder | None) -> RunSpec:
-    """Return the specification that a run's chains are read by. Raises ValueError where they cannot be."""
+    """Return the specification for scoring a run's chains. Raises ValueError if they cannot be scored."""
     spec = run.spec()
     current, recorded = prompt_hash(spec.wording), spec.prompt_hash
     if current != recorded:
         raise ValueError(
-            f"{run.path.name} was made with other prompts ({recorded}) than this code has ({current}), so the target "
-            "would read its chains behind another one: score it with the code that made it"
+            f"{run.path.name} was generated with different prompts ({recorded}; this version: {current}), so scores "
+            "would not match: use the version that generated it"
         )
     if spec.target is None:
         spec = _with_target_of(run, spec, target_of)
@@ -272,7 +272,7 @@ def _spec_of(run: RunFolder, target_of: RunFolder | None) -> RunSpec:
 
 
 def _with_target_of(run: RunFolder, spec: RunSpec, other: RunFolder | None) -> RunSpec:
-    remedy = "name a run whose target shall read its chains: --target-of RUN, e.g. one by the target alone"
+    remedy = "pass a run whose target scores its chains with --target-of RUN, e.g. a target-only run"
     if other is None:
         raise ValueError(f"{run.path.name} has no target: {remedy}")
     theirs = other.spec()
@@ -282,7 +282,7 @@ def _with_target_of(run: RunFolder, spec: RunSpec, other: RunFolder | None) -> R
 
 
 def _tokenizers(spec: RunSpec, engine: Engine) -> dict[Role, Tokenizer]:
-    """Return the tokenizers of target and draft; a draft of the same files has the target's."""
+    """Return the tokenizers of target and draft; equal models share the target's."""
     tokenizers: dict[Role, Tokenizer] = {"target": engine.tokenizer, "draft": engine.tokenizer}
     draft = spec.draft
     if draft is not None and spec.engine.can.runs_models and draft != spec.target:

@@ -1,8 +1,8 @@
-"""The prompts of one step as its calls sent them: the step is taken again by engines that answer as the trace has it.
+"""Reconstruct the prompts of one step: rerun it with engines that return the recorded outputs.
 
-No model runs. A sample resumes by the step, so method, chain and wording put every prompt together as they did in the
-run. Replies that the trace does not keep (what was probed, or drafted ahead) are empty here, and what a method sends
-after one may differ: a prompt with another number of tokens than was recorded says so.
+No model runs. Samples can resume at any step, so method, chain and prompts produce the same requests as in the run.
+Replies that are not in the trace (probes, drafts written ahead) are empty here, and later requests of a method may
+differ; a differing number of prompt tokens reveals this.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ _NO_LIMIT = 1 << 30
 
 @dataclass(frozen=True)
 class SentCall:
-    """One call with the prompts that it sent."""
+    """One call with its prompts."""
 
     call: Call
     prompts: tuple[str, ...]
-    """One, or one for each of the requests that were sent together; none for a call that was not made again."""
+    """One prompt, or one per concurrent request; empty for a call that was not repeated."""
     is_as_recorded: bool
-    """False where the recorded call of this number had another number of prompt tokens, or was for something else."""
+    """False if the recorded call with this index had another number of prompt tokens or another purpose."""
 
 
 @dataclass
 class _RecitingEngine:
-    """An Engine that answers as a step was recorded, and keeps what it was sent."""
+    """An Engine that returns the recorded outputs of a step and stores the prompts."""
 
     role: Role
     tokenizer: Tokenizer
     step: Step
     candidates: list[Candidate]
-    """Those of the step that no engine has written yet: whoever is asked first wrote them."""
+    """Candidates of the step not returned yet; the first engine called returns them."""
     context_tokens: int
     has_head: bool = False
     kv_tokens: int | None = None
@@ -100,10 +100,10 @@ class _RecitingEngine:
 
 
 def prompts_of(run: RunFolder, problem_id: str, sample_index: int, step: int) -> list[SentCall]:
-    """Return the calls of a step of a finished sample with what each sent, in the models' own tokens as text.
+    """Return the calls of a finished sample's step with their prompts, decoded with the models' tokenizers.
 
-    Raises ValueError for a sample or step that the run does not have, and where a tokenizer of the run is not here;
-    BadMethod and trust.NotTrusted for the code of a user's own method.
+    Raises ValueError for an unknown sample or step, or a missing tokenizer; BadMethod and trust.NotTrusted for code of
+    a custom method.
     """
     plugin, spec = method_of(run), run.spec()
     recorded = _recorded(run, problem_id, sample_index)
@@ -136,7 +136,7 @@ def _recorded(run: RunFolder, problem_id: str, sample_index: int) -> Trace:
 
 
 def _sent(calls: Sequence[Call], recorded: Sequence[Call], engines: Mapping[Role, _RecitingEngine]) -> list[SentCall]:
-    """Return the calls with their prompts: each took as many of its engine's as have its tokens together."""
+    """Assign prompts to calls: each call takes prompts of its engine until their tokens add up to its count."""
     found, waiting = [], {role: list(engine.sent) for role, engine in engines.items()}
     for number, call in enumerate(calls):
         prompts, left = [], call.prompt_tokens

@@ -1,7 +1,7 @@
-"""Sending the result of a finished run to an experiment tracker: `launch --tracker mlflow`, or `wandb`.
+"""Send the result of a finished run to an experiment tracker: `launch --tracker mlflow`, or `wandb`.
 
-Where the tracker is, and who one is there, is told to it by its own environment variables. A run is one entry, however
-often it is sent. The only module that imports mlflow or wandb.
+Location and credentials of the tracker are set in its own environment variables. A run is a single entry, even if sent
+several times. The only module that imports mlflow or wandb.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from jobs.outcome import LaunchFailed
 from jobs.run.folder import RunFolder
 
 PROJECT = "speculative-reasoning"
-"""Name of the experiment or project, unless MLFLOW_EXPERIMENT_NAME or WANDB_PROJECT names another."""
+"""Name of the experiment or project, unless set by MLFLOW_EXPERIMENT_NAME or WANDB_PROJECT."""
 _ENDINGS = {"value": "", "low_95": "_low_95", "high_95": "_high_95", "standard_error": "_standard_error"}
 _PACKAGES = {"mlflow": "mlflow-skinny", "wandb": "wandb"}
 
 
 def check(tracker: str) -> None:
-    """Raise ValueError where a tracker's package is not installed."""
+    """Raise ValueError if a tracker's package is not installed."""
     if tracker not in sys.modules and importlib.util.find_spec(tracker) is None:
         raise ValueError(f"--tracker {tracker}: the package is not installed: pip install {_PACKAGES[tracker]}")
 
 
 def send(run: RunFolder, tracker: str) -> None:
-    """Send what `results.json` holds: settings as parameters, numbers as metrics, and with MLflow the file itself.
+    """Send `results.json`: settings as parameters, numbers as metrics; with MLflow also the file itself.
 
     Raises LaunchFailed.
     """
@@ -47,7 +47,7 @@ def send(run: RunFolder, tracker: str) -> None:
             f"to write it again: {typed('jobs finalize')} {quote(str(run.path))}"
         ) from error
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # mlflow prints there where the entry is
+        with contextlib.redirect_stdout(sys.stderr):  # mlflow prints the entry's address there
             {"mlflow": _mlflow, "wandb": _wandb}[tracker](run.path.name, parameters, metrics, run.results_path)
     except Exception as error:
         line = " ".join(str(error).split())[:300]
@@ -58,7 +58,7 @@ def send(run: RunFolder, tracker: str) -> None:
 
 
 def split(results: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, float]]:
-    """Return the settings and the numbers of a result, with flat names such as params.drafts and verdicts.wrong."""
+    """Split a result into settings and metrics with flat names such as params.drafts and verdicts.wrong."""
     parameters: dict[str, str] = {}
     metrics: dict[str, float] = {}
     settings = {"schema_version", "seed", "temperature", "top_p", "token_budget", "concurrency", "dataset_size"}
@@ -72,7 +72,7 @@ def split(results: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, float]]
 
 
 def _flat(results: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Return names and values. A measure has its own name, and the ends of its interval have this with an ending."""
+    """Return names and values. The limits of a measure's interval are named by suffixes."""
     found: list[tuple[str, Any]] = []
     for name, value in results.items():
         if name in ("measures", "by_role"):

@@ -1,16 +1,15 @@
-"""Which code a run is worked on with: recorded when it begins, checked whenever it goes on, mixed only where asked for.
+"""Record which code works on a run, check it on resume, and mix codes only on request.
 
-The run's events have one of each code that may work on the run. The code is no part of the run's id,
-because whether a change matters is for a person to say: with `--tag` the launch is a new run, with
-`--accept-code-change` the run goes on, and each attempt records its own code and the others.
+The run's events record each code that may work on the run. The code is not part of the run's id, because users decide
+whether a change matters: `--tag` makes the launch a new run, `--accept-code-change` continues the existing run. Each
+attempt records its own code and the others.
 
-A run's method that is not part of this package has its code in the run folder, and whoever runs it finds it there:
+Code of a method outside this package is stored in the run folder:
 
     runs/<run_id>/method-<12 hex digits of its hash>.zip
 
-The archive is written when a code is recorded for the run, so that workers and a later resume need neither the file
-that was named at the launch nor its folder. A job runs the method from the code that was submitted with it. What lies
-in a run folder is imported only where this user trusts it (trust.py).
+The archive is written when a code is recorded, so workers and later resumes do not need the original file. A job uses
+the method that was submitted with it. Code in a run folder is imported only if this user trusts it (trust.py).
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from jobs.run.folder import RunFolder
 from jobs.run.spec import night_of
 
 SHOWN_DIGITS = 12
-_GO_ON = "to go on with both in one run, which its results then say, add --accept-code-change"
+_GO_ON = "to continue this run with both (its results will report it), add --accept-code-change"
 
 
 class CodeChanged(ValueError):
-    """A run was begun by other code than this; the message is one line that says what to do."""
+    """The run was started with other code; the one-line message includes the remedies."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +46,9 @@ class CodeRecord:
     """Hash of the code (harness.code_hash)."""
     git_commit: str | None = None
     files: Mapping[str, str] = field(default_factory=dict)
-    """The digest of each file that is part of the hash."""
+    """Digest of each file included in the hash."""
     replaces: bool = False
-    """True where nothing had been done with the code recorded before, which may work on the run no longer."""
+    """True if this code replaces the previous one, which had done nothing."""
 
     def __str__(self) -> str:
         commit, dash, dirty = (self.git_commit or "").partition("-")
@@ -57,7 +56,7 @@ class CodeRecord:
 
 
 def read(run: RunFolder) -> list[CodeRecord]:
-    """Return the codes that may work on a run, in the order in which they were recorded; empty where none was."""
+    """Return the codes that may work on a run, in recording order; empty if there are none."""
     records: list[CodeRecord] = []
     for code in records_of(run.events_path, CodeRecord, run.events("code")):
         records = [code] if code.replaces else [*records, code]
@@ -65,19 +64,19 @@ def read(run: RunFolder) -> list[CodeRecord]:
 
 
 def code_of(run: RunFolder) -> Code:
-    """Return the code that this process runs of a run: this package and, where it is not part of it, the run's method.
+    """Return the code used for a run: this package, plus the run's method if it is defined elsewhere.
 
-    Raises BadMethod where that method cannot be loaded.
+    Raises BadMethod if that method cannot be loaded.
     """
     code, plugin = running_code(), method_of(run)
     return code if plugin is None else Code({**code.digests, **plugin.recorded_digests})
 
 
 def check(run: RunFolder, *, accept: bool = False, goes_on: bool = False) -> str | None:
-    """Return what somebody who launches or resumes a run with this code should know; None where nothing has changed.
+    """Return a notice if the run was worked on with other code; None if nothing has changed.
 
-    Nothing is written. `goes_on`: whether more will be run although the run is finished. Raises CodeChanged where the
-    run goes on, was begun by other code, and `accept` is false.
+    Writes nothing. `goes_on`: more work follows even if the run is finished. Raises CodeChanged if the run continues,
+    was started with other code, and `accept` is false.
     """
     if not (run.exists() and _has_attempts(run) and (records := _others(run))):
         return None
@@ -85,36 +84,35 @@ def check(run: RunFolder, *, accept: bool = False, goes_on: bool = False) -> str
         return f"CODE CHANGED: {_begun(run, records)}."
     if not accept:
         raise CodeChanged(f"{_begun(run, records)}; {_GO_ON}")
-    return f"CODE CHANGED: {_begun(run, records)}; both are in it from now on."
+    return f"CODE CHANGED: {_begun(run, records)}; from now on the run contains both."
 
 
 def claim(run: RunFolder, *, accept: bool = False, is_queued: bool | None = None) -> list[str]:
-    """Record that this code works on a run; returns the hashes of the other codes that do, or did.
+    """Record that this code works on a run; return the hashes of the other codes that do or did.
 
-    `is_queued`: whether jobs of an earlier code may be waiting; None: where any was ever submitted. Where none is and
-    no worker has recorded anything, this code replaces the other. Raises CodeChanged, also where this code would send
-    other prompts than the run's finished samples were sent, and BadMethod.
+    `is_queued`: whether jobs of an earlier code may be waiting; None: if any was ever submitted. If none is waiting and
+    no worker has recorded anything, this code replaces the other. Raises BadMethod, and CodeChanged, also if this
+    code's prompts differ from those of the finished samples.
     """
     plugin, spec = method_of(run), run.spec()
     if (current := prompt_hash(spec.wording)) != spec.prompt_hash:
         raise CodeChanged(
-            f"{spec.run_id} was begun with other prompts ({spec.prompt_hash}; this code sends {current}), so it cannot "
-            "be resumed. Its finished samples remain valid; launch it again for a new run, or resume it with the code "
-            "that began it"
+            f"{spec.run_id} was started with other prompts ({spec.prompt_hash}; this code: {current}), so it cannot be "
+            "resumed. Finished samples remain valid. Launch it again for a new run, or resume with the original code."
         )
     records, code = read(run), code_of(run)
     if code.hash not in _hashes(records):
         may_wait = bool(submissions.read(run)) if is_queued is None else is_queued
         with run.lock("code"):
             records = read(run)
-            if code.hash not in _hashes(records):  # another process may just have recorded it
+            if code.hash not in _hashes(records):  # another process may have recorded it meanwhile
                 replaces = bool(records) and not _has_attempts(run) and not may_wait
                 if records and not replaces and not accept:
                     raise CodeChanged(f"{_begun(run, records)}; {_GO_ON}")
                 added = CodeRecord(code.hash, environment.git_commit(), code.digests, replaces)
                 run.append("code", **asdict(added))
                 records = [added] if replaces else [*records, added]
-    if plugin is not None:  # its code in the run folder is what the workers run that this process starts
+    if plugin is not None:  # local workers load the method's code from the run folder
         content = packed(plugin)
         keep(run, "method", plugin.code_hash, content)
         trust.remember(run, trust.code("method", plugin.reference, content))
@@ -122,9 +120,9 @@ def claim(run: RunFolder, *, accept: bool = False, is_queued: bool | None = None
 
 
 def check_queued(run: RunFolder) -> None:
-    """Raise CodeChanged where other code's jobs are running or queued for all that is left of a run.
+    """Raise CodeChanged if all remaining samples of a run are covered by jobs of other code.
 
-    A launch under this code would then submit nothing, and somebody would take those jobs' numbers for this code's.
+    A launch would then submit nothing, and the results of those jobs could be mistaken for this code's.
     """
     if (records := _others(run)) and endings.num_unfinished(run):
         cancel = (
@@ -134,7 +132,7 @@ def check_queued(run: RunFolder) -> None:
 
 
 def _others(run: RunFolder) -> list[CodeRecord]:
-    """Return the codes that may work on a run; none where this is one of them."""
+    """Return the codes that may work on a run; empty if this code is one of them."""
     records = read(run)
     return records if records and code_of(run).hash not in _hashes(records) else []
 
@@ -148,23 +146,23 @@ def _has_attempts(run: RunFolder) -> bool:
 
 
 def _begun(run: RunFolder, records: Sequence[CodeRecord]) -> str:
-    """Return in words which codes began a run, how this one differs from the last, and how it gets a run of its own."""
+    """Describe which codes started a run, how this one differs from the last, and how to start a separate run."""
     this, code = CodeRecord(code_of(run).hash, environment.git_commit()), code_of(run)
     names = changed_files(records[-1].files, code.digests) if records[-1].files else ""
     difference = f": {names} differ{'' if ' ' in names else 's'}" if names else ""
     is_of_night = night_of(run.spec().tag) is not None
-    own = f"For a run of this code, launch {'a night with another --date' if is_of_night else 'with --tag NAME'}"
-    return f"{run.path.name} was begun by {' and '.join(map(str, records))}, and this is {this}{difference}. {own}"
+    own = f"To use only this code, launch {'a night with another --date' if is_of_night else 'with --tag NAME'}"
+    return f"{run.path.name} was started by {' and '.join(map(str, records))}, but this is {this}{difference}. {own}"
 
 
 SUBMITTED = "own_methods"
-"""Folder of submitted code with one archive for each method of the process that submitted it, by name."""
+"""Folder in the submitted code with an archive for each method of the submitting process, by name."""
 
 
 def method_of(run: RunFolder) -> PlugIn | None:
-    """Return the run's method, loaded into this process; None where it is a built-in one.
+    """Load and return the run's method; None for a built-in method.
 
-    In the run folder it is that of the code recorded last. Raises BadMethod where it is not found, and
+    From the run folder, the most recently recorded code is loaded. Raises BadMethod if it is missing, and
     trust.NotTrusted.
     """
     spec = run.spec()
@@ -178,7 +176,7 @@ def method_of(run: RunFolder) -> PlugIn | None:
 
 
 def recorded_method(run: RunFolder) -> list[trust.Recorded]:
-    """Return the code of a method that working on a run would load from its folder. Raises BadMethod."""
+    """Return the method's code that workers would load from the run folder. Raises BadMethod."""
     spec = run.spec()
     if spec.method_source is None or spec.method in plugins.registered:
         return []
@@ -187,16 +185,13 @@ def recorded_method(run: RunFolder) -> list[trust.Recorded]:
 
 
 def load_submitted(name: str) -> PlugIn | None:
-    """Return the method of this name that was submitted with the code that this process runs; None: there is none.
-
-    Raises BadMethod.
-    """
+    """Return the method submitted with this process's code under this name; None if there is none. Raises BadMethod."""
     archive = ROOT / SUBMITTED / f"{name}.zip"
     return load_packed(archive.read_bytes()) if archive.is_file() else None
 
 
 def _archived(run: RunFolder, name: str, source: MethodSource) -> tuple[str, bytes]:
-    """Return the hash that the code of a run's method should have, and its archive. Raises BadMethod."""
+    """Return the expected hash and the archive of a method's code. Raises BadMethod."""
     hashes = [recorded_hash(record.files) for record in reversed(read(run))]
     code_hash = next(filter(None, hashes), source.code_hash)
     return code_hash, kept(
@@ -205,20 +200,20 @@ def _archived(run: RunFolder, name: str, source: MethodSource) -> tuple[str, byt
 
 
 def keep(run: RunFolder, kind: str, code_hash: str, content: bytes) -> None:
-    """Write an archive of own code into a run folder, unless it is there."""
+    """Write an archive of user code to a run folder unless it exists."""
     path = _archive(run, kind, code_hash)
     if not path.exists() or path.read_bytes() != content:
         write_atomically(path, content)
 
 
 def kept(run: RunFolder, kind: str, code_hash: str, what: str, remedy: str) -> bytes:
-    """Return the archive of own code in a run folder. Raises BadMethod, which says what is missing and what to do."""
+    """Read an archive of user code from a run folder. Raises BadMethod, which includes the remedy."""
     path = _archive(run, kind, code_hash)
-    try:  # one look: what a link or a pipe names may be another file at the next
+    try:  # open only once: a link or pipe may point elsewhere next time
         with reading(path) as file:
             return file.read()
     except OSError as error:
-        raise BadMethod(f"{run.path.name} has no code of {what} ({path.name}): {remedy}") from error
+        raise BadMethod(f"{run.path.name} has no code for {what} ({path.name}): {remedy}") from error
 
 
 def _archive(run: RunFolder, kind: str, code_hash: str) -> Path:

@@ -1,7 +1,7 @@
-"""How the samples of a run ended, over all its records: counted in columns, without an object per sample.
+"""How the samples of a run ended, counted in columns without an object per sample.
 
-A sample that failed every time is finished too, as data, unless it was granted another try (jobs.run.retries).
-jobs.run.trace_files says which record of a sample counts.
+A sample that failed in every attempt is finished too, as data, unless it was granted a retry (jobs.run.retries).
+jobs.run.trace_files defines which record of a sample is used.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ from jobs.run.trace_files import FAILED, NOT_FINISHED, SampleRow, counting_recor
 from jobs.run.trace_files import endings as endings_in
 
 _READERS = 8
-"""Trace files read at a time: a shared filesystem answers slowly, but it answers many requests at once."""
+"""Trace files read concurrently: a shared filesystem is slow per request but serves many at once."""
 _KIND_BYTES = len('{"event":"att')
-"""Characters of a journal's line that tell what kind of event it is."""
+"""Length of the line prefix that identifies an event's kind."""
 _START = re.compile(rb'\n\{"event":"start","trace":\{"sample_id":"([^"\\]+)"')
-"""Begins with plain characters, which makes the search fast; the first line of a journal is the attempt's."""
+"""Starts with plain characters, which makes the search fast; the first line of a journal is the attempt's."""
 
 
 @dataclass(frozen=True)
 class Endings:
-    """The ids of samples that have ended."""
+    """Ids of samples that have ended, without duplicates."""
 
     finished: pa.Array
-    """Ids of the samples that need not be run (again), once each."""
+    """Samples that need no (further) run."""
     failed: pa.Array
-    """Ids of the finished samples that ended in an error every time, once each."""
+    """Finished samples that ended in an error in every attempt."""
 
 
 NO_ENDINGS = Endings(pa.array([], pa.string()), pa.array([], pa.string()))
@@ -64,29 +64,29 @@ NO_ENDINGS = Endings(pa.array([], pa.string()), pa.array([], pa.string()))
 
 @dataclass(frozen=True)
 class ShardEndings:
-    """Numbers of samples, in lists by shard number."""
+    """Numbers of samples, as lists indexed by shard."""
 
     planned: list[int]
     finished: list[int]
     failed: list[int]
     timing: timings.Progress
-    """Of the samples that are timed one at a time (jobs.run.timing), which begins when all have ended."""
+    """Progress of the timing samples (jobs.run.timing), which start after all samples have ended."""
 
     @property
     def num_unfinished(self) -> int:
-        """Number of samples of the run that are not finished."""
+        """Number of unfinished samples."""
         return sum(self.planned) - sum(self.finished)
 
     @property
     def num_left(self) -> int:
-        """Number of samples that are not finished or, where all are, that are still to be timed."""
+        """Number of unfinished samples or, if there are none, of timing samples left."""
         return self.num_unfinished or self.timing.left
 
     @property
     def unfinished_shards(self) -> list[int]:
-        """Numbers of the shards that need a worker: those that have a sample that is not finished.
+        """Shards that need a worker, i.e. have unfinished samples.
 
-        Where all samples are finished and some are still to be timed, it is the first shard, for any worker does.
+        If only timing samples remain: the first shard, because any worker can run them.
         """
         counts = zip(self.planned, self.finished, strict=True)
         with_samples = [shard for shard, (planned, finished) in enumerate(counts) if finished < planned]
@@ -96,16 +96,16 @@ class ShardEndings:
 def read_endings(
     run: RunFolder, *, whole: bool = True, note: Callable[[Path, bytes, Mapping[str, bool]], None] = lambda *_: None
 ) -> Endings:
-    """Read how samples ended from every journal and trace file of a run.
+    """Read from all journals and trace files how samples ended.
 
-    `whole`: trace files after comparing them with their digests, otherwise only pages that are read with their
-    checksums, which is much faster. `note` is given each journal with its content and `endings_in_journal`, the latest
-    last. Raises RunDamaged where specification, problems or plan are not what the run was made with, as loading does.
+    `whole`: verify each trace file's digest; otherwise only the checksums of pages read, which is much faster. `note`
+    is called with each journal, its content and `endings_in_journal`, oldest first. Raises RunDamaged if the
+    specification, problems or plan were changed.
     """
     run.check()
     journals, ids = {}, run.ids()
     for path in run.journals():
-        with contextlib.suppress(FileNotFoundError):  # its samples are in a trace file by now
+        with contextlib.suppress(FileNotFoundError):  # compacted meanwhile
             with reading(path) as file:
                 content = file.read()
             journals[path.stem] = endings_in_journal(path, content, ids)
@@ -114,19 +114,19 @@ def read_endings(
 
 
 def num_unfinished(run: RunFolder, *, whole: bool = True) -> int:
-    """Return how many planned samples have not ended. `whole` and errors as in `read_endings`."""
+    """Return the number of planned samples that have not ended. `whole` and errors as in `read_endings`."""
     return by_shard(run, read_endings(run, whole=whole)).num_unfinished
 
 
 def wait_for_endings(run: RunFolder) -> None:
-    """Wait on a shared filesystem until every sample of a run is seen as finished, or for as long as a look may lag."""
+    """Wait until all samples of a run are visible as finished, at most for the lag of a shared filesystem."""
     until_seen(run, lambda: num_unfinished(run) == 0)
 
 
 def num_only_in_journals(run: RunFolder) -> int:
-    """Return how many planned samples have ended by journals and by no trace file: those that no reader of these sees.
+    """Return how many planned samples ended according to journals but are in no trace file yet.
 
-    The journals of workers that are at work count too. Raises RunDamaged and OSError.
+    Journals of active workers are included. Raises RunDamaged and OSError.
     """
     if not run.journals():
         return 0
@@ -140,11 +140,10 @@ def num_only_in_journals(run: RunFolder) -> int:
 def count_endings(
     run: RunFolder, journals: Mapping[str, Mapping[str, bool]], trace_files: Iterable[Path], *, whole: bool = True
 ) -> Endings:
-    """Count the ended samples of trace files, and of journals by their names: True for a sample that failed.
+    """Count the ended samples of trace files and of journals, given by name; True marks a failed sample.
 
-    A trace file holds what the journal of the same name held; together they are one record. Files that are damaged or
-    not of this run are named and count for nothing (jobs.run.trace_files), and so are, until their samples have ended
-    elsewhere, files that somebody has removed.
+    A journal and the trace file of the same name are one record. Files that are damaged or of another run are skipped
+    with a warning (jobs.run.trace_files); so are removed files until their samples have ended elsewhere.
     """
     not_compacted = dict(journals)
     ids, reasons = [pa.array([], pa.string())], [pa.array([], pa.string())]
@@ -175,7 +174,7 @@ def count_endings(
     finished = pc.unique(pa.concat_arrays([succeeded, failed]))
     if len(finished) < run.num_planned():
         for path in run.lost_trace_files():
-            say_once(f"{path} is missing, and {events.NAME} announces it; {NOT_FINISHED}")
+            say_once(f"{path} is listed in {events.NAME} but missing; {NOT_FINISHED}")
     return Endings(finished, failed)
 
 
@@ -198,10 +197,10 @@ def by_shard(run: RunFolder, endings: Endings) -> ShardEndings:
 
 
 def endings_in_journal(path: Path, content: bytes, ids: frozenset[str]) -> dict[str, bool]:
-    """Return the ids of the samples that ended in a journal, each with True where it ended in an error.
+    """Return the samples that ended in a journal, by id; True if the sample ended in an error.
 
-    `ids` are those of its run (jobs.run.trace_files); another run's journal has no samples. Where a line is damaged,
-    only samples count of which every line is right. Raises WrongFormat.
+    `ids`: those of its run (jobs.run.trace_files); a journal of another run has no samples. If a line is damaged, only
+    samples with all lines intact count. Raises WrongFormat.
     """
     attempt = attempt_in(path, content[: content.find(b"\n") + 1])
     if not is_own_journal(path, attempt, ids):
@@ -210,7 +209,7 @@ def endings_in_journal(path: Path, content: bytes, ids: frozenset[str]) -> dict[
     with contextlib.suppress(*NO_EVENT):
         if all(has_right_checksum(line, owner) for line in lines):
             for line in {line[:_KIND_BYTES]: line for line in lines}.values():
-                add_line(path, Journal(attempt), line)  # where one line of a kind can be read, all can
+                add_line(path, Journal(attempt), line)  # if one line of a kind is valid, all are
             ends = (orjson.loads(line) for line in lines if line.startswith(b'{"event":"end"'))
             return {event["sample_id"]: event["stop_reason"] == FAILED for event in ends}
     journal = parse_journal(path, content.splitlines(keepends=True))
@@ -218,30 +217,29 @@ def endings_in_journal(path: Path, content: bytes, ids: frozenset[str]) -> dict[
 
 
 _FEW_FILES = 32
-"""Number of journals or trace files up to which all are read, whichever shards are asked for."""
+"""Up to this many journals or trace files, read all of them regardless of the shards requested."""
 
 
 @dataclass
 class RunState:
-    """Which samples of a run are finished, and how far the others got."""
+    """Which samples of a run are finished, and the progress of the others."""
 
     finished: set[str] = field(default_factory=set)
     unfinished: dict[str, Trace] = field(default_factory=dict)
-    """The interrupted attempt with the most accepted steps of each sample, by sample id."""
+    """For each interrupted sample, by id, the attempt with the most accepted steps."""
     endings: Endings = NO_ENDINGS
     """The finished samples as columns."""
 
 
 def read_state(run: RunFolder, shards: Sequence[int] | None = None, samples: set[str] | None = None) -> RunState:
-    """Read what the attempts have recorded, for all shards or for some.
+    """Read the attempts' records, for all or some shards.
 
-    `samples`: journals in which none of these was begun, such as those that others are writing, are not parsed.
-    Journals are read before trace files, because a compaction at the same time writes the trace file before it removes
-    the journal.
+    `samples`: skip journals in which none of these began, e.g. journals being written by others. Journals are read
+    before trace files, because a concurrent compaction writes the trace file before it removes the journal.
     """
 
     def of_shards(paths: list[Path]) -> list[Path]:
-        # No submission says which further shards a worker on this machine had, so few files are all read.
+        # The further shards of workers on this machine are not recorded, so read all files if there are few.
         return paths if shards is None or len(paths) <= _FEW_FILES else files_of_shards(run, shards, paths)
 
     state, ids = RunState(), run.ids()
@@ -252,7 +250,7 @@ def read_state(run: RunFolder, shards: Sequence[int] | None = None, samples: set
                 continue
             journal = read_journal(path)
         except FileNotFoundError:
-            continue  # its samples are in a trace file by now
+            continue  # compacted meanwhile
         if not is_own_journal(path, journal.attempt, ids):
             continue
         ended[path.stem] = {sample_id: trace.stop_reason == "error" for sample_id, trace in journal.finished.items()}
@@ -268,10 +266,10 @@ def read_state(run: RunFolder, shards: Sequence[int] | None = None, samples: set
 
 
 def compact(run: RunFolder) -> int:
-    """Write the finished samples of every journal to its trace file; returns how many samples were written.
+    """Write the finished samples of every journal to its trace file; return how many samples were written.
 
-    A journal is removed once every sample in it is in a trace file, unless its worker may still be writing to it (it
-    holds the shard's lock). A journal with samples that nobody has finished yet stays: a later attempt resumes them.
+    A journal is removed once all its samples are in a trace file, unless its worker holds the shard's lock and may
+    still write. A journal with unfinished samples is kept, because a later attempt resumes them.
     """
     with run.lock("compaction"):
         attempts: dict[Path, AttemptRow] = {}
@@ -286,7 +284,7 @@ def compact(run: RunFolder) -> int:
             finished = set(count_endings(run, {}, run.trace_files()).finished.to_pylist())
             is_complete = finished >= set(run.units_by_shard()["sample_id"].to_pylist())
             for path, attempt in attempts.items():
-                # A shared filesystem may show this machine the end of another one's journal only later.
+                # On a shared filesystem, the end of another machine's journal may not be visible yet.
                 if is_complete or attempt.get("hostname") == socket.gethostname():
                     _remove_if_compacted(run, path, attempt, finished)
         return written
@@ -295,11 +293,10 @@ def compact(run: RunFolder) -> int:
 def finished_records(
     run: RunFolder, columns: Sequence[str], *, writes: bool = True, failed: bool = False
 ) -> Iterator[SampleRow]:
-    """Return what `counting_records` yields; without `failed`, of the finished samples that did not fail every time.
+    """Compact the journals, which may hold finished samples of killed workers, then return `counting_records`.
 
-    What a killed worker has finished lies in its journal, so journals are compacted before this returns. Without
-    `writes`, trace files are read as they are. Raises PermissionError where there are journals in a run folder that may
-    not be written.
+    Without `failed`, samples that failed in every attempt are left out. Without `writes`, trace files are read as they
+    are. Raises PermissionError if there are journals in a read-only run folder.
     """
     if writes and run.journals():
         compact(run)
@@ -307,11 +304,11 @@ def finished_records(
 
 
 def compact_own(run: RunFolder, journal_path: Path) -> None:
-    """Compact the journal of a worker that has ended and still holds its shards, without waiting for any lock.
+    """Compact the journal of a worker that has ended and still holds its shards, without waiting for a lock.
 
-    The journal is removed once every sample in it is in its trace file. While another process compacts the run it stays
-    for the next compaction: that process may have read it earlier, and its shorter trace file may replace this one.
-    The attempt in the trace file has the load of the machine now, when it ends.
+    The journal is removed once all its samples are in its trace file. If another process is compacting the run, it
+    stays for the next compaction: that process may have read it earlier, and its shorter trace file may replace this
+    one. The attempt in the trace file records the machine's current load.
     """
     journal = read_journal(journal_path)
     if journal.attempt is not None:
@@ -325,10 +322,10 @@ def compact_own(run: RunFolder, journal_path: Path) -> None:
 
 def _remove_if_compacted(run: RunFolder, path: Path, attempt: AttemptRow, finished: set[str]) -> None:
     shard = attempt.get("shard")
-    if not isinstance(shard, int):  # it cannot be told whether its worker is still writing to it
+    if not isinstance(shard, int):  # its worker may still be writing
         return
-    with contextlib.suppress(Timeout, FileNotFoundError), run.shard_lock(shard):  # or its worker has compacted it
-        journal = read_journal(path)  # again: it may have grown before the lock was taken
+    with contextlib.suppress(Timeout, FileNotFoundError), run.shard_lock(shard):  # unless its worker compacted it
+        journal = read_journal(path)  # read again: it may have grown before the lock was acquired
         compacted = trace_files.finished_ids(run.trace_file_of(path))
         if journal.finished.keys() <= compacted and journal.unfinished.keys() <= finished and not journal.lost_lines:
             path.unlink()
@@ -338,7 +335,7 @@ def _write_trace_file(run: RunFolder, path: Path, journal: Journal, *, is_own: b
     trace_file = run.trace_file_of(path)
     if trace_files.finished_ids(trace_file) >= journal.finished.keys():
         return 0
-    # Otherwise what a shared filesystem still shows of a removed journal would replace the trace file made of it.
+    # A stale view of a removed journal on a shared filesystem must not replace its trace file.
     if not is_own and not files.is_there(path):
         return 0
     rows = [asdict(trace) for trace in journal.finished.values()]

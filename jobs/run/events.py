@@ -1,17 +1,16 @@
-"""The events of a run: `events.jsonl` in its folder, to which is appended what happens to the run as a whole.
+"""The events of a run: `events.jsonl` in its folder, an append-only log of changes to the run as a whole.
 
-    {"format": 3, "event": "run", "at", "run_id", "crc32"}     the first line: the run that the folder was made for
+    {"format": 3, "event": "run", "at", "run_id", "crc32"}     the first line: the run that the folder was created for
     {"format": 3, "event": "file", "at", "file", "sha256", "crc32"}
-    {"format": 3, "event": KIND, "at", …, "crc32"}              what its kind has: docs/formats.md
+    {"format": 3, "event": KIND, "at", …, "crc32"}             fields of each kind: docs/formats.md
 
-Any number of processes and machines append whole lines, each durable before its writer goes on. The first line comes
-with those of the plan's files, when all of these are written: a folder that has events is a run, whole or damaged.
+Any number of processes and machines append whole lines, each durable before its writer continues. The first lines,
+including those of the plan's files, are written after all plan files exist: a folder with events is a run.
 
-A line of the kind `file` stands there before its file: a file is written under another name, announced and then
-renamed. Killed in between, the line announces a file that does not exist, or one that still has the content that an
-earlier line announced; both are as if nothing had been done. So a file whose content no line announces under its name
-was damaged, or comes from elsewhere, and is never read. DuckDB and pyarrow verify less by default: of 300 files with
-one flipped byte they read 282 without an error.
+A `file` event precedes its file: the file is written under a temporary name, announced and then renamed. If the writer
+is killed in between, the announced file is missing or still has earlier announced content; both states are valid. A
+file whose content was never announced under its name was damaged or copied from elsewhere, and is never read. DuckDB
+and pyarrow verify less by default: of 300 files with one flipped byte they read 282 without an error.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _FIELDS: Mapping[str, tuple[str, type]] = {
     "timing": ("samples", int),
     "job": ("id", str),
 }
-"""Field of the kinds whose readers have no model of them, and its type."""
+"""A required field and its type, for kinds read without a model."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +55,11 @@ class Events:
 
     records: Sequence[Mapping[str, Any]]
     digests: Mapping[str, Collection[str]]
-    """Digests that were announced of each file, by its path in the run folder."""
+    """Announced digests of each file, by path in the run folder."""
 
 
 def begin(folder: Path, run_id: str, files: Mapping[Path, bytes]) -> None:
-    """Make a folder a run by its first events, which announce the files of its plan, given with their contents."""
+    """Make a folder a run by writing its first events, which announce the plan's files, given with their contents."""
     records: list[dict[str, Any]] = [{"event": "run", "run_id": run_id}]
     records += [_announcement(folder, path, content) for path, content in files.items()]
     now = time.time()
@@ -69,12 +68,12 @@ def begin(folder: Path, run_id: str, files: Mapping[Path, bytes]) -> None:
 
 
 def append(folder: Path, event: str, fields: Mapping[str, Any]) -> None:
-    """Append an event, durable when this returns. Raises FileDamaged, and OSError where the folder is no run's."""
+    """Append an event, durable when this returns. Raises FileDamaged, and OSError if the folder is not a run folder."""
     append_record(folder / NAME, {"event": event, "at": time.time(), **fields}, run_id(folder))
 
 
 def run_id(folder: Path) -> str:
-    """Return the id of the run that a folder was made for. Raises FileDamaged and OSError."""
+    """Return the id of the run that a folder was created for. Raises FileDamaged and OSError."""
     path = folder / NAME
     with reading(path) as file:
         first = file.readline()
@@ -85,27 +84,27 @@ def run_id(folder: Path) -> str:
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         if isinstance(error, FileDamaged):
             raise
-        raise FileDamaged(f"{path} is damaged: its first line names no run") from error
+        raise FileDamaged(f"{path} is damaged: its first line has no run id") from error
     if not has_right_checksum(first, owner):
         raise FileDamaged(f"{path} is damaged: its first line does not match its checksum")
     return owner
 
 
 def write_announced(path: Path, content: bytes) -> None:
-    """Write a file of a run so that it is complete or absent, and announced before it is there."""
+    """Write a file of a run atomically, announced before it exists."""
     folder = _folder_of(path)
     append(folder, "file", _announcement(folder, path, content))
     write_atomically(path, content)
 
 
 def check(path: Path) -> None:
-    """Compare a file with what its run announced. Raises FileDamaged, and OSError where the file cannot be read."""
+    """Verify a file against its announced digests. Raises FileDamaged, and OSError if the file cannot be read."""
     with reading(path) as file:
         check_digest(path, hashlib.file_digest(file, "sha256").hexdigest())
 
 
 def check_digest(path: Path, digest: str) -> None:
-    """Raise FileDamaged where no event announces a digest under the name of this file."""
+    """Raise FileDamaged if no event announces this digest for the file."""
     folder = _folder_of(path)
     name, announced = path.relative_to(folder).as_posix(), read(folder).digests
     if digest in announced.get(name, ()):
@@ -113,8 +112,8 @@ def check_digest(path: Path, digest: str) -> None:
     if name in announced:
         raise FileDamaged(f"{path} is damaged: its content does not match its digest in {NAME}")
     if other := next((other for other, digests in announced.items() if digest in digests), None):
-        raise FileDamaged(f"{path} is a copy of {other}, or that file under another name: remove it, or rename it back")
-    raise FileDamaged(f"{path} is not a file of this run: {NAME} does not announce it")
+        raise FileDamaged(f"{path} is a copy of {other} or was renamed: remove it or rename it back")
+    raise FileDamaged(f"{path} is not a file of this run: it is not listed in {NAME}")
 
 
 def _announcement(folder: Path, path: Path, content: bytes) -> dict[str, Any]:
@@ -123,24 +122,24 @@ def _announcement(folder: Path, path: Path, content: bytes) -> dict[str, Any]:
 
 
 def _folder_of(path: Path) -> Path:
-    """Return the run folder that a file lies in. Raises FileDamaged where there is none."""
+    """Return the run folder that contains a file. Raises FileDamaged if there is none."""
     for folder in path.parents[:3]:
         if (folder / NAME).exists():
             return folder
-    raise FileDamaged(f"{path} lies in no run folder: no {NAME} announces it")
+    raise FileDamaged(f"{path} is not in a run folder: there is no {NAME}")
 
 
 def read(folder: Path) -> Events:
     """Return the events of a run. Raises FileDamaged and OSError."""
     path = folder / NAME
-    with reading(path) as file:  # opened, not looked at: a shared filesystem asks its server then
+    with reading(path) as file:  # open instead of stat: a shared filesystem then asks its server
         found = os.fstat(file.fileno())
     return _parsed(path, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 @lru_cache(maxsize=32)
 def _parsed(path: Path, *_: int) -> Events:
-    """Read the events of a file; the other arguments tell one state of it from another."""
+    """Parse the events of a file; the other arguments only identify its state in the cache."""
     records = [record for record in read_records(path, run_id(path.parent)) if "event" in record]
     digests: dict[str, set[str]] = {}
     for record in records:

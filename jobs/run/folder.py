@@ -1,15 +1,14 @@
-"""The run folder: its name, what lies where in it, its locks, and its plan with the only functions that write it.
+"""The run folder: its name, files and locks, and its plan with the only functions that write it.
 
     runs/demo-speccot-demo-draft_demo-target-947bf651    dataset, method, draft, target (and reward model), hash
 
-Only the hash tells specifications apart; what stands before it is for people, who may rename it: a folder is found and
-resumed by its hash. What a user types is a path, or a name in `runs` or here, a unique beginning of one, or of its
-hash.
+Only the hash identifies the specification, and folders are found by it. The rest is for readers and may be renamed.
+Users give a path, or a name in `runs` or the working directory, or a unique prefix of the name or the hash.
 
-docs/formats.md lists its files. Journals and events are appended to. All other files are written under a temporary
-name and then renamed, so that they are complete or absent. What is damaged, edited or put into the wrong place is
-named: each line of journals and events has a checksum, and the events have the digests of the other files (events.py).
-Only results.json has none: nothing here reads it, and `jobs finalize` writes it again.
+docs/formats.md lists the files. Journals and events are append-only. All other files are written under a temporary
+name and then renamed, so they are complete or absent. Damaged, edited and misplaced files are detected: lines of
+journals and events have checksums, and the events contain the digests of the other files (events.py). The exception is
+results.json: nothing here reads it, and `jobs finalize` rewrites it.
 """
 
 from __future__ import annotations
@@ -39,21 +38,21 @@ from jobs.run.spec import RunSpec, Unit
 _PROBLEMS = TypeAdapter(list[Problem])
 _NO_NAMES = frozenset({"", ".", ".."})
 _LONGEST_VERSION = 180
-"""Characters of a version in a file's name; most filesystems allow 255 bytes."""
+"""Maximum length of a version in a file name; most filesystems allow 255 bytes."""
 LAG_SECONDS = 60.0
-"""How long a machine may not see what another one wrote: NFS keeps what it knows of a file or folder for up to 60 s
-(acregmax, acdirmax)."""
+"""Maximum delay before another machine's writes become visible: NFS caches attributes for up to 60 s (acregmax,
+acdirmax)."""
 _LOOK_SECONDS = 3.0
 _logger = logging.getLogger(__name__)
 
 
 class RunForbidden(RunDamaged):
-    """The user may not read a file of a run's plan."""
+    """A file of the run's plan is not readable for this user."""
 
 
 @contextlib.contextmanager
 def damage_named(path: Path) -> Iterator[None]:
-    """Turn what reading a file of the plan raises into RunDamaged."""
+    """Convert errors from reading a plan file to RunDamaged."""
     try:
         yield
     except FileNotFoundError as error:
@@ -72,7 +71,7 @@ def damage_named(path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Below:
-    """A path in a run folder, by its name there."""
+    """Descriptor for a path inside the run folder."""
 
     name: str
 
@@ -84,7 +83,7 @@ class Below:
 class RunFolder:
     """Paths, locks and files of one run, which need not exist.
 
-    Reading the plan (`spec`, `problems`, `shards` and what counts them) raises RunDamaged.
+    Reading the plan (`spec`, `problems`, `shards` and their counts) raises RunDamaged.
     """
 
     path: Path
@@ -104,17 +103,17 @@ class RunFolder:
     logs_dir = Below("logs")
     """Folder of the output of workers, engines and Slurm."""
     locks_dir = Below("locks")
-    """Folder of the locks, which keep two workers from running the same shard."""
+    """Folder of the locks, which prevent two workers from running the same shard."""
     results_path = Below("results.json")
-    """The result of the finished run, for programs."""
+    """Result of the finished run, for programs."""
 
     def derived_path(self, kind: str, version: str) -> Path:
-        """Return the path of what was derived of the run, in one version: that of a grader, a scorer, a definition."""
+        """Return the path of derived data in one version, e.g. of a grader, scorer or definition."""
         plain = "".join(c if c.isalnum() or c in ".-" else "_" for c in version)
         return self.path / "derived" / f"{kind}-{plain[:_LONGEST_VERSION]}.parquet"
 
     def derived(self, kind: str) -> list[Path]:
-        """Return the files of a kind that were derived of the run, sorted by name."""
+        """Return the run's derived files of one kind, sorted by name."""
         return [path for path in files_in(self.path / "derived", ".parquet") if path.name.partition("-")[0] == kind]
 
     def append(self, event: str, **fields: Any) -> None:
@@ -123,7 +122,7 @@ class RunFolder:
             events.append(self.path, event, fields)
 
     def events(self, event: str) -> list[Mapping[str, Any]]:
-        """Return the events of a kind, in order; none where the run does not exist."""
+        """Return the events of a kind, in order; empty if the run does not exist."""
         with damage_named(self.events_path), contextlib.suppress(FileNotFoundError):
             return [record for record in events.read(self.path).records if record["event"] == event]
         return []
@@ -133,7 +132,7 @@ class RunFolder:
 
         `submission` is held while shards are chosen and submitted, `compaction` while journals are compacted or grades
         are written, `code` while it is decided which code may work on the run, `timing` by the worker that times
-        samples. Acquiring one raises LocksRefused where the filesystem has none.
+        samples. Raises LocksRefused if the filesystem has no locks.
         """
         return Lock(self.locks_dir / f"{name}.lock", timeout=wait_seconds)
 
@@ -146,42 +145,42 @@ class RunFolder:
         return any(is_held(self.locks_dir / f"shard-{shard}.lock") for shard in shards)
 
     def journals(self) -> list[Path]:
-        """Return the journals that exist, sorted by name, that is by the time of their attempt."""
+        """Return the existing journals, sorted by name, i.e. by the time of their attempt."""
         return files_in(self.journal_dir, ".jsonl")
 
     def trace_files(self) -> list[Path]:
-        """Return the trace files that exist, sorted by name, that is by the time of their attempt."""
+        """Return the existing trace files, sorted by name, i.e. by the time of their attempt."""
         return files_in(self.trace_files_dir, ".parquet")
 
     def lost_trace_files(self) -> list[Path]:
-        """Return the trace files that were announced and are gone, with no journal that holds the same, sorted.
+        """Return announced trace files that are missing and have no journal with the same content, sorted.
 
-        A worker that was killed between the two has left its journal.
+        A worker killed between the two steps leaves its journal.
         """
         with damage_named(self.events_path):
             written = {self.path / name for name in events.read(self.path).digests}
         lost = {path for path in written if path.parent == self.trace_files_dir}.difference(self.trace_files())
-        journals = {path.stem for path in self.journals()} if lost else set()  # removed only after the file is there
+        journals = {path.stem for path in self.journals()} if lost else set()  # removed only after the file exists
         return sorted(path for path in lost if path.stem not in journals and not path.exists())
 
     def trace_file_of(self, journal: Path) -> Path:
-        """Return the path of the trace file that a journal is compacted into, whether or not it exists."""
+        """Return the path of a journal's trace file, which need not exist."""
         return self.trace_files_dir / f"{journal.stem}.parquet"
 
     def exists(self) -> bool:
-        """True if the folder holds a complete plan: its events begin when that is written.
+        """Return True if the folder holds a complete plan, which is when its events begin.
 
-        Raises WrongFormat for a name that no run has.
+        Raises WrongFormat if the folder's name is not allowed.
         """
         if self.events_path.exists():
             for path in (self.path, self.path.resolve()):
                 if path.name and path.name != ".." and not is_name(path.name):
-                    raise WrongFormat(f"{str(path)!r}: rename it, a run's name has no quotes or control characters")
+                    raise WrongFormat(f"{str(path)!r}: rename it; quotes and control characters are not allowed")
             return True
         return False
 
     def create(self, spec: RunSpec, problems: list[Problem], shards: list[list[Unit]]) -> None:
-        """Write the plan of a new run, unless another process has; the first events mark it as complete."""
+        """Write the plan of a new run unless another process has; the first events mark it as complete."""
         for folder in (self.journal_dir, self.trace_files_dir, self.logs_dir, self.locks_dir):
             folder.mkdir(parents=True, exist_ok=True)
         with self.lock("submission"):
@@ -197,7 +196,7 @@ class RunFolder:
             events.begin(self.path, spec.run_id, files)
 
     def assign_again(self, shards: list[list[Unit]]) -> None:
-        """Change which units each shard holds. Raises ValueError while a worker holds one of the old shards."""
+        """Reassign units to shards. Raises ValueError while a worker holds one of the old shards."""
         with contextlib.ExitStack() as locks:
             try:
                 for shard in range(self.num_shards()):
@@ -206,12 +205,12 @@ class RunFolder:
                 raise ValueError(
                     f"--shards {len(shards)}: workers are running {self.path.name} with "
                     f"{counted(self.num_shards(), 'shard')}; "
-                    "wait for them or cancel them first, or leave the number of shards as it is"
+                    "wait for them, cancel them, or keep the number of shards"
                 ) from timeout
             events.write_announced(self.plan_path, _plan_content(shards, self.assignment() + 1))
 
     def spec(self) -> RunSpec:
-        """Read the run's specification, which nobody may have changed since the run was made."""
+        """Read the run's specification; raises RunDamaged if it was changed."""
         with damage_named(self.spec_path), reading(self.spec_path) as file:
             spec = RunSpec.from_json(file.read().decode("utf-8"), self.spec_path)
         if self.exists():
@@ -219,25 +218,25 @@ class RunFolder:
                 events.check(self.spec_path)
             except FileDamaged as error:
                 raise RunDamaged(
-                    f"{self.spec_path} was changed after the run was made: restore it, or launch a new run with what "
-                    "you want to change"
+                    f"{self.spec_path} was changed after the run was created: restore it, or launch a new run with the "
+                    "changed settings"
                 ) from error
         return spec
 
     def check(self) -> None:
-        """Raise RunDamaged where specification, problems or plan are not what the run was made with."""
+        """Raise RunDamaged if specification, problems or plan were changed."""
         self.spec()
         for path in (self.problems_path, self.plan_path):
             with damage_named(path):
                 events.check(path)
 
     def ids(self) -> frozenset[str]:
-        """Return the ids by which the files of the run name it: its folder's, and that which its events begin with."""
+        """Return the ids that the run's files may use: its folder's name and the id in its first event."""
         with damage_named(self.events_path):
             return frozenset({self.path.name, events.run_id(self.path)})
 
     def problems(self) -> list[Problem]:
-        """Read the run's problems, in order: all that its plan names."""
+        """Read all problems of the plan, in order."""
         with damage_named(self.problems_path):
             problems = _PROBLEMS.validate_python(trace_files.read_rows(self.problems_path))
         with damage_named(self.plan_path):
@@ -255,7 +254,7 @@ class RunFolder:
         return shards
 
     def shard(self, number: int) -> list[Unit]:
-        """Read the units of one shard, without an object per unit of the others."""
+        """Read one shard's units without creating objects for other shards."""
         with damage_named(self.plan_path):
             plan = trace_files.read_columns(self.plan_path)
             return [Unit(**row) for row in plan.filter(pc.equal(plan["shard"], number)).drop("shard").to_pylist()]
@@ -266,15 +265,15 @@ class RunFolder:
             return trace_files.read_columns(self.plan_path, ["shard", "sample_id"])
 
     def num_planned(self) -> int:
-        """Return how many units the plan has."""
+        """Return the number of units."""
         return int(self.units_by_shard().num_rows)
 
     def num_shards(self) -> int:
-        """Return how many shards the plan has."""
+        """Return the number of shards."""
         return self._shards_number("shards")
 
     def assignment(self) -> int:
-        """Return how often the units were assigned to shards before this plan.
+        """Return how many times the units were reassigned before this plan.
 
         Trace files of another assignment may hold samples of any shard.
         """
@@ -286,38 +285,38 @@ class RunFolder:
 
 
 def is_name(name: object) -> bool:
-    """Return whether a run folder may have this name: it becomes part of paths, batch scripts and what is printed."""
+    """Return whether a run folder may have this name, which is used in paths, batch scripts and output."""
     return isinstance(name, str) and name.isprintable() and not set(name) & set("/'\"`$\\") and name not in _NO_NAMES
 
 
 def run_folders(paths: Iterable[Path]) -> list[RunFolder]:
     """Return the run folders among the given paths and directly below them.
 
-    Incomplete plans are left out, and with a warning the folders that this user may not enter.
+    Incomplete plans are left out; unreadable folders too, with a warning.
     """
     folders = [RunFolder(p) for path in paths for p in (path, *sorted(path.iterdir())) if is_readable_run(p)]
     return list({run.path.resolve(): RunFolder(run.path.resolve()) for run in folders}.values())
 
 
 def is_readable_run(path: Path) -> bool:
-    """Return whether there is a run folder at a path; warns where this version or this user may not read it."""
+    """Return whether there is a run folder at a path; warns if it is unreadable for this version or user."""
     try:
         return RunFolder(path).exists()
     except WrongFormat as error:
-        _logger.warning("left out: %s", error)
-    except PermissionError as error:  # a private folder among those of a group
-        _logger.warning("left out: %s", permissions.explained(error))
+        _logger.warning("skipped: %s", error)
+    except PermissionError as error:  # e.g. a private folder in a shared one
+        _logger.warning("skipped: %s", permissions.explained(error))
     return False
 
 
 def problems_content(problems: Iterable[Problem]) -> bytes:
-    """Return problems as the content of a Parquet file."""
+    """Return the Parquet content of problems."""
     rows = [asdict(problem) for problem in problems]
     return trace_files.content_of(pa.Table.from_pylist(rows, schema=trace_files.PROBLEMS), {})
 
 
 def _plan_content(shards: list[list[Unit]], assignment: int) -> bytes:
-    """Return which units each shard holds; `assignment` counts how often they were assigned before."""
+    """Return the Parquet content of a plan; `assignment` counts earlier assignments."""
     columns = {name: [getattr(unit, name) for shard in shards for unit in shard] for name in Unit.__annotations__}
     columns["shard"] = [number for number, shard in enumerate(shards) for _ in shard]
     table = pa.Table.from_pydict(columns, schema=trace_files.SHARDS)
@@ -325,11 +324,11 @@ def _plan_content(shards: list[list[Unit]], assignment: int) -> bytes:
 
 
 def until_seen(run: RunFolder, holds: Callable[[], bool]) -> None:
-    """Wait on a shared filesystem until `holds` is true, or for as long as a look may lag. Elsewhere nothing lags.
+    """Wait on a shared filesystem until `holds` is true, at most for its maximum lag; elsewhere return at once.
 
-    What must not be decided by a look is decided by an operation that the server carries out: locks, links.
+    Decisions that need current data must use operations performed by the server instead: locks, links.
     """
-    from harness.checks.machine import is_shared  # only who waits needs it
+    from harness.checks.machine import is_shared  # only needed to wait
 
     deadline = time.monotonic() + (LAG_SECONDS if is_shared(run.path.absolute()) else 0.0)
     while not holds() and time.monotonic() < deadline:
@@ -337,22 +336,22 @@ def until_seen(run: RunFolder, holds: Callable[[], bool]) -> None:
 
 
 def wait_for_plan(run: RunFolder) -> None:
-    """Wait on a shared filesystem until the plan of a run is visible and whole."""
+    """Wait on a shared filesystem until a run's plan is visible and complete."""
 
     def has_plan() -> bool:
         try:
             run.spec(), run.problems(), run.num_shards()
         except RunDamaged as error:
-            return isinstance(error, RunForbidden)  # waiting does not change that
+            return isinstance(error, RunForbidden)  # waiting does not help
         return True
 
     until_seen(run, has_plan)
 
 
 _LONGEST_MODEL = 32
-"""Characters of a model's name that are kept."""
+"""Maximum length of a model's name in a folder name."""
 _LONGEST_NAME = 200
-"""Bytes of a folder's name; 255 are possible, and archives and temporary files have longer names."""
+"""Maximum length of a folder name in bytes; 255 are possible, but archives and temporary files have longer names."""
 
 
 def folder_name(spec: RunSpec) -> str:
@@ -364,12 +363,12 @@ def folder_name(spec: RunSpec) -> str:
 
 
 def run_folder(output: Path, spec: RunSpec) -> RunFolder:
-    """Return the folder of a specification below `output`: one that has its hash in its name, else a new one."""
+    """Return the folder in `output` for a specification: an existing one with its hash, otherwise a new one."""
     new = output / folder_name(spec)
     if os.path.lexists(new):
         return RunFolder(new)
     others: list[Path] = []
-    with contextlib.suppress(OSError):  # no such folder yet, or unusable, which is said where it is written
+    with contextlib.suppress(OSError):  # not created yet, or unusable, which is reported on writing
         others = sorted(output.iterdir())
     for other in others:
         is_its = other.name.startswith(f"{spec.dataset}-{spec.method}-") and other.name.endswith(f"-{spec.digest}")
@@ -379,30 +378,30 @@ def run_folder(output: Path, spec: RunSpec) -> RunFolder:
 
 
 def readable(model: str) -> str:
-    """Return a model's name without its organization, in characters that no shell treats specially."""
+    """Return a model's name without its organization, in shell-safe characters."""
     plain = re.sub(r"[^A-Za-z0-9.]+", "-", model.rstrip("/").rpartition("/")[2])
     return plain[:_LONGEST_MODEL].strip("-.") or "model"
 
 
 PLACES = (Path("runs"), Path())
-"""Folders in which a run is looked for by its name alone."""
+"""Folders in which run names are looked up."""
 _MOST_NAMED = 8
 _FEWEST_DIGITS = 4
-"""Digits from which on a text can be the beginning of a hash."""
+"""Minimum length of a hash prefix."""
 
 
 class NoSuchRun(ValueError):
-    """No run is meant, or several are; the message is one line."""
+    """No run matches, or several do; the message is one line."""
 
 
 def run_path(text: str) -> Path:
-    """Return the path of the run folder that a text means; a name is looked for in PLACES.
+    """Resolve a string to a run folder; names are looked up in PLACES.
 
-    A path that exists is taken as it is, whether or not it is a run folder; but a run folder comes before another
-    folder of the same name. Raises NoSuchRun.
+    An existing path is returned unchanged, even if it is not a run folder; run folders take precedence over other
+    folders of the same name. Raises NoSuchRun.
     """
     path = Path(text)
-    if os.path.isdir(path) and _is_run(path):  # noqa: PTH112 a folder that may not be entered is no error here
+    if os.path.isdir(path) and _is_run(path):  # noqa: PTH112 os.path ignores permission errors
         return path
     found = [] if text.endswith(os.sep) or path.name in ("", "..") else run_paths(text)
     if len(found) == 1:
@@ -410,17 +409,17 @@ def run_path(text: str) -> Path:
     if os.path.exists(path):  # noqa: PTH110 as above
         return path
     if found:
-        raise NoSuchRun(f"{text} is the beginning of {len(found)} runs: {_listed(found)}")
+        raise NoSuchRun(f"{text} matches {len(found)} runs: {_listed(found)}")
     known = [run for place in _places(text) for run in run_paths(f"{place}{os.sep}")]
     raise NoSuchRun(
-        f"{text} is not a run folder: it does not exist, and no run in {' and '.join(map(str, _places(text)))} begins "
-        f"so; " + (f"the runs: {_listed(known)}" if known else "there is no run")
+        f"{text} is not a run folder: it does not exist, and it is not a prefix of a run in "
+        f"{' and '.join(map(str, _places(text)))}; " + (f"runs: {_listed(known)}" if known else "there are no runs")
     )
 
 
 def run_paths(beginning: str) -> list[Path]:
-    """Return the run folders that a path, or a name or hash in one of PLACES, means; of equal names the first."""
-    name = os.path.basename(beginning)  # noqa: PTH119 empty behind a slash
+    """Return the run folders matching a path, or a name or hash in PLACES; the first one of equal names."""
+    name = os.path.basename(beginning)  # noqa: PTH119 empty after a slash
     found: dict[str, Path] = {}
     for folder in [] if name in (".", "..") else _places(beginning):
         with contextlib.suppress(OSError):
@@ -430,9 +429,9 @@ def run_paths(beginning: str) -> list[Path]:
 
 
 def meant_by(text: str, names: Collection[str]) -> list[str]:
-    """Return which of the names of runs a text means.
+    """Return the run names that a string matches.
 
-    That is the name itself, else those that begin so, else those whose hash begins so: `947b`, or `demo-speccot-947b`.
+    Exact names take precedence, then name prefixes, then hash prefixes: `947b`, or `demo-speccot-947b`.
     """
     if text in names:
         return [text]
@@ -446,12 +445,12 @@ def meant_by(text: str, names: Collection[str]) -> list[str]:
 
 
 def _places(text: str) -> list[Path]:
-    """Return the folders in which the run is looked for that a text means."""
+    """Return the folders in which a run is looked up."""
     return list(PLACES) if os.sep not in text else [Path(os.path.dirname(text))]  # noqa: PTH120
 
 
 def _is_run(path: Path) -> bool:
-    """Return whether a folder is a run's; True where it cannot be read, which its reader explains."""
+    """Return whether a folder is a run folder; True if unreadable, so that its reader reports the error."""
     try:
         return path.is_dir() and RunFolder(path).exists()
     except (PermissionError, WrongFormat):

@@ -1,19 +1,19 @@
-"""The journal: what a worker has done so far, append-only, as JSON lines, one file per worker attempt.
+"""The journal: an append-only record of a worker's progress as JSON lines, one file per attempt.
 
     {"event": "attempt", "format": 3, …}          the first line: the attempt that writes this file
     {"event": "start", "trace": {…}}              a sample begins; steps of an earlier attempt are carried over
     {"event": "step", "sample_id", "step", "num_steps", "calls"}
-                                                an accepted step with the calls since the step before
+                                                an accepted step with the calls since the previous step
     {"event": "end", "sample_id", "num_steps", "calls", "stop_reason", "error", "latency_seconds", "num_attempts"}
 
 A line is written to the operating system before the next step begins, so a killed process loses at most the step in
-flight; the disk is synced once a second, so a machine that dies loses at most one second more. A torn last line is
-normal and skipped. After a lost line the count of steps no longer matches, and the sample's later lines are ignored.
-Because earlier steps are carried over, every finished sample is complete in the journal that holds its end.
-A log-probability of -inf, which JSON cannot hold, is written as null and read back as -inf.
+flight. The disk is synced once a second, so a machine that dies loses at most one second more. An incomplete last line
+is normal and skipped. After a lost line the step count no longer matches, and later lines of that sample are ignored.
+Earlier steps are carried over, so every finished sample is complete in the journal with its end.
+A log-probability of -inf, which JSON does not support, is written as null and read back as -inf.
 
-Every line ends with its checksum (`crc32`, jobs.run.files). A line that does not match it, or that is no event, is
-skipped and named. A journal of another format is refused.
+Every line ends with its checksum (`crc32`, jobs.run.files). Lines with a wrong checksum or without an event are skipped
+with a warning. Journals of another format are rejected.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from jobs.run.files import (
 from jobs.run.spec import Attempt, AttemptRow
 
 _NOT_OF_ATTEMPT = frozenset({"event", FORMAT_KEY, CHECKSUM_KEY.decode()})
-"""Fields of the first line that are not the attempt's."""
+"""Fields of the first line that do not belong to the attempt."""
 _OF_THE_END = ("stop_reason", "error", "latency_seconds", "num_attempts")
-"""Fields of a sample that its end has."""
+"""Fields of a sample that are recorded at its end."""
 NO_EVENT = (ValueError, LookupError, TypeError, AttributeError)
-"""What a line raises that is no event."""
+"""Errors raised by a line that is not a valid event."""
 
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """The end of a sample, as a line has it."""
+    """The `end` event of a sample."""
 
     sample_id: str
     num_steps: int
@@ -66,7 +66,7 @@ class _End:
 
 
 TRACE = TypeAdapter(Trace)
-"""Builds a trace from its JSON object; raises ValueError where a field is missing, unknown or of another type."""
+"""Builds a trace from its JSON object; raises ValueError for missing, unknown or mistyped fields."""
 _STEP = TypeAdapter(Step)
 _CALLS = TypeAdapter(list[Call])
 _END = TypeAdapter(_End)
@@ -78,21 +78,22 @@ class Journal:
 
     attempt: AttemptRow | None = None
     finished: dict[str, Trace] = field(default_factory=dict)
-    """Finished samples by sample id, in the order in which they ended."""
+    """Finished samples by id, in the order in which they ended."""
     unfinished: dict[str, Trace] = field(default_factory=dict)
-    """Interrupted samples by sample id, up to their last accepted step."""
+    """Interrupted samples by id, up to their last accepted step."""
     lost_lines: list[int] = field(default_factory=list)
-    """Numbers of the lines that could not be read, without a torn last line, and that followed one of their sample."""
+    """Numbers of unusable lines, including those that follow a lost line of their sample, but not an incomplete last
+    line."""
 
 
 def read_journal(path: Path) -> Journal:
-    """Read a journal, whatever its writer left of it; what cannot be used is named. Raises WrongFormat."""
+    """Read a journal; unusable lines are reported. Raises WrongFormat."""
     with reading(path) as lines:
         return parse_journal(path, lines)
 
 
 def parse_journal(path: Path, lines: Iterable[bytes]) -> Journal:
-    """Read the lines of a journal. Raises WrongFormat."""
+    """Parse the lines of a journal. Raises WrongFormat."""
     journal, number = Journal(), 0
     for number, line in enumerate(lines, 1):
         try:
@@ -102,18 +103,18 @@ def parse_journal(path: Path, lines: Iterable[bytes]) -> Journal:
         except NO_EVENT:
             journal.lost_lines += [] if is_torn(line) else [number]
     if lost := journal.lost_lines:
-        lines_lost = f"{len(lost)} of its {number} lines cannot be used, first line {lost[0]}"
-        say_once(f"{path} is damaged: {lines_lost}; what they held is run again")
+        lines_lost = f"{len(lost)} of its {number} lines are unusable, starting at line {lost[0]}"
+        say_once(f"{path} is damaged: {lines_lost}; the lost steps will be run again")
     return journal
 
 
 def owner_of(path: Path, attempt: AttemptRow | None) -> str:
-    """Return what the checksums of a journal's lines begin with: its attempt, which is also its name."""
+    """Return the start of the checksums in a journal: its attempt id, which is also its name."""
     return str((attempt or {}).get("attempt_id", path.stem))
 
 
 def attempt_in(path: Path, first_line: bytes) -> AttemptRow | None:
-    """Return the attempt in the first line of a journal; None where it cannot be read. Raises WrongFormat."""
+    """Return the attempt in the first line of a journal; None if unreadable. Raises WrongFormat."""
     journal = Journal()
     try:
         add_line(path, journal, first_line)
@@ -125,23 +126,23 @@ def attempt_in(path: Path, first_line: bytes) -> AttemptRow | None:
 
 
 def is_own_journal(path: Path, attempt: AttemptRow | None, ids: frozenset[str]) -> bool:
-    """Return whether a journal counts, as far as its attempt tells; one of another run and a copy are named."""
+    """Return whether a journal belongs to the run; warns if it is of another run or a copy."""
     of_run, original = ((attempt or {}).get(key) for key in ("run_id", "attempt_id"))
     if ids and of_run and of_run not in ids:
-        say_once(f"{path} is a journal of another run, {of_run}: it is left alone; move it there")
+        say_once(f"{path} is a journal of another run, {of_run}, and is ignored; move it there")
         return False
     if isinstance(original, str) and original != path.stem:
         trace_file = path.parents[1] / "traces" / f"{original}.parquet"
         if path.with_name(f"{original}.jsonl").exists() or trace_file.exists():
-            say_once(f"{path} is a copy of the journal {original}: it is left alone; remove it")
+            say_once(f"{path} is a copy of the journal {original} and is ignored; remove it")
             return False
     return True
 
 
 def add_line(path: Path, journal: Journal, line: bytes, number: int = 1) -> None:
-    """Add the event in a line to a journal's content; `number` is that of its line.
+    """Add the event in a line to a journal's content; `number` is the line number.
 
-    Raises WrongFormat and, where the line cannot be used, one of NO_EVENT, and adds nothing then.
+    Raises WrongFormat, or one of NO_EVENT if the line is unusable; then nothing is added.
     """
     owner = owner_of(path, journal.attempt)
     if journal.attempt is None and line.startswith(b'{"event":"attempt"'):
@@ -163,7 +164,7 @@ def add_line(path: Path, journal: Journal, line: bytes, number: int = 1) -> None
 
 
 def _go_on(journal: Journal, event: dict[str, Any], number: int) -> None:
-    """Add a step or the end of a sample, unless a line of it is missing."""
+    """Add a step or the end of a sample unless one of its earlier lines is missing."""
     end = _END.validate_python(event) if event["event"] == "end" else None
     step = None if end else _STEP.validate_python(event["step"])
     calls = end.calls if end else _CALLS.validate_python(event["calls"])
@@ -184,7 +185,7 @@ _SYNC_SECONDS = 1.0
 
 
 class JournalWriter:
-    """Appends the events of one attempt. Raises FileExistsError where another attempt has the same name."""
+    """Writer for the events of one attempt. Raises FileExistsError if another attempt has the same name."""
 
     def __init__(self, path: Path, attempt: Attempt) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -200,12 +201,12 @@ class JournalWriter:
         self._append({"event": "attempt", FORMAT_KEY: FORMAT, **asdict(attempt)})
 
     def start(self, trace: Trace) -> None:
-        """Record that a sample begins, with the steps that it already has."""
+        """Record that a sample begins, with its existing steps."""
         self._written_calls[trace.sample_id] = len(trace.calls)
         self._append({"event": "start", "trace": trace})
 
     def step(self, trace: Trace, step: Step) -> None:
-        """Record an accepted step, with the calls since the step before."""
+        """Record an accepted step with the calls since the previous one."""
         self._go_on("step", trace, step=step)
 
     def end(self, trace: Trace) -> None:

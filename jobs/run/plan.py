@@ -1,7 +1,7 @@
-"""From a launch to a run's specification and its problems: its models, what it says of each, and its engine.
+"""From a launch to a run's specification: models with their settings, engine and problems.
 
-What would only show once a worker has started is refused before it: contexts, hub ids, flags without effect. A run that
-exists already is not checked again: its settings are what it was begun with.
+Errors that would otherwise appear in a worker are raised at the launch: contexts, hub ids, flags without effect. An
+existing run is not checked again; its settings are fixed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from jobs.run.spec import AdapterSpec, EngineSpec, ModelSpec, RunSpec
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What a launch comes to, before anything is written."""
+    """A resolved launch, before anything is written."""
 
     spec: RunSpec
     problems: list[Problem]
@@ -62,9 +62,9 @@ class RunPlan:
 def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> RunPlan:
     """Resolve models, engine and problems of a launch.
 
-    `cluster` is where the run goes, resolved: it decides which models are the default, whatever this machine has.
-    `is_own_python`: whether the jobs have a Python of their own, so that the packages of this one decide nothing.
-    Raises ValueError, ModelUnavailable, DatasetNotFound and BadDataset, each with one line.
+    `cluster`: where the run goes; determines the default models, regardless of this machine's hardware.
+    `is_own_python`: the jobs use another Python, so packages of this one are not checked. Raises ValueError,
+    ModelUnavailable, DatasetNotFound and BadDataset, each with a one-line message.
     """
     method = build(launch.method, dict(launch.parameters))
     wording = method.worded(prompts.load(launch.prompts) if launch.prompts else prompts.BUILT_IN)
@@ -99,7 +99,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
         )
         notices += filter(None, [greedy_drafts_notice(engine.spec_sampling, launch.temperature_of("target"))])
     if dataset.is_training:
-        notices.append(f"TRAINING DATA: {dataset.name} is not a benchmark; no number of this run is a result.")
+        notices.append(f"TRAINING DATA: {dataset.name} is not a benchmark; this run's metrics are not results.")
     spec = RunSpec(
         **{name: getattr(launch, name) for name in _OF_LAUNCH},
         params=dict(launch.parameters),
@@ -120,33 +120,33 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     )
     if spec.is_greedy and spec.samples > 1:
         notices.append(
-            f"GREEDY: no model is sampled, so that the {spec.samples} samples of a problem repeat the first and count "
-            "as one: there is no pass@k, and --samples 1 shows as much."
+            f"GREEDY: no model is sampled, so all {spec.samples} samples of a problem are identical and count as one. "
+            "pass@k is not available; --samples 1 gives the same information."
         )
     return RunPlan(spec, problems, notices, served)
 
 
 _OF_LAUNCH = ("method", "samples", "seed", "temperature", "top_p", "token_budget", "concurrency", "preset", "tag")
-"""Fields of a specification that a launch has under the same names."""
+"""Fields of a specification that have the same names in a launch."""
 
 
 def _engine(
     launch: Launch, cluster: Cluster, roles: Collection[Role], servers: Collection[Role], *, is_here: bool
 ) -> EngineSpec:
-    """Raises ValueError where the engine cannot speculate or be placed as the launch asks."""
-    is_served = bool(servers) and set(roles) <= set(servers)  # the run starts no engine
+    """Raises ValueError if the engine does not support the requested speculation or placement."""
+    is_served = bool(servers) and set(roles) <= set(servers)  # the run does not start engines
     kind = "served" if is_served else registry.resolved(launch.engine, is_here=is_here)
     proposing = proposer(launch.method, launch.spec_decode)
     sizing.check_speculation(proposing, servers)
     check_flags(proposing, launch.spec_model, launch.spec_sampling, launch.spec_tokens)
-    # A node may have GPUs that this machine lacks: the worker checks again there.
+    # A node may have GPUs that this machine lacks; the worker checks again.
     device = "gpu" if cluster == "slurm" else environment.accelerator()
     temperature = launch.temperature_of("target")
     if proposing and (reason := unsupported_reason(kind, device, temperature, proposing, is_here=is_here)):
         raise ValueError(reason)
     if proposing and launch.sampling_of("target").get("min_p"):
         raise ValueError(
-            "vLLM has no min-p under token-level speculation: leave out --min-p, or use --top-p and --top-k"
+            "vLLM does not support min-p with token-level speculation: omit --min-p, or use --top-p and --top-k"
         )
     return EngineSpec(
         kind=kind,
@@ -160,7 +160,7 @@ def _engine(
 
 
 def _check_cards(launch: Launch, kind: str, cluster: Cluster, roles: Collection[Role]) -> None:
-    """Raise ValueError where the engines of the method cannot have the cards that are asked for."""
+    """Raise ValueError if the method's engines cannot use the requested GPUs."""
     cards = {role: launch.roles[role].gpus for role in roles}
     if cluster != "slurm" and registry.capabilities(kind).max_cards != 0:
         number = len(gpus.visible_gpus()) if environment.accelerator() == "gpu" else 0
@@ -168,16 +168,16 @@ def _check_cards(launch: Launch, kind: str, cluster: Cluster, roles: Collection[
     for role, numbers in cards.items():
         if registry.capabilities(kind).max_cards == 1 and len(numbers or ()) > 1:
             given = f"{role_flag(role, 'gpus')} {placement.written(numbers or ())}"
-            raise ValueError(f"{given}: the engine {kind} runs on one GPU; vllm on several")
+            raise ValueError(f"{given}: the {kind} engine uses a single GPU; vllm supports several")
 
 
 def _models(
     launch: Launch, cluster: Cluster, roles: Collection[Role], served: Mapping[Role, ServedRole]
 ) -> tuple[dict[Role, ModelSpec], list[str]]:
-    """Return the models that the method has, and one that only proposes tokens, without their settings; and notices."""
+    """Return the models of the method and of token proposals, without their settings, and notices."""
     if not registry.capabilities(launch.engine).runs_models:
-        name = launch.engine  # stands for the model that there is not
-        notice = f"{name.upper()} ENGINES: no model runs; the numbers mean nothing."
+        name = launch.engine  # placeholder for the missing model
+        notice = f"{name.upper()} ENGINES: no model runs; the metrics are meaningless."
         return dict.fromkeys(roles, ModelSpec(model=name, path=name, fingerprint=name)), [notice]
     device = "gpu" if cluster == "slurm" else environment.accelerator()
     compares = build(launch.method, dict(launch.parameters)).asks_equivalence
@@ -187,7 +187,7 @@ def _models(
 
 
 def model_spec(name: str) -> ModelSpec:
-    """Return what a run keeps of a model."""
+    """Resolve a model's name to its specification."""
     reference = models.resolve(name)
     name, path, fingerprint = reference.name, reference.path_or_hub_id, reference.identity
     trained_on = None
@@ -203,7 +203,7 @@ def _reference(model: ModelSpec) -> models.ModelRef:
 
 
 def _selection(folder: str, method: str, engine: EngineSpec, *, is_here: bool) -> AdapterSpec:
-    """Raises ValueError where the folder is not an adapter, or the run cannot use one."""
+    """Raises ValueError if the folder is not an adapter, or the run cannot use one."""
     speculates = engine.spec_decode is not None
     if reason := adapter.unsupported_reason(engine.kind, method, speculates=speculates, is_here=is_here):
         raise ValueError(reason)
@@ -216,7 +216,7 @@ def _selection(folder: str, method: str, engine: EngineSpec, *, is_here: bool) -
 
 
 def _check_trained_for(selection: AdapterSpec, target: ModelSpec) -> None:
-    """Raises ValueError where an adapter says that it was trained for another model."""
+    """Raises ValueError if the adapter's record lists another base model."""
     from harness.training.tuning import find_manifest
 
     made = find_manifest(Path(selection.path))
@@ -228,30 +228,30 @@ def _check_trained_for(selection: AdapterSpec, target: ModelSpec) -> None:
 
 _ROLES: tuple[Role, ...] = ("draft", "target")
 _OF_A_WRITER = (*SAMPLING, "engine", "template", "thinking_tags")
-"""Settings that only a model has that writes."""
+"""Settings of models that generate text."""
 _OF_A_MODEL = ("model", "dtype", "gpus", "memory", "tensor_parallel")
-"""Settings that one that only proposes tokens has too."""
+"""Settings of all models, including those that only propose tokens."""
 _RESOLVED = ("model", "tokenizer", "served_model", "adapter")
-"""Settings that say which files a model has; the specification has these as they were found."""
+"""Settings that locate a model's files; the specification records the resolved values."""
 
 NO_TEMPLATE = (
-    "NO CHAT TEMPLATE: {role} {name} has none, so it reads a plain dialogue (User: …, Assistant: …). If it was trained "
-    "with another format, add its chat_template.jinja to its folder."
+    "NO CHAT TEMPLATE: {role} {name} has none, so prompts are a plain dialogue (User: …, Assistant: …). If it was "
+    "trained with another format, add a chat_template.jinja to its folder."
 )
 
 
 def check_used(launch: PartialLaunch, typed: Collection[str] = ()) -> None:
-    """Raise ValueError where a flag is for a model that the method does not use.
+    """Raise ValueError if a flag applies to a model that the method does not use.
 
-    `typed`: the flags that stood on the command line. Presets, files and suites may give the others to every method.
+    `typed`: flags from the command line. Flags from presets, files and suites may apply to any method.
     """
     if launch.method is None:
         return
     roles = build(launch.method, dict(launch.parameters)).roles
     for name in launch.reward.given() if "reward" not in roles else ():
         raise ValueError(
-            f"{role_flag('reward', name)}: {launch.method} does not rate steps with a reward model, as its parameters "
-            f"are set (see --method {launch.method} --help)"
+            f"{role_flag('reward', name)}: {launch.method} does not use a reward model with these parameters "
+            f"(see --method {launch.method} --help)"
         )
     proposing = launch.spec_decode or ("draft" if launch.method == "specdecode" else None)
     used = (*roles, *proposing_roles(proposing, launch.spec_model))
@@ -261,15 +261,15 @@ def check_used(launch: PartialLaunch, typed: Collection[str] = ()) -> None:
             if (name in _OF_A_WRITER and role not in roles) or (is_meant and role not in used):
                 shown = placement.written(value) if name == "gpus" else _shown(value)
                 model = f" --model {launch.parameters['model']}" if "model" in launch.parameters else ""
-                only = f"writes with the {'target' if role == 'draft' else 'draft'} alone; leave it out"
+                only = f"generates only with the {'target' if role == 'draft' else 'draft'}; omit this flag"
                 raise ValueError(f"{role_flag(role, name)} {shown}: {launch.method}{model} {only}")
 
 
 def recorded_settings(launch: PartialLaunch, role: Role, kind: str) -> dict[str, Any]:
-    """Return what the specification of a run keeps of a model's settings, by name; `kind` is that of its engine.
+    """Return the settings of a model that the specification records, by name; `kind`: its engine.
 
-    Sampling stands there as it comes to, where it is not that of the run. Raises ValueError where an argument is not
-    one of vLLM's, as far as this machine can tell, or of another engine.
+    Sampling settings are resolved and recorded if they differ from the run's. Raises ValueError if an argument is
+    unknown to vLLM, as far as this machine can tell, or given for another engine.
     """
     own = launch.roles[role]
     can = registry.capabilities(kind)
@@ -277,14 +277,14 @@ def recorded_settings(launch: PartialLaunch, role: Role, kind: str) -> dict[str,
         raise ValueError(f"{role_flag(role, 'engine')} {next(iter(own.engine))}: needs --engine vllm, not {kind}")
     for name in ("template", "thinking_tags") if not can.runs_models else ():
         if name in own.given():
-            raise ValueError(f"{role_flag(role, name)}: {kind} engines have no chat template and no tags; leave it out")
+            raise ValueError(f"{role_flag(role, name)}: {kind} engines have no chat template or tags; omit this flag")
     check_arguments(role, own.engine)
     kept = {name: value for name, value in own.given().items() if name not in (*_RESOLVED, *SAMPLING)}
     return {**kept, **(launch.sampling_of(role) if role in _ROLES else {}), "dtype": launch.dtype_of(role)}
 
 
 def local_folder(model: ModelSpec) -> Path | None:
-    """Return the folder of a model's files on this machine; None where there is none."""
+    """Return the folder with a model's files on this machine; None if there is none."""
     folder = files_at_hand(model.path, model.revision)
     is_cached = folder is not None and not Path(model.path).is_dir()
     return None if folder is None or (is_cached and not (folder / "config.json").is_file()) else folder
@@ -300,9 +300,9 @@ _HUB_SECONDS = 5.0
 
 
 def check_new(launch: Launch, planned: RunPlan, typed: Collection[str], *, is_here: bool) -> Iterator[str]:
-    """Yield warnings on a run that does not exist yet. `typed`: see `check_used`; `is_here`: see `check_models`.
+    """Yield warnings about a new run. `typed`: see `check_used`; `is_here`: see `check_models`.
 
-    Raises ValueError, with one line, where its workers could not do what is asked for.
+    Raises ValueError, one line, if its workers could not run it.
     """
     check_used(launch, typed)
     yield from check_models(planned.spec, is_here=is_here)
@@ -311,10 +311,10 @@ def check_new(launch: Launch, planned: RunPlan, typed: Collection[str], *, is_he
 
 
 def check_contexts(planned: RunPlan) -> Iterator[str]:
-    """Yield warnings where a model's context is too short for a prompt and a text behind it (see methods.method).
+    """Yield warnings if a model's context is too short for a prompt plus its completion (see methods.method).
 
-    Raises ValueError where `--max-context` is, and where a model's own is below the token budget that was asked for. Of
-    the bundled pair it is below that of the papers' models.
+    Raises ValueError if `--max-context` is too short, or a model's context is below an explicit token budget. The
+    bundled pair is exempt, because its context is smaller than that of the papers' models.
     """
     spec, problems = planned.spec, planned.problems
     method, asked = build(spec.method, dict(spec.params)), spec.engine.max_context
@@ -341,9 +341,9 @@ def check_contexts(planned: RunPlan) -> Iterator[str]:
             if limit == asked and (tokenizer or text.tokens >= limit):
                 shorter = f"a smaller {' or '.join(map(flag, text.settings))}"
                 raise ValueError(
-                    f"--max-context {asked}: a prompt and {given} do not fit; valid: {needed} or more, or {shorter}"
+                    f"--max-context {asked}: too short for a prompt and {given}; valid: {needed} or more, or {shorter}"
                 )
-            # The default budget is that of the papers' models, so it is only warned that others do not hold it.
+            # The default budget is that of the papers' models; for other models, exceeding it is only a warning.
             is_asked = text.settings == ("token_budget",) and spec.token_budget != PartialLaunch.token_budget
             if is_asked and role != "reward" and text.tokens > limit and model.name not in PAIR:
                 raise ValueError(
@@ -351,21 +351,21 @@ def check_contexts(planned: RunPlan) -> Iterator[str]:
                     f"valid: up to about {max(1, limit - needed + text.tokens)}"
                 )
             yield (
-                f"SHORT CONTEXT: the context of the {role} {model.name} is {limit} tokens, and a prompt and {given} "
-                f"may need {needed}: a sample that reaches the context ends there (context)"
+                f"SHORT CONTEXT: the context of the {role} {model.name} is {limit} tokens, but a prompt and {given} "
+                f"may need {needed}: samples that reach the limit are truncated (context)"
             )
 
 
 def _tokenizer_here(spec: RunSpec, model: ModelSpec, role: Role) -> HFTokenizer | None:
-    """Return a model's tokenizer; None where it cannot be loaded here: the doctor and the workers say why."""
+    """Return a model's tokenizer; None if it cannot be loaded here: the doctor and the workers report why."""
     folder = local_folder(model)
     return None if folder is None else loaded_tokenizer(str(folder), None, spec.conventions(role))
 
 
 def tokenizer_of(model: ModelSpec, asked: Conventions) -> HFTokenizer | None:
-    """Return the tokenizer of a model that writes; None where not all of its files, or no transformers, are here.
+    """Return the tokenizer of a model that generates; None if its files or transformers are missing here.
 
-    Raises ValueError, with one line, where it cannot be loaded as asked.
+    Raises ValueError, one line, if it cannot be loaded as requested.
     """
     folder = local_folder(model)
     if folder is None or models.tokenizer_problem(folder):
@@ -376,30 +376,30 @@ def tokenizer_of(model: ModelSpec, asked: Conventions) -> HFTokenizer | None:
         raise
     except ImportError:
         return None
-    except Exception as error:  # the library raises bare Exceptions
+    except Exception as error:  # transformers raises bare Exceptions
         line = " ".join(str(error).split())[:400]
         if type(error) is ValueError:
             raise ValueError(line) from error
         kind = type(error).__name__
-        raise ValueError(f"its tokenizer cannot be loaded ({kind}: {line}): download it again") from error
+        raise ValueError(f"failed to load its tokenizer ({kind}: {line}): download it again") from error
 
 
 def tokenizer_of_role(spec: RunSpec, role: Role) -> Tokenizer:
-    """Return the tokenizer that a model of a run wrote with. Raises ValueError where it cannot be loaded here."""
+    """Return the tokenizer of a run's model. Raises ValueError if it cannot be loaded here."""
     model = spec.models[role]
     if model is None or not (spec.engine.can.runs_models or model.server):
         return ByteTokenizer()
     if (tokenizer := tokenizer_of(model, spec.conventions(role))) is None:
-        raise ValueError(f"the tokenizer of the {role} {model.name} is not on this machine, or transformers is not")
+        raise ValueError(f"missing on this machine: the tokenizer of the {role} {model.name}, or transformers")
     return tokenizer
 
 
 def check_prompts(launch: PartialLaunch, spec: RunSpec, *, is_here: bool = True) -> Iterator[str]:
-    """Yield a warning for a model without a chat template, and for one that may think without being told to.
+    """Yield warnings for models without a chat template, and models that may reason without being prompted to.
 
-    Raises ValueError where a model that is here would be sent another prompt than its chat template means, where that
-    does not read a variable that is given, where a wording asks for answers that are not one token of it, and where
-    its tokenizer cannot be loaded, by the workers' own libraries (`is_here`: see `check_models`).
+    Raises ValueError if a local model would get a prompt that deviates from its chat template, if the template does not
+    use a given variable, if a prompt's answer labels are not single tokens, and if the workers' libraries cannot load
+    the tokenizer (`is_here`: see `check_models`).
     """
     method = build(spec.method, dict(spec.params))
     for role in method.roles if spec.engine.can.runs_models else ():
@@ -409,12 +409,12 @@ def check_prompts(launch: PartialLaunch, spec: RunSpec, *, is_here: bool = True)
         own, asked = f"--{role} {model.name}", spec.conventions(role)
         is_asked = bool(asked.variables or asked.thinking_tags)
         if not (spec.prompts or is_asked) and model.name in BUNDLED and Path(model.path) == pair_folder(model.name):
-            continue  # it is known, and to load its tokenizer takes seconds
+            continue  # already verified, and loading the tokenizer takes seconds
         try:
             tokenizer = tokenizer_of(model, asked) if is_asked or is_here else _tokenizer_here(spec, model, role)
         except ValueError as error:
             raise ValueError(f"{own}: {error}") from error
-        if tokenizer is None:  # a copy without all of its files: the doctor and the workers name them
+        if tokenizer is None:  # files are missing; the doctor and the workers report them
             continue
         try:
             method.check_questions(role, tokenizer, spec.wording)
@@ -427,17 +427,18 @@ def check_prompts(launch: PartialLaunch, spec: RunSpec, *, is_here: bool = True)
             yield NO_TEMPLATE.format(role=role, name=model.name)
         if tags := tokenizer.unopened_tags:
             yield (
-                f"PLAIN MODEL: the prompt of the {role} {model.name} opens no thought, and its vocabulary has "
-                f"{','.join(tags)}: if it thinks, --{role}.thinking-tags '{','.join(tags)}'; if not, none."
+                f"PLAIN MODEL: the prompt of the {role} {model.name} does not start a reasoning block, but its "
+                f"vocabulary has {','.join(tags)}: if it reasons, set --{role}.thinking-tags '{','.join(tags)}'; "
+                "otherwise, set none."
             )
 
 
 def check_models(spec: RunSpec, *, is_here: bool) -> Iterator[str]:
-    """Yield a warning for each model that is not on this machine where the hub does not answer.
+    """Yield a warning for each model that is not on this machine and cannot be checked at the hub.
 
-    `is_here`: whether the workers have this Python with its variables. Raises ValueError where files of a model are
-    damaged or missing, where no engine could write with it, where it is not in the cache and the hub is not asked, and
-    where the hub says that it has no such model.
+    `is_here`: whether the workers use this Python and its environment variables. Raises ValueError if model files are
+    damaged or missing, no engine can run the model, the model is not cached and the hub is disabled, or the hub has no
+    such model.
     """
     pinned = {known.path_or_hub_id for known in MODELS.values()}
     named = [(role, model, spec.settings[role].engine) for role, model in spec.models.items()]
@@ -449,7 +450,7 @@ def check_models(spec: RunSpec, *, is_here: bool) -> Iterator[str]:
         variable = hub.offline_by() if is_here and not is_own else None
         fetched = f"; {variable} is set: {hub.download(model.path, model.revision)}" if variable else ""
         if folder is None and variable:
-            raise ValueError(f"{given}: it is not in the cache{fetched}")
+            raise ValueError(f"{given}: not in the cache{fetched}")
         if folder is not None:
             proposes, to_download = name == "spec-model", not (is_own or variable)
             rates = name == "reward"
@@ -460,13 +461,13 @@ def check_models(spec: RunSpec, *, is_here: bool) -> Iterator[str]:
         is_known = model.path in pinned or "/" not in model.path or is_own or hub_cache(model.path).is_dir()
         if folder is None and not is_known and not _is_at_hub(given, model):
             yield (
-                f"NOT CHECKED: {given} is not in this machine's cache, and the hub does not answer. The workers need "
-                "the model in theirs."
+                f"NOT CHECKED: {given} is not in this machine's cache, and the hub does not respond. The workers need "
+                "the model in their cache."
             )
 
 
 def _is_at_hub(given: str, model: ModelSpec) -> bool:
-    """Return False where the hub does not say. Raises ValueError where it has no such model."""
+    """Return False if the hub does not respond. Raises ValueError if it has no such model."""
     if hub.is_offline() or not hub.is_reachable(_HUB_SECONDS):
         return False
     from huggingface_hub import HfApi
@@ -474,15 +475,15 @@ def _is_at_hub(given: str, model: ModelSpec) -> bool:
 
     try:
         HfApi().model_info(model.path, revision=model.revision, timeout=_HUB_SECONDS)
-    except GatedRepoError:  # it exists, and whoever may not read it is told so when it is loaded
+    except GatedRepoError:  # it exists; missing access is reported on loading
         return True
     except HfHubHTTPError as error:
         if not (isinstance(error, RepositoryNotFoundError) or error.response.status_code == HTTPStatus.NOT_FOUND):
             return False
         at = f" with the revision {model.revision}" if model.revision else ""
         raise ValueError(
-            f"{given}: the hub has no such model{at}, or it is private: give HF_TOKEN for it in the environment"
+            f"{given}: the hub has no such model{at}, or it is private: set HF_TOKEN in the environment"
         ) from error
-    except Exception:  # noqa: BLE001 whatever keeps the hub from answering is met by the worker, as without this check
+    except Exception:  # noqa: BLE001 other hub errors are left to the worker
         return False
     return True

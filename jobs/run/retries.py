@@ -1,8 +1,8 @@
-"""The rule for retries: a sample that ended in an error is finished, as data, unless it was granted another try.
+"""The rule for retries: a sample that ended in an error is finished, as data, unless it was granted a retry.
 
-The grants stand among the run's events (`retries`) and only grow; no record of a try is ever removed. A sample whose
-records all end in an error is to be run again while it has no more of them than grants. `jobs retry-failed` grants;
-jobs.run.endings counts by this rule, and workers then run what is not finished, as always.
+Grants are recorded in the run's events (`retries`) and only accumulate; no record of an attempt is ever removed. If all
+records of a sample ended in an error, it is run again until it has more records than grants. `jobs retry-failed` grants
+retries; jobs.run.endings applies this rule, and workers then run the unfinished samples as usual.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from jobs.run.folder import RunFolder
 
 
 def granted(run: RunFolder) -> Counter[str]:
-    """Return how many further tries each sample was granted."""
+    """Return the number of retries granted per sample."""
     return Counter(sample_id for event in run.events("retries") for sample_id in event["samples"])
 
 
 def grant(run: RunFolder, failed: Sequence[str], at_most: int) -> list[str]:
-    """Grant failed samples one more try, but none more than `at_most` in all; durable when this returns.
+    """Grant failed samples one more retry, at most `at_most` in total; durable when this returns.
 
-    Returns the ids of the samples that will be retried; the others are out of retries and stay as data. The run's lock
-    `submission` is held, so that nobody is granted two tries at once.
+    Returns the ids of the samples that will be retried; the others are out of retries. The caller holds the run's
+    `submission` lock, so nothing is granted twice at once.
     """
     before = granted(run)
     retried = [sample_id for sample_id in failed if before[sample_id] < at_most]

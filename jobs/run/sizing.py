@@ -1,8 +1,8 @@
-"""The engines of a run: whether they can start here, what planning needs to know of them, and servers in their place.
+"""The engines of a run: whether they can start here, their planning data, and servers used instead.
 
-A model that a server runs is found by asking the server, and is named without its address. The address is where the
-model is asked, not what it is: it stands among the run's events, of which the last one counts, so that the same launch
-with another address resumes the run.
+A model on a server is identified by querying the server and recorded without the address. The address is not part of
+the model's identity: it is recorded in the run's events, and the last one is used, so the same launch with another
+address resumes the run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from jobs.run.spec import ModelSpec, RunSpec
 
 
 def sizing_of(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> RunSizing:
-    """Return what the sizes of a run's engines depend on."""
+    """Return the inputs that determine the sizes of a run's engines."""
     engine, problems = spec.engine, list(problems)
     prompt_tokens = required_context_tokens(problems, 0, 0, spec.wording)
     proposes = spec.speculator or (spec.draft if engine.spec_decode == "draft" else None)
@@ -69,10 +69,10 @@ def lines_for_launch(
     workers_per_task: int = 1,
     shards: int = 1,
 ) -> list[str]:
-    """Return what a launch prints about the sizes of its engines; empty where it uses no GPU.
+    """Return the lines that a launch prints about engine sizes; empty if it uses no GPU.
 
-    Raises ValueError (DoesNotFit among them), with one line, where the run could not start on its cards as far as this
-    machine can tell.
+    Raises ValueError (including DoesNotFit), one line, if the run cannot start on its GPUs as far as this machine can
+    tell.
     """
     if not spec.engine.can.is_planned:
         return []
@@ -84,21 +84,21 @@ def lines_for_launch(
             return []
         if job.card is None:
             return [
-                f"memory: the node decides on {counted(job.count, 'GPU')}; name a known type (--gpus-per-node h100:4) "
-                f"or their memory (--{GPU_MEMORY} 80GB) to plan it here"
+                f"memory: planned on the node for {counted(job.count, 'GPU')}; to plan it here, set a known type "
+                f"(--gpus-per-node h100:4) or the memory (--{GPU_MEMORY} 80GB)"
             ]
-        rest = "--workers-per-task uses the rest, --gpus-per-node asks for fewer"
+        rest = "use the others with --workers-per-task, or request fewer with --gpus-per-node"
         return list(_memory_lines(sizing, job.cards(), uncounted, rest, is_assumed=job.card.is_assumed))
     if accelerator() != "gpu":
         check_flags(sizing, None)
         return []
-    return list(_memory_lines(sizing, cards_here(), uncounted, "--shards uses the rest" if shards == 1 else ""))
+    return list(_memory_lines(sizing, cards_here(), uncounted, "use the others with --shards" if shards == 1 else ""))
 
 
 def _memory_lines(
     sizing: RunSizing, cards: Sequence[Card], uncounted: list[str], rest: str, *, is_assumed: bool = False
 ) -> Iterator[str]:
-    """Yield how the memory of a worker's cards is divided; `rest` says how cards are used that are left over."""
+    """Yield lines on the memory division of a worker's GPUs; `rest`: how to use leftover GPUs."""
     if not cards:
         return
     try:
@@ -107,31 +107,31 @@ def _memory_lines(
         if rest and plan.num_cards < len(plan.cards):
             yield f"{plan.num_cards} of the {len(plan.cards)} GPUs of a worker are used: {rest}"
     except NotPlannable as reason:
-        yield f"memory: {reason}; the engines get one GPU and fixed shares (12 and 78 %), or what the flags say"
+        yield f"memory: {reason}; the engines use one GPU with fixed shares (12 and 78 %) unless set by flags"
     except DoesNotFit as reason:
         if not (is_assumed or uncounted):
             raise
         yield f"memory: {reason}"
     if is_assumed:
-        yield f"assumed: the smaller of two cards with this name; --{GPU_MEMORY} says which"
+        yield f"assumed: the smaller of two GPUs with this name; set --{GPU_MEMORY} to choose"
     if names := ", ".join(assumed_models(sizing)):
-        yield f"assumed: the sizes of {names}, whose config.json is not on this machine"
+        yield f"assumed: model sizes of {names}; config.json is not on this machine"
     if uncounted:
-        yield f"memory: planned without {', '.join(uncounted)}; --draft.memory and --target.memory set the shares"
+        yield f"memory: planned without {', '.join(uncounted)}; set shares with --draft.memory and --target.memory"
 
 
 def no_gpus(spec: RunSpec, sbatch: Mapping[str, Option]) -> Iterator[str]:
-    """Yield a warning where workers on Slurm start vLLM and their job asks for no GPU."""
+    """Yield a warning if workers on Slurm start vLLM without requesting a GPU."""
     starts_engines = any(model is not None and model.server is None for model in spec.models.values())
     if spec.engine.can.is_planned and starts_engines and cards_of_worker(sbatch) is None:
         yield (
-            "NO GPU ASKED FOR: Slurm gives a job without such an option none, and vLLM then runs on processors or does "
-            "not start. Ask with --gpus-per-node 1, or in the profile."
+            "NO GPU REQUESTED: without a GPU option Slurm allocates none, and vLLM runs on CPUs or does not start. "
+            "Request one with --gpus-per-node 1, or in the profile."
         )
 
 
 def unplanned_arguments(spec: RunSpec) -> list[str]:
-    """Return the arguments of engines that change their memory and that no plan counts, by vLLM's names."""
+    """Return engine arguments that affect memory but are not planned for, by vLLM's names."""
     return sorted({name for own in spec.settings.values() for name in own.engine if name in UNPLANNED})
 
 
@@ -140,13 +140,13 @@ def _files(model: ModelSpec) -> ModelFiles:
 
 
 def check_engine(kind: str, given: str, remedy: str) -> None:
-    """Raise ValueError where this Python cannot start an engine: what was `given`, why not, and what helps."""
+    """Raise ValueError if this Python lacks the engine's packages; `given`: its setting, `remedy`: the fix."""
     if packages := registry.missing_packages(kind):
-        raise ValueError(f"{given} {sys.executable} has no {' and no '.join(packages)}: {remedy}")
+        raise ValueError(f"{given} {sys.executable} lacks {' and '.join(packages)}: {remedy}")
 
 
 UNKNOWN = "unknown"
-"""The kind of a server that could not be reached from where the run was launched."""
+"""Server type if the server was not reachable at the launch."""
 _ROLES: tuple[Role, ...] = get_args(Role)
 _OF_ENGINES = ("dtype", "tensor_parallel", "memory", "gpus", "engine")
 """Settings of an engine that the worker starts."""
@@ -154,18 +154,18 @@ _OF_ENGINES = ("dtype", "tensor_parallel", "memory", "gpus", "engine")
 
 @dataclass(frozen=True)
 class ServedRole:
-    """One role of a run whose model a server runs."""
+    """A role of a run whose model is on a server."""
 
     spec: ModelSpec
     address: str
     notices: list[str]
     """Warnings for the user, one line each."""
     context_tokens: int | None = None
-    """Longest prompt plus completion; None: the server does not say, or was not asked."""
+    """Maximum prompt plus completion length; None: not reported, or not queried."""
 
 
 def addresses(launch: PartialLaunch, roles: Collection[Role]) -> dict[Role, ServerAddress]:
-    """Return the servers of a launch by role. Raises ValueError where one is invalid, or a flag does not fit it."""
+    """Return a launch's servers by role. Raises ValueError if an address or a related flag is invalid."""
     named = launch.models
     for role, name in named.items():
         if role in roles and name is not None and folder_named(name) is None:
@@ -178,7 +178,7 @@ def addresses(launch: PartialLaunch, roles: Collection[Role]) -> dict[Role, Serv
     for role, own in launch.roles.items():
         for name in ("tokenizer", "served_model"):
             if name in own.given() and role not in found:
-                raise ValueError(f"{role_flag(role, name)} is for a model on a server: --{role} http://HOST:PORT/v1")
+                raise ValueError(f"{role_flag(role, name)} requires a model on a server: --{role} http://HOST:PORT/v1")
     if found:
         _check_flags(launch, found, everywhere=set(roles) <= set(found))
     return found
@@ -186,48 +186,48 @@ def addresses(launch: PartialLaunch, roles: Collection[Role]) -> dict[Role, Serv
 
 def _check_flags(launch: PartialLaunch, served: Collection[Role], *, everywhere: bool) -> None:
     if not registry.capabilities(launch.engine).runs_models:
-        raise ValueError(f"--engine {launch.engine} runs no model, so there is no server to ask: leave one of them out")
+        raise ValueError(f"--engine {launch.engine} runs no model and cannot use a server: omit one of them")
     for role in served:
         given = launch.roles[role].given()
         for name in _OF_ENGINES:
             if name in given:
-                raise ValueError(f"{role_flag(role, name)}: the {role}'s server was started with its own; leave it out")
+                raise ValueError(f"{role_flag(role, name)}: set by the {role}'s server; omit this flag")
     if "target" in served and launch.target.adapter is not None:
-        raise ValueError("--target.adapter is for a target that the worker starts: name its weights, not a server")
+        raise ValueError("--target.adapter requires a target started by the worker: pass its weights, not a server")
     if everywhere and launch.dtype != "auto":
-        raise ValueError(f"--dtype {launch.dtype}: the servers were started with their own; leave it out")
+        raise ValueError(f"--dtype {launch.dtype}: set by the servers; omit this flag")
 
 
 def check_speculation(proposing: str | None, served: Collection[Role]) -> None:
-    """Raise ValueError where a server's engine would have to speculate, or to lend its weights to another one."""
+    """Raise ValueError if a server's engine would have to speculate, or share its weights."""
     if proposing is not None and "target" in served:
         raise ValueError(
-            "--spec-decode: whether tokens are proposed is the affair of the target's server; leave it out, with "
-            "--method vanilla instead of specdecode, and start the server with its own --speculative-config"
+            "--spec-decode: token proposals are configured on the target's server. Omit the flag, use --method vanilla "
+            "instead of specdecode, and start the server with its own --speculative-config"
         )
     if proposing == "draft" and "draft" in served:
-        raise ValueError("--spec-decode draft needs the weights of the draft, and --draft names a server")
+        raise ValueError("--spec-decode draft requires the draft's weights, but --draft is a server")
 
 
 def resolve(launch: Launch, role: Role, address: ServerAddress, cluster: Cluster) -> ServedRole:
-    """Ask the server of a role what it runs and whether it gives what methods need.
+    """Query a role's server for its model and required features.
 
-    Where this machine is not the one that runs the samples and cannot reach the server, the workers ask it. Raises
-    ValueError with one line.
+    If this machine does not run the samples and cannot reach the server, the workers query it. Raises ValueError with
+    one line.
     """
     from harness.engines.served import discovery
 
     wanted, named = launch.roles[role].served_model, launch.roles[role].tokenizer
     notices = []
     if cluster == "slurm" and address.is_loopback:
-        notices.append(f"--{role} {address.shown} is this machine only: the jobs look for a server on their nodes")
+        notices.append(f"--{role} {address.shown} is a loopback address: each job uses a server on its own node")
     try:
         found = discovery.find_here(address, role, wanted)
     except EngineDied as error:
         if cluster != "slurm" or wanted is None or "rejected the key" in str(error):
-            hint = f"; or name its model with --{role}.served-model" if cluster == "slurm" and wanted is None else ""
+            hint = f"; or set --{role}.served-model" if cluster == "slurm" and wanted is None else ""
             raise ValueError(f"{error}{hint}") from None
-        notices.append(f"{error}: nothing is known of it until a job asks it")
+        notices.append(f"{error}; a job will query it")
         found = None
     model = found.model if found else str(wanted)
     own = discovery.own_tokenizer(role, model, found.root if found else None, named)
@@ -244,7 +244,7 @@ def resolve(launch: Launch, role: Role, address: ServerAddress, cluster: Cluster
 
 
 def record_servers(run: RunFolder, served: Mapping[Role, ServedRole]) -> None:
-    """Keep the addresses of a run's servers for its workers, where they differ from those before."""
+    """Record the addresses of a run's servers if they changed."""
     if servers := {role: one.address for role, one in served.items()}:
         trust.remember(run, trust.servers(servers))
         if servers != recorded_servers(run):
@@ -252,7 +252,7 @@ def record_servers(run: RunFolder, served: Mapping[Role, ServedRole]) -> None:
 
 
 def recorded_servers(run: RunFolder) -> dict[Role, str]:
-    """Return the addresses of a run's servers, those that were recorded last; who uses them asks for trust in them."""
+    """Return the most recent addresses of a run's servers; callers must require trust in them."""
     records = run.events("servers")
     last = records[-1].get("addresses") if records else None
     given = last if isinstance(last, dict) else {}
@@ -260,7 +260,7 @@ def recorded_servers(run: RunFolder) -> dict[Role, str]:
 
 
 def served_models(spec: RunSpec, servers: Mapping[Role, str]) -> Iterator[tuple[Role, ServedModel]]:
-    """Yield what the engines of a run's served models are told, by role. Raises ValueError."""
+    """Yield the server settings of a run's served models, by role. Raises ValueError."""
     for role, model in spec.models.items():
         if model is None or model.server is None:
             continue

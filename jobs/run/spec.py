@@ -1,8 +1,8 @@
 """A run's frozen specification: what is run, not where.
 
-Two commands that ask for the same thing have the same run id and so share a run folder: that is how running the same
-command again resumes. The specification holds what a number depends on; where it runs (cluster, shards, output folder)
-is not part of it.
+Launches with equal specifications have the same run id and share a run folder, so running the same command again
+resumes. The specification contains everything that results depend on. The location (cluster, shards, output folder) is
+not part of it.
 """
 
 from __future__ import annotations
@@ -37,16 +37,15 @@ _T = TypeVar("_T")
 
 
 def derived(default: _T) -> _T:
-    """Declare a field that follows from the others or is found at the launch, and so is never part of an id."""
+    """Declare a field that is computed from others or found at the launch, and so is never part of an id."""
     declared: _T = field(default=default, metadata={"is_derived": True})
     return declared
 
 
 def identity_of(record: DataclassInstance) -> dict[str, object]:
-    """Return the fields that tell records apart, by name: those that do not stand at their default and are not derived.
+    """Return the fields that identify a record, by name: those that are not derived and differ from their defaults.
 
-    So a new field changes no id. The default of a field is therefore never changed: what is to mean something else gets
-    a new name.
+    New fields therefore change no id. Defaults must never change: a field with a new meaning needs a new name.
     """
     identity: dict[str, object] = {}
     for known in fields(record):
@@ -58,7 +57,7 @@ def identity_of(record: DataclassInstance) -> dict[str, object]:
 
 
 def night_of(tag: str | None) -> date | None:
-    """Return the night of runs with a tag: that of a night begins with its date; None: of no night."""
+    """Return the night of a run's tag, which starts with a date; None: not a nightly run."""
     dated = re.match(r"\d{4}-\d{2}-\d{2}", tag or "")
     try:
         return date.fromisoformat(dated[0]) if dated else None
@@ -68,7 +67,7 @@ def night_of(tag: str | None) -> date | None:
 
 @dataclass(frozen=True)
 class AdapterSpec:
-    """LoRA weights that the target chooses drafts with (SCoT, section 3.4)."""
+    """LoRA adapter of the target for draft selection (SCoT, section 3.4)."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -79,59 +78,59 @@ class AdapterSpec:
     """Content hash of its weights and configuration."""
     rank: int
     training: str | None = derived(None)
-    """Hash of the data that it was trained on, where its folder says so."""
+    """Hash of its training data, if recorded in the folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec(ModelSettings):
-    """The settings of a model as the run has them, and where the nodes find it.
+    """A model's settings in a run, and where nodes find it.
 
-    Sampling stands here only where it is not by the run's `temperature` and `top_p` alone. A model that only proposes
-    tokens has no settings.
+    Sampling settings are recorded only if they differ from the run's `temperature` and `top_p`. A model that only
+    proposes tokens has no settings.
     """
 
     model: str
     """Its name."""
     path: str
-    """A local folder, or a hub id that the nodes' cache holds; of a model on a server, that of its tokenizer."""
+    """A local folder or a hub id in the nodes' cache; for a model on a server, the location of its tokenizer."""
     fingerprint: str
     """Content hash of a local folder's configuration and tokenizer, or hub id and revision."""
     training: str | None = derived(None)
-    """Hash of the data that it was trained on, where its folder says so (training.json)."""
+    """Hash of its training data, if recorded in the folder (training.json)."""
     dtype: DataType = "auto"
-    adapter: AdapterSpec | None = None  # type: ignore[assignment]  # a launch has the folder alone
+    adapter: AdapterSpec | None = None  # type: ignore[assignment]  # a launch only has the folder
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name used in messages."""
         return self.model
 
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """How the engines are started; part of the run because speed depends on it."""
+    """Engine settings that affect speed and so are part of the run."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     kind: str
-    """`vllm`, `transformers` or `scripted`, of the engines that the worker starts; `served` where it starts none."""
+    """`vllm`, `transformers` or `scripted` if the worker starts engines, otherwise `served`."""
     max_context: int | None = None
-    """Longest prompt plus completion; None: as much as prompt and token budget need, within the model's limit."""
+    """Maximum prompt plus completion length; None: as needed for prompt and token budget, within the model's limit."""
     spec_decode: str | None = None
-    """Who proposes tokens to the target: `draft`, `ngram`, `suffix`, `eagle3` or `mtp`; None: no token-level
+    """Proposer of tokens for the target: `draft`, `ngram`, `suffix`, `eagle3` or `mtp`; None: no token-level
     speculation."""
     spec_tokens: int | None = None
     """Number of tokens proposed at a time."""
     spec_sampling: str | None = None
-    """How a model draws the tokens that it proposes, `greedy` or `probabilistic`; None: no model proposes."""
+    """Sampling of proposed tokens by a model, `greedy` or `probabilistic`; None: no model proposes."""
     logprobs: bool | None = None
-    """Whether the mean log-probability of candidates is asked for; None: where the method reads it."""
+    """Whether mean log-probabilities of candidates are requested; None: if the method uses them."""
     take_turns: bool = False
     """True if draft and target never run at the same time."""
 
     @property
     def can(self) -> registry.Capabilities:
-        """What the engine can do. Raises ValueError where there is none of this name."""
+        """Capabilities of the engine. Raises ValueError if the engine is unknown."""
         return registry.capabilities(self.kind)
 
 
@@ -143,12 +142,12 @@ class RunSpec:
 
     method: str
     params: Mapping[str, Parameter]
-    """The method's hyper-parameters under the paper's names, all of them, defaults included."""
+    """All hyper-parameters of the method under the paper's names, including defaults."""
     dataset: str
     dataset_hash: str
     """Hash of the problems that are run, in order."""
     dataset_size: int
-    """Problems in the whole dataset; above `num_problems` the run is limited and says so."""
+    """Problems in the whole dataset; if larger than `num_problems`, the run is partial."""
     num_problems: int
     samples: int
     """Samples per problem (k)."""
@@ -156,71 +155,71 @@ class RunSpec:
     temperature: float
     top_p: float
     token_budget: int
-    """Emitted tokens a sample may have, its final answer included."""
+    """Maximum number of emitted tokens per sample, including the final answer."""
     draft: ModelSpec | None
     target: ModelSpec | None
     engine: EngineSpec
     concurrency: int
-    """Samples in flight at once on one worker."""
+    """Maximum number of samples in flight per worker."""
     prompt_hash: str
     preset: str | None = None
     tag: str | None = None
-    """A label that makes runs distinct that are otherwise equal, such as two nights'; it is part of the seeds."""
+    """A label that distinguishes otherwise equal runs, e.g. of two nights; part of the seeds."""
     prompts: Prompts | None = derived(None)
-    """The whole wording of `--prompts`, so that no worker needs the file; None: the built-in one. In the run id,
-    `prompt_hash` stands for it."""
+    """All prompts of `--prompts`, so workers do not need the file; None: built-in prompts. The run id uses
+    `prompt_hash` instead."""
     speculator: ModelSpec | None = None
     """Weights that propose tokens in the target's engine (`--spec-model`); None: the draft, the target's own layers, or
-    no weights at all. They have no part in what is written, and so none in sample ids."""
+    no weights. They do not affect the text, and so are not part of sample ids."""
     method_source: MethodSource | None = derived(None)
-    """Where a method that is not built in came from. As other code, its code is no part of the run id."""
+    """Origin of a method that is not built in. Like other code, its code is not part of the run id."""
     reward: ModelSpec | None = None
-    """The model that rates steps, for methods that have one."""
+    """The process reward model, for methods that use one."""
     dataset_origin: DatasetOrigin | None = derived(None)
-    """None: a known dataset. In the run id, name and hash of the problems stand for it, wherever the file lies."""
+    """None: a built-in dataset. The run id uses the problems' name and hash, not the file path."""
     prompt_date: str | None = derived(None)
-    """The day of the first launch (UTC), which chat templates take for today in all prompts of the run. Attempts record
-    which models' prompts hold it."""
+    """Date of the first launch (UTC), used as today's date in chat templates throughout the run. Attempts record which
+    models' prompts contain it."""
     format: int = FORMAT
 
     @property
     def limited(self) -> bool:
-        """True where not every problem of the dataset is run."""
+        """True if not all problems of the dataset are run."""
         return self.num_problems < self.dataset_size
 
     @property
     def wording(self) -> Prompts:
-        """Every text that the models are given beside the problem."""
+        """All prompts other than the problem text."""
         return self.prompts or BUILT_IN
 
     @property
     def settings(self) -> dict[Role, ModelSettings]:
-        """The settings of each model; of one that the method does not have, those of a launch that says nothing."""
+        """The settings of each model; defaults for models that the method does not use."""
         return {role: model or ModelSettings() for role, model in self.models.items()}
 
     @property
     def selection(self) -> AdapterSpec | None:
-        """Adapter of the target for choosing among drafts; None: the target chooses without one."""
+        """Adapter of the target for draft selection; None: no adapter."""
         return self.target.adapter if self.target else None
 
     def conventions(self, role: Role) -> Conventions:
-        """Return how a model is talked to, where it is not as its chat template says by itself."""
+        """Return how the model's prompt differs from its chat template's default."""
         own = self.settings[role]
         return Conventions.of(own.template, own.thinking_tags, self.prompt_date)
 
     @property
     def sampling(self) -> dict[Role, Mapping[str, int | float]]:
-        """How each model draws its tokens, where it does not by `temperature` and `top_p` alone."""
+        """Sampling settings of each model that differ from `temperature` and `top_p`."""
         return {role: settings.sampling() for role, settings in self.settings.items()}
 
     @property
     def is_greedy(self) -> bool:
-        """True where no model that writes is sampled, so that every sample of a problem repeats the first.
+        """True if no generating model is sampled, so all samples of a problem are identical.
 
-        The settings decide: of texts that repeat each other, engines may write one a little differently by chance.
+        Only the settings count: engines may still produce slightly different texts by chance.
         """
         if self.method == "rsd" and self.params.get("weighting") == "clipping":
-            return False  # which drafts are kept is drawn from each sample's seed
+            return False  # draft acceptance depends on each sample's seed
         only_proposes = self.engine.spec_decode == "draft" and self.method in ("vanilla", "specdecode")
         never_draws = self.method == "scot" and self.params.get("greedy_target")
         writers: dict[Role, ModelSpec | None] = {
@@ -232,29 +231,29 @@ class RunSpec:
 
     @property
     def models(self) -> dict[Role, ModelSpec | None]:
-        """The models by role; None where the method has none."""
+        """The models by role; None if not used."""
         return {"draft": self.draft, "target": self.target, "reward": self.reward}
 
     @property
     def num_samples(self) -> int:
-        """The number of samples of all problems."""
+        """The total number of samples."""
         return self.num_problems * self.samples
 
     @property
     def run_id(self) -> str:
-        """`<dataset>-<method>-<8 hex digits>`: equal for equal specifications, whatever the run's folder is called."""
+        """`<dataset>-<method>-<8 hex digits>`: equal for equal specifications, independent of the folder's name."""
         return f"{self.dataset}-{self.method}-{self.digest}"
 
     @property
     def digest(self) -> str:
-        """The hash of the specification, 8 hex digits, by which its folder is found (jobs.run.folder)."""
+        """Hash of the specification, 8 hex digits, which identifies its folder (jobs.run.folder)."""
         identity = {**identity_of(self), "params": run_identity(self.method, self.params, self.method_source)}
         return hashlib.sha256(json.dumps(identity, sort_keys=True, default=dict).encode()).hexdigest()[:8]
 
     def sample_ids(self, problem: Problem) -> list[str]:
-        """Return the ids of all samples of a problem, by sample index; 16 hex digits each.
+        """Return the ids of a problem's samples, by sample index; 16 hex digits each.
 
-        A sample's identity does not depend on shards, nodes or its place in any list.
+        Ids do not depend on shards, nodes or list positions.
         """
         identity = {
             "problem": [problem.id, problem.content_hash],
@@ -270,7 +269,7 @@ class RunSpec:
         tags = self._of_pair("thinking_tags", {role: settings.thinking_tags for role, settings in own})
         if templates or tags:
             identity["conventions"] = [*templates, *tags]
-        # Hashed once up to the index, which comes last: a million identities take seconds.
+        # Hash the common part only once: a million ids take seconds.
         head, _, tail = json.dumps(identity, sort_keys=True).rpartition('"index"')
         common, ids = hashlib.sha256(head.encode()), []
         for index in range(self.samples):
@@ -281,13 +280,13 @@ class RunSpec:
 
     @staticmethod
     def _of_pair(name: str, values: Mapping[Role, object]) -> list[dict[str, dict[str, object]]]:
-        """Return a setting of both models, named; empty where neither says anything."""
+        """Return a setting of draft and target, by name; empty if neither sets it."""
         given = {str(role): values[role] or None for role in ("draft", "target")}
         return [{name: given}] if any(given.values()) else []
 
     def drawn_alike(self) -> RunSpec:
-        """The run whose samples this one's are seeded like: an adapter or a reward model judges drafts and has no part
-        in writing them, so that with and without it the same drafts are judged."""
+        """Return the run that determines the sample seeds: adapters and reward models judge drafts but do not generate
+        them, so the same drafts are judged with and without them."""
         return self.without_adapter(reward=None)
 
     def without_adapter(self, **changes: Any) -> RunSpec:
@@ -300,9 +299,9 @@ class RunSpec:
 
     @classmethod
     def from_json(cls, text: str, name: str | Path = "spec.json") -> RunSpec:
-        """Read what `to_json` wrote; `name` is that of the file, for messages.
+        """Read the output of `to_json`; `name`: the file, for messages.
 
-        Raises WrongFormat, and ValueError where a field is missing, unknown or of another type.
+        Raises WrongFormat, and ValueError for missing, unknown or mistyped fields.
         """
         record = json.loads(text)
         if isinstance(record, dict):
@@ -315,7 +314,7 @@ _SPEC = TypeAdapter(RunSpec)
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One problem × sample index: what a shard lists and a worker runs."""
+    """One problem × sample index, the unit of work in a shard."""
 
     sample_id: str
     problem_id: str
@@ -323,7 +322,7 @@ class Unit:
 
 
 def units(spec: RunSpec, problems: list[Problem]) -> list[Unit]:
-    """All units of a run: sample index first, so that a run cut short has seen every problem equally often."""
+    """Return all units of a run, ordered by sample index so an interrupted run covers all problems equally."""
     ids = [spec.sample_ids(problem) for problem in problems]
     return [
         Unit(own[i], problem.id, i) for i in range(spec.samples) for problem, own in zip(problems, ids, strict=True)
@@ -333,10 +332,10 @@ def units(spec: RunSpec, problems: list[Problem]) -> list[Unit]:
 def assign_to_shards(
     units: Sequence[Unit], shards: int, lengths: Mapping[str, int] | None = None, *, in_order: bool = False
 ) -> list[list[Unit]]:
-    """Deal units to shards like cards, those of the longest problems first; empty shards are left out.
+    """Distribute units over shards round-robin, longest problems first; empty shards are left out.
 
-    So every shard has about as many samples of long problems as of short ones. `lengths`: of the problems, by id.
-    `in_order`: each shard has units that follow each other instead.
+    Every shard gets about equally many samples of long and short problems. `lengths`: of the problems, by id.
+    `in_order`: each shard gets consecutive units instead.
     """
     if in_order:
         ends = [len(units) * number // shards for number in range(shards + 1)]
@@ -346,12 +345,12 @@ def assign_to_shards(
     rounds = 1 + max((unit.sample_index for unit in units), default=0)
 
     def rank(unit: Unit) -> tuple[int, int, str]:
-        # Each length begins with another round: otherwise one shard would have sample 0 of every problem.
+        # Start each length at another index: otherwise one shard would get sample 0 of every problem.
         longer = place[known.get(unit.problem_id, 0)]
         return longer, (unit.sample_index + longer) % rounds, unit.sample_id
 
     dealt = sorted(units, key=rank)
-    # Round by round: then a run that is cut short has run every problem about equally often, which its results need.
+    # Sort by sample index: an interrupted run must cover all problems about equally often.
     return [
         sorted(dealt[number::shards], key=lambda unit: (unit.sample_index, rank(unit)))
         for number in range(min(shards, len(dealt)))
@@ -359,7 +358,7 @@ def assign_to_shards(
 
 
 class AttemptRow(TypedDict, total=False):
-    """What is read of the record of an attempt, in the first line of a journal and in a trace file's metadata."""
+    """Fields of an attempt's record that are read, from a journal's first line or a trace file's metadata."""
 
     attempt_id: str
     run_id: str
@@ -372,15 +371,15 @@ class AttemptRow(TypedDict, total=False):
     engines: Mapping[str, Any]
     load_at_end: float | None
     ended_at: float
-    """When its journal was last written to; in trace files alone."""
+    """Time of the journal's last write; only in trace files."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One worker's attempt at one shard: where and with what it ran. Kept in the metadata of its trace file."""
+    """One worker's attempt at one shard, with machine and versions; stored in the trace file's metadata."""
 
     attempt_id: str
-    """Name of the journal: time, host, process and restart count."""
+    """Name of the journal: time, host, process and shard assignment."""
     run_id: str
     shard: int
     hostname: str
@@ -390,35 +389,34 @@ class Attempt:
     git_commit: str | None
     slurm_job_id: str | None = None
     device: str = "cpu"
-    """`cpu`, or the name of the first GPU that the engines hold; `gpu` where its name is unknown; `unknown server` for
-    what a server holds."""
+    """`cpu`, or the name of the engines' first GPU; `gpu` if its name is unknown; `unknown server` for engines on a
+    server."""
     num_devices: int = 1
-    """Number of GPUs that the engines hold together."""
+    """Total number of GPUs of the engines."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Package versions."""
     hardware: Mapping[str, Any] = field(default_factory=dict)
     engines: Mapping[str, Any] = field(default_factory=dict)
-    """Per model: KV-cache and context tokens; on GPUs the width, memory share and cards that it has; under token-level
-    speculation by a model also how vLLM samples drafts (`draft_sample_method`), which of vLLM's model runners computes
-    (`model_runner`), which start of the engine it used (`engine_start`) and its seconds; `startup_seconds` of the
+    """Per model: KV-cache and context tokens. On GPUs also tensor-parallel size, memory share and GPU indices. With
+    token-level speculation by a model also vLLM's draft sampling (`draft_sample_method`) and model runner
+    (`model_runner`). Id of the engine start (`engine_start`) and its duration. `startup_seconds`: total duration of the
     starts that this attempt waited for."""
     code_hash: str | None = None
-    """Hash of the code that decides results (harness.code_hash)."""
+    """Hash of the code that affects results (harness.code_hash)."""
     code_archive: str | None = None
-    """SHA-256 of the archive that the job imported its code from; None where no job ran it."""
+    """SHA-256 of the job's code archive; None outside of jobs."""
     other_codes: Sequence[str] = ()
-    """Hashes of the other codes that worked on the run, or may do so at the same time (jobs.run.codes)."""
+    """Hashes of other codes that worked on the run, or may do so concurrently (jobs.run.codes)."""
     load_at_start: float | None = None
     """Load of the machine (`harness.environment.load`) before the attempt opened its engines."""
     load_at_end: float | None = None
-    """Load of the machine when the attempt ended, its own work included; None while it is under way, and where it was
-    killed."""
+    """Load of the machine at the end of the attempt, including its own work; None while running or if killed."""
 
 
 def check_model(run_id: str, model: ModelSpec) -> None:
-    """Raise ValueError where a model was a folder that this machine does not have. A hub id is not looked up."""
+    """Raise ValueError if a model's folder does not exist on this machine. Hub ids are not checked."""
     if Path(model.path).is_absolute() and not Path(model.path).exists():
         raise ValueError(
-            f"{run_id} names the model {model.name} by the folder {model.path}, which does not exist on this machine: "
-            "put the model there, or run the command where it is"
+            f"{run_id} uses the model {model.name} from the folder {model.path}, which does not exist on this machine: "
+            "copy the model there, or run the command on the original machine"
         )

@@ -1,18 +1,18 @@
-"""The timing samples of a run: their files, which lie beside those of its samples and are never read with them.
+"""The timing samples of a run, stored separately from its other samples and never read with them.
 
     runs/<run_id>/timing/journal/*.jsonl   journals of the attempts that timed samples
     runs/<run_id>/timing/traces/*.parquet  trace files of the timing samples
 
-How many samples are timed stands among the run's events, of which the last one counts, and which samples in
-derived/timing_draw-1.parquet, with the stratum of every sample. They are a stratified random sample, drawn from the
-run's seed: samples are ordered by level and, within a level, by length, alternately upwards and downwards, so that
-neighbors are alike across levels too. Strata are blocks of this order, of equal size, and each block gives equally many
-samples (implicit stratification; Cochran, Sampling Techniques, 1977, sections 5A.7 and 8.11): no stratum is too small
-to say how much its samples differ, however many levels there are.
+The number of timing samples is recorded in the run's events (the last one applies), and the drawn samples with strata
+in derived/timing_draw-1.parquet. They are a stratified random sample with the run's seed. Samples are ordered by level
+and, within levels, by length, alternately ascending and descending, so neighbors are similar across levels too. Strata
+are equal-sized blocks of this order with equally many timing samples each (implicit stratification; Cochran, Sampling
+Techniques, 1977, sections 5A.7 and 8.11): every stratum is large enough to estimate its variance, for any number of
+levels.
 
-A timing sample has an id of its own, which follows from that of the sample it repeats. No plan lists it, so even a file
-that gets into the wrong folder adds nothing to the run's samples. It also has other random numbers than the sample: the
-target's and the draft's caches hold the sample's own chain, and would answer it faster than a chain they never saw.
+A timing sample has its own id, derived from that of the sample it repeats. No plan lists it, so even a misplaced file
+adds nothing to the run's samples. It also uses other random numbers: the prefix caches hold the original chain, and
+would make an identical repeat faster than a new chain.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from jobs.run.spec import RunSpec
 _DRAW = "timing_draw", "1"
 _ID_DIGITS = 16
 SAMPLES_PER_STRATUM = 4
-"""Timed samples of a stratum: two would leave half of them to estimate the spread within strata, four leave three
-quarters."""
+"""Timed samples per stratum: with two, half of them remain to estimate the variance within strata; with four,
+three quarters."""
 
 
 @dataclass(frozen=True)
@@ -47,34 +47,34 @@ class TimingFolder(RunFolder):
 
 
 def is_at_work(run: RunFolder) -> bool:
-    """Return whether a worker times samples of a run now."""
+    """Return whether a worker is timing samples of a run."""
     return is_held(run.locks_dir / "timing.lock")
 
 
 def timing_id(sample_id: str) -> str:
-    """Return the id of the timing sample that repeats a sample."""
+    """Return the id of the timing sample for a sample."""
     return hashlib.sha256(f"{sample_id} timed alone".encode()).hexdigest()[:_ID_DIGITS]
 
 
 def request(run: RunFolder, samples: int) -> None:
-    """Keep how many samples of a run are to be timed, where that differs from before."""
+    """Record how many samples of a run to time, if changed."""
     if samples != num_asked(run):
         run.append("timing", samples=samples)
 
 
 def num_asked(run: RunFolder) -> int:
-    """Return how many samples of a run are to be timed; 0 where none are."""
+    """Return how many samples of a run to time."""
     asked = run.events("timing")
     return int(asked[-1]["samples"]) if asked else 0
 
 
 def write_draw(run: RunFolder, drawn: Sequence[Drawn]) -> None:
-    """Keep which samples are timed, once for all attempts."""
+    """Record which samples are timed, once for all attempts."""
     derived.write(run, *_DRAW, [asdict(one) for one in drawn])
 
 
 def read_draw(run: RunFolder) -> list[Drawn] | None:
-    """Return every sample with its stratum, and whether it is timed; None before the draw. Raises FileDamaged."""
+    """Return all samples with stratum and selection; None before the draw. Raises FileDamaged."""
     path = run.derived_path(*_DRAW)
     return [Drawn(**row) for row in trace_files.read_rows(path)] if path.exists() else None
 
@@ -83,7 +83,7 @@ def finished(run: RunFolder) -> set[str]:
     """Return the ids of the timing samples that have ended."""
     timings, ids = TimingFolder(run.path), run.ids()
     ended: set[str] = set()
-    for path in timings.journals():  # before the trace files, which a compaction writes before it removes the journal
+    for path in timings.journals():  # read before the trace files: a compaction writes these first
         try:
             journal = read_journal(path)
         except FileNotFoundError:
@@ -95,20 +95,20 @@ def finished(run: RunFolder) -> set[str]:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the timing of a run's samples is."""
+    """Timing progress of a run."""
 
     asked: int
-    """Samples to time; fewer than were asked for where fewer ended without an error and with a request."""
+    """Samples to time; fewer than requested if fewer ended without an error and with a request."""
     done: int
 
     @property
     def left(self) -> int:
-        """Samples still to be timed."""
+        """Samples not timed yet."""
         return self.asked - self.done
 
 
 def progress(run: RunFolder) -> Progress:
-    """Return how many samples of a run are to be timed, and how many are."""
+    """Return a run's timing progress."""
     if not (asked := num_asked(run)):
         return Progress(0, 0)
     drawn = read_draw(run)
@@ -119,27 +119,25 @@ def progress(run: RunFolder) -> Progress:
 
 
 def check_request(asked: int | None, spec: RunSpec, run: RunFolder) -> None:
-    """Raise ValueError, one line, where a run cannot time so many samples."""
+    """Raise ValueError, one line, if a run cannot time this many samples."""
     if asked is None:
         return
     if asked > spec.num_samples:
-        raise ValueError(
-            f"--latency-sample {asked}: the run has {counted(spec.num_samples, 'sample')}; valid: 1 to that many"
-        )
+        raise ValueError(f"--latency-sample {asked}: the run has only {counted(spec.num_samples, 'sample')}")
     if spec.concurrency == 1:
         raise ValueError(
-            f"--latency-sample {asked}: with --concurrency 1 every sample runs alone already; leave out one of the two"
+            f"--latency-sample {asked}: with --concurrency 1 every sample already runs alone; omit one of the two flags"
         )
     before = num_asked(run)
     if before and before != asked and run.exists() and run.derived_path(*_DRAW).exists():
         raise ValueError(
-            f"--latency-sample {asked}: {run.path.name} has drawn {before} samples to time; valid: {before}, or "
-            "--tag NAME for a run of its own"
+            f"--latency-sample {asked}: {run.path.name} already uses {before} timing samples; valid: {before}. "
+            "To start a separate run, use --tag NAME"
         )
 
 
 def num_left(asked: int | None, run: RunFolder) -> int:
-    """Return how many samples a launch would still time: those asked for here, else those asked for earlier."""
+    """Return how many samples a launch would still time; `asked`: its request, None: use the recorded one."""
     if run.exists() and (num_asked(run) or asked is None):
         return progress(run).left
     return asked or 0
@@ -151,7 +149,7 @@ class Ended:
 
     sample_id: str
     level: str
-    """Level of its problem; empty where the benchmark has none."""
+    """Level of its problem; empty if the benchmark has none."""
     length: int
     """Emitted tokens."""
 
@@ -166,9 +164,9 @@ class Drawn:
 
 
 def draw(samples: Iterable[Ended], number: int, seed: str) -> list[Drawn]:
-    """Return every sample with its stratum; `number` of them are timed, or all where there are no more.
+    """Assign samples to strata and select `number` of them, or all if there are fewer.
 
-    The same samples, number and seed give the same draw, in whatever order the samples come.
+    The result depends only on samples, number and seed, not on the order of the samples.
     """
     ordered = _ordered(list(samples))
     number = min(number, len(ordered))
@@ -196,6 +194,6 @@ def _ordered(samples: Sequence[Ended]) -> list[Ended]:
 
 
 def _parts(total: int, number: int) -> list[range]:
-    """Return ranges of 0 to total, as many as asked for, whose sizes differ by one at most."""
+    """Split the range 0 to total into ranges whose sizes differ by at most one."""
     bounds = [total * part // number for part in range(number + 1)]
     return [range(start, stop) for start, stop in pairwise(bounds)]

@@ -1,15 +1,15 @@
-"""Trace files: finished samples as Parquet, one row per sample, with its steps, candidates and calls nested in it.
+"""Trace files: finished samples as Parquet, one row per sample with nested steps, candidates and calls.
 
-There is one file per worker attempt, not one per sample, because shared filesystems are slow with many small files. The
-columns are the fields of harness.trace.
+There is one file per worker attempt instead of per sample, because shared filesystems are slow with many small files.
+The columns are the fields of harness.trace.
 
-The digest of every file stands among the run's events (jobs.run.events). Whoever reads one compares it first, so that
-nothing damaged is read, and no file of another run; it is named and left as it is.
+The digest of every file is in the run's events (jobs.run.events). Readers verify it first, so damaged files and files
+of other runs are never used; they are reported and left unchanged.
 
-A sample that was run more than once has a record in several trace files. The one that counts is the first that did
-not end in an error or, where all did, the first of all; files are read in the order of their names, which begin with
-the time of the attempt. Whatever else needs this rule refers to it here: jobs.run.endings counts by it, and the
-warehouse expresses it in SQL.
+A sample that ran several times has records in several trace files. The first record that did not end in an error is
+used or, if all did, the first one. Files are read in the order of their names, which start with the time of the
+attempt. Other code with this rule refers to it here: jobs.run.endings counts by it, and the warehouse implements it in
+SQL.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ if TYPE_CHECKING:
     from jobs.run.folder import RunFolder
 
 DAMAGED = (FileDamaged, pa.ArrowException, OSError)
-"""What reading a file that is damaged or cannot be read raises."""
+"""Errors raised by reading a damaged or unreadable file."""
 _NO_THREAD = "Failed to launch worker thread"
-"""What pyarrow says where its process has no room for another thread, for example under `ulimit -v`."""
+"""pyarrow's message if its process cannot start another thread, e.g. under `ulimit -v`."""
 _text, _int, _real, _flag = pa.string(), pa.int32(), pa.float64(), pa.bool_()
 _TYPES = {str: _text, int: _int, float: _real, bool: _flag}
 _ROWS_AT_ONCE = 64
 _LONG = {"seed": pa.int64()}
-"""Fields that 32 bits do not hold."""
+"""Fields that need 64-bit integers."""
 
 
 def _load_no_pandas() -> None:
-    """Let pyarrow take pandas for missing: it imports it, in half a second, to see whether a list is one of its own.
+    """Make pyarrow treat pandas as missing: it would import it, taking half a second, to check types of lists.
 
-    Whoever asks pyarrow for a table of pandas loads it later. In a notebook it is loaded: users have arrays of pandas.
+    Code that requests a pandas table loads it later. In notebooks pandas is not blocked, because users have its arrays.
     """
 
     class Missing:
@@ -70,7 +70,7 @@ _load_no_pandas()
 
 
 class StepRow(TypedDict):
-    """A step as it is read from a trace file; a reader of some columns has those alone."""
+    """A step read from a trace file; contains only the columns requested."""
 
     author: Role
     role: str
@@ -85,7 +85,7 @@ class StepRow(TypedDict):
 
 
 class SampleRow(TypedDict):
-    """A sample as it is read from a trace file; a reader of some columns has those alone."""
+    """A sample read from a trace file; contains only the columns requested."""
 
     sample_id: str
     problem_id: str
@@ -100,7 +100,7 @@ class SampleRow(TypedDict):
 
 
 class GradeRow(TypedDict):
-    """A grade as it is read from a file of grades."""
+    """A grade read from a file of grades."""
 
     sample_id: str
     grader_version: str
@@ -112,7 +112,7 @@ class GradeRow(TypedDict):
 
 
 class ScoreRow(TypedDict):
-    """A score as it is read from a file of scores."""
+    """A score read from a file of scores."""
 
     sample_id: str
     step_index: int
@@ -123,7 +123,7 @@ class ScoreRow(TypedDict):
 
 
 def _schema_of(record: type) -> pa.Schema:
-    """Return a column for each field of a record, nested where the field is one."""
+    """Return a column per field; record fields become nested columns."""
     hints = get_type_hints(record)
     return pa.schema({name: _LONG.get(name) or _arrow_type(hint) for name, hint in hints.items() if name[0] != "_"})
 
@@ -134,14 +134,14 @@ def _arrow_type(hint: Any) -> pa.DataType:
         return _TYPES[hint]
     if origin in (list, tuple):
         return pa.list_(_arrow_type(arguments[0]))
-    if origin in (UnionType, Union):  # X | None, or words with those of a method's own
+    if origin in (UnionType, Union):  # X | None, or literals extended by custom methods
         return _arrow_type(arguments[0])
     return _text if origin is Literal else pa.struct(list(_schema_of(hint)))
 
 
 PROBLEMS = _schema_of(Problem)
 SHARDS = pa.schema({"shard": _int, "sample_id": _text, "problem_id": _text, "sample_index": _int})
-"""Units in the order in which their shard runs them. Metadata: `shards`, how many; `deal`, earlier assignments."""
+"""Units in execution order per shard. Metadata: `shards`: their number; `deal`: number of earlier assignments."""
 TRACES = _schema_of(Trace)
 """Metadata key `attempt` holds the JSON of jobs.run.spec.Attempt."""
 GRADES = _schema_of(GradeRow)
@@ -149,23 +149,23 @@ _OF_A_CANDIDATE = {"sample_id": _text, "step_index": _int, "candidate_index": _i
 _OF_A_GRADE = {"grader_version": _text, "verdict": _text, "extracted": _text, "detail": _text}
 CANDIDATE_GRADES = pa.schema(_OF_A_CANDIDATE | _OF_A_GRADE)
 SCORES = _schema_of(ScoreRow)
-"""Scores from 0 to 1 by a process reward model; candidate_index is null for the step itself. missing: why there is no
-score; null where there is one."""
+"""Scores from 0 to 1 by a process reward model. candidate_index: null for the step itself. missing: reason for a
+missing score, otherwise null."""
 PROBE_POINTS = pa.schema(
     {"draft_problem_id": _text, "own_problem_id": _text, "source_run_id": _text}
     | _OF_A_CANDIDATE
     | {"num_steps": _int, "kind": _text, "value": _real, "accepts_below": _flag, "accepted": _flag}
     | {"weight": _real, "num_ending": _int}
 )
-"""The points of a probe (jobs.continuations.probe.Point), each with the ids of its two problems in the probe's run.
+"""Points of a probe (jobs.continuations.probe.Point), with the ids of their two problems in the probe's run.
 
-num_ending: how many decisions of the probed run end the reply, the same number in every row."""
+num_ending: number of decisions of the probed run that end the reply, the same in every row."""
 BUDGET_CUTS = pa.schema(
     {"cut_problem_id": _text, "source_run_id": _text, "sample_id": _text, "problem_id": _text, "budget": _int}
     | {"num_tokens": _int, "is_exact": _flag}
 )
 """Every sample of another run at every budget (jobs.continuations.budget_sweep.Cut). cut_problem_id: the problem that
-begins with the cut chain; null where the chain had ended, so that its own verdict counts."""
+begins with the cut chain; null if the chain had already ended and its own verdict is used."""
 TIMING_DRAW = pa.schema({"sample_id": _text, "stratum": _int, "is_timed": _flag})
 """Every sample of a run with its stratum, and whether it is timed (jobs.run.timing)."""
 TARGET_LOGPROBS = pa.schema(
@@ -173,14 +173,14 @@ TARGET_LOGPROBS = pa.schema(
     | {"logprob": _real, "lowest_logprob": _real, "target": _text}
 )
 """The target's log-probability (nats) of the generated tokens of each step (harness.chain.chain_scores).
-num_characters: length of the step's text, by which a row is told from one of another chain. target: fingerprint of the
-model. The header holds what scored it (jobs.run.derived.Scorer)."""
+num_characters: length of the step's text, which distinguishes rows of different chains. target: fingerprint of the
+model. The header identifies the scorer (jobs.run.derived.Scorer)."""
 
 
 def write_table(
     path: Path, schema: pa.Schema, rows: Sequence[Mapping[str, Any]], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write rows to a file of a run, so that it is complete or absent, and announced."""
+    """Write rows to a file of a run atomically and announce it."""
     events.write_announced(path, content_of(pa.Table.from_pylist(list(rows), schema=schema), metadata or {}))
 
 
@@ -194,16 +194,16 @@ def content_of(table: pa.Table, metadata: Mapping[str, str]) -> bytes:
 
 @contextlib.contextmanager
 def opened(path: Path, *, whole: bool = True) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file that has been compared with its digest or, without `whole`, that has not been.
+    """Open a Parquet file; with `whole`, after verifying its digest.
 
-    Pages that are read are compared with their checksums either way. Raises FileDamaged, WrongFormat among them, and
-    OSError with a number where the file cannot be read, and MemoryError where this process may start no thread.
+    Checksums of pages read are always verified. Raises FileDamaged (including WrongFormat), OSError with a number if
+    the file cannot be read, and MemoryError if this process cannot start a thread.
     """
     try:
         if whole:
             events.check(path)
-        if not stat.S_ISREG(path.lstat().st_mode):  # a pipe would be waited for
-            raise FileDamaged(f"{path} is damaged: no regular file")
+        if not stat.S_ISREG(path.lstat().st_mode):  # a pipe would block
+            raise FileDamaged(f"{path} is damaged: not a regular file")
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             written = metadata_of(file).get(files.FORMAT_KEY)
             files.check_format(path, int(written) if written and written.isdigit() else written)
@@ -224,25 +224,25 @@ def read_rows(path: Path, columns: Sequence[str] | None = None) -> list[dict[str
 
 
 def read_columns(path: Path, columns: Sequence[str] | None = None, *, whole: bool = True) -> pa.Table:
-    """Read columns of a Parquet file, or all, in its row order; a column may be the path of a nested field."""
+    """Read some or all columns of a Parquet file, in row order; a column may be the path of a nested field."""
     with opened(path, whole=whole) as file:
         if missing := sorted({column.partition(".")[0] for column in columns or ()} - set(file.schema_arrow.names)):
             raise ValueError(f"no column {', '.join(missing)}")
         table = file.read(columns=None if columns is None else list(columns))
         if table.num_rows != file.metadata.num_rows:
-            raise ValueError(f"{table.num_rows} of {file.metadata.num_rows} rows can be read")
+            raise ValueError(f"only {table.num_rows} of {file.metadata.num_rows} rows are readable")
         return table
 
 
 def iterate_rows(path: Path, columns: list[str]) -> Iterator[SampleRow]:
-    """Yield the rows of a trace file, a few in memory at a time; a column may be the path of a nested field."""
+    """Yield the rows of a trace file in small batches; a column may be the path of a nested field."""
     with opened(path) as file:
         for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=columns):
             yield from cast(list[SampleRow], batch.to_pylist())
 
 
 def read_metadata(path: Path, *, whole: bool = True) -> dict[str, str]:
-    """Read the file's own metadata, without what every file has."""
+    """Read a file's specific metadata, without the keys common to all files."""
     with opened(path, whole=whole) as file:
         return {key: value for key, value in metadata_of(file).items() if key != files.FORMAT_KEY}
 
@@ -254,14 +254,14 @@ def metadata_of(file: pq.ParquetFile) -> dict[str, str]:
 
 
 ENDINGS = ("sample_id", "stop_reason")
-NOT_FINISHED = "samples in it count as not finished, and the launch command runs them again"
+NOT_FINISHED = "its samples count as unfinished; run the launch command again to repeat them"
 
 
 def endings(path: Path, *, whole: bool = True) -> pa.Table:
-    """Read the columns `sample_id` and `stop_reason` of a trace file; one that does not count has no rows and is named.
+    """Read `sample_id` and `stop_reason` of a trace file; warns and returns no rows if the file is unusable.
 
-    `whole`: after comparing all of the file with its digest. Raises PermissionError, and RunDamaged where the file
-    cannot be read at the moment or has another format, because its samples may be finished.
+    `whole`: verify the file's digest first. Raises PermissionError, and RunDamaged if the file is temporarily
+    unreadable or has another format, because its samples may be finished.
     """
     try:
         return read_columns(path, ENDINGS, whole=whole)
@@ -284,26 +284,26 @@ def finished_ids(path: Path) -> set[str]:
 
 
 def attempt_of(path: Path) -> AttemptRow:
-    """Return the record of the attempt in a trace file's metadata; empty where there is none. Raises FileDamaged."""
+    """Return an attempt's record from a trace file's metadata; empty if missing. Raises FileDamaged."""
     text = read_metadata(path, whole=False).get("attempt") or "{}"
     try:
         attempt = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FileDamaged(f"{path} is damaged: its attempt is no JSON") from error
+        raise FileDamaged(f"{path} is damaged: its attempt is not JSON") from error
     if not isinstance(attempt, dict):
-        raise FileDamaged(f"{path} is damaged: its attempt is no object")
+        raise FileDamaged(f"{path} is damaged: its attempt is not an object")
     return cast(AttemptRow, attempt)
 
 
 FAILED = "error"
-"""The stop reason of a record that does not count where the sample has another one."""
+"""Stop reason of records that are ignored if the sample has another record."""
 
 
 def counting_records(run: RunFolder, columns: Sequence[str], *, failed: bool = True) -> Iterator[SampleRow]:
-    """Yield each finished sample once: `sample_id`, `stop_reason` and the given columns, nested ones by their path.
+    """Yield each finished sample once: `sample_id`, `stop_reason` and the given columns, nested ones by path.
 
-    Without `failed`, samples that ended in an error every time are left out. Samples of a file that is damaged or of
-    another run are not finished, unless another file has them; samples that are not in the plan are left out.
+    Without `failed`, samples that ended in an error in every attempt are left out. Samples in files that are damaged or
+    of another run are unfinished unless another file has them; samples outside the plan are left out.
     """
     found = {path: endings(path) for path in run.trace_files()}
     planned = set(run.units_by_shard()["sample_id"].to_pylist())

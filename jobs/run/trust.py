@@ -1,15 +1,14 @@
-"""What a run folder holds that would run as whoever works on the run, or would be sent their prompts and keys.
+"""Trust in data of a run folder that can run code as the current user, or receive prompts and keys.
 
-That is the options of sbatch (`setup`, `srun`, `python` and all others), the arguments of vLLM, the code of a method
-or a grader that is not part of this package, and the addresses of servers. Whoever may write to the folder may have put
-it there, and the owner of a file does not tell who wrote a line of it, so trust belongs to content. What this user gave
-a launch is remembered; what anybody else recorded is used only after a command has shown it and was repeated with
-`--trust`.
+This includes sbatch options (`setup`, `srun`, `python` and all others), vLLM arguments, code of methods and graders
+outside this package, and server addresses. Anyone with write access to the folder may have added them, and file
+ownership does not identify the author of a line, so trust applies to content. Content given by this user at a launch is
+remembered. Other content is used only after a command has shown it and was repeated with `--trust`.
 
-    ~/.local/state/speculative-harness/trusted    or below $XDG_STATE_HOME: a line for each digest of folder and content
+    ~/.local/state/speculative-harness/trusted    or below $XDG_STATE_HOME: a line per digest of folder and content
 
-The folder is the one that the run folders are in: a group that works there accepts once each. A job asks nobody: its
-batch script, which the one who submitted it has made, exports the digests of what that command relied on.
+The folder is the parent of the run folders: each user of a shared folder accepts content once. Jobs do not ask: their
+batch scripts, created by the submitting user, export the digests that the command relied on.
 """
 
 from __future__ import annotations
@@ -33,34 +32,34 @@ from harness.settings.roles import ModelSettings
 from jobs.run.folder import RunFolder
 
 VARIABLE = "HARNESS_TRUSTED"
-"""Environment variable: the digests that this process, or the one that started it, relies on."""
+"""Environment variable: the digests that this process, or its parent, relies on."""
 _DIGITS = 32
 _MOST_CHARACTERS = 20_000
-"""Nobody would read more than this, so it cannot be accepted."""
+"""Longer content cannot be accepted, because nobody would read it."""
 
 
 class NotTrusted(ValueError):
-    """Something would be used that this user neither gave nor accepted; the message is one line."""
+    """Untrusted content would be used; the message is one line."""
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """Something that a run folder holds of this sort."""
+    """Content of a run folder that needs trust."""
 
     what: str
     content: str
-    """All of it that has an effect, in lines."""
+    """The complete effective content, in lines."""
     hint: str = ""
-    """What the content is only the digest of, in lines."""
+    """Readable form if the content is only a digest, in lines."""
 
 
 def options(given: Mapping[str, Any]) -> list[Recorded]:
-    """Return options of sbatch; nothing where there are none."""
+    """Return sbatch options as content to trust; empty if there are none."""
     return [Recorded("options of sbatch", _lines(given))] if given else []
 
 
 def arguments(settings: Mapping[Any, ModelSettings]) -> list[Recorded]:
-    """Return the arguments of vLLM among the settings of models by role: some name files of code, others addresses."""
+    """Return vLLM arguments by role as content to trust: some contain code paths or addresses."""
     return [
         Recorded(f"arguments of the {role}'s vLLM", _lines(own.engine)) for role, own in settings.items() if own.engine
     ]
@@ -72,7 +71,7 @@ def servers(addresses: Mapping[Any, str]) -> list[Recorded]:
 
 
 def code(kind: Literal["method", "grader"], reference: str, archive: bytes) -> list[Recorded]:
-    """Return the code of a run's method or grader, given by its archive. Raises BadMethod."""
+    """Return the archived code of a method or grader as content to trust. Raises BadMethod."""
     digest, files = hashlib.sha256(archive).hexdigest(), files_packed(archive)
     texts = [f"{name}:\n{content.decode('utf-8', 'backslashreplace')}" for name, content in files.items()]
     sums = [f"sha256 {hashlib.sha256(content).hexdigest()} {name}" for name, content in files.items()]
@@ -81,32 +80,32 @@ def code(kind: Literal["method", "grader"], reference: str, archive: bytes) -> l
 
 
 def remember(run: RunFolder, recorded: Sequence[Recorded]) -> None:
-    """Trust what this user gave or has accepted; jobs and workers of this process then do, too."""
+    """Trust content that this user gave or accepted, also in jobs and workers of this process."""
     if recorded:
         digests = {_digest(run, one): one.what for one in recorded}
         _rely_on(digests)
-        with contextlib.suppress(OSError, RuntimeError):  # no place for the file: this process alone remembers them
+        with contextlib.suppress(OSError, RuntimeError):  # file not writable: remembered in this process only
             _write(run, digests)
 
 
 def require(run: RunFolder, recorded: Sequence[Recorded]) -> None:
-    """Raise NotTrusted where one of these is not trusted. It is called with the very content that is used next."""
+    """Raise NotTrusted if content is not trusted. Call this with exactly the content that is used next."""
     if recorded and (unknown := _unknown(run, recorded)):
         raise NotTrusted(
-            f"{run.path.name} records {unknown[0].what}, which you did not give, so it is not used: "
-            f"{typed('jobs resume')}, finalize, probe, target-logprobs and worker show it, and accept it with --trust"
+            f"{run.path.name} contains {unknown[0].what} that you did not provide; ignoring it. To review and "
+            f"accept it, run {typed('jobs resume')}, finalize, probe, target-logprobs or worker with --trust"
         )
 
 
 def ask(run: RunFolder, recorded: Sequence[Recorded], *, accept: bool) -> None:
-    """Show what is not trusted, and with `accept` trust it if it was shown before. Raises NotTrusted if it is not."""
+    """Show untrusted content; with `accept`, trust it if it was shown before. Raises NotTrusted otherwise."""
     unknown = _unknown(run, recorded)
     if not unknown:
         return
-    click.echo(f"Recorded in {run.path}, and not given by you:", err=True)
+    click.echo(f"In {run.path}, not provided by you:", err=True)
     for one in unknown:
         if len(one.content) > _MOST_CHARACTERS:
-            raise NotTrusted(f"{run.path.name}: {one.what} has {len(one.content)} characters, too many to be accepted")
+            raise NotTrusted(f"{run.path.name}: {one.what} too long to accept ({len(one.content)} characters)")
         told = [*one.content.split("\n"), *(one.hint.split("\n") if one.hint else [])]
         lines = [one.what, *(f"  {line}" for line in told)]
         click.echo("".join(f"  {printable(line)}\n" for line in lines), err=True, nl=False)
@@ -115,10 +114,10 @@ def ask(run: RunFolder, recorded: Sequence[Recorded], *, accept: bool) -> None:
         remember(run, unknown)
         return
     _write(run, shown)
-    first = ", and is shown for the first time" if accept else ""
+    first = " (shown for the first time)" if accept else ""
     raise NotTrusted(
-        f"{run.path.name} holds {' and '.join(shown.values())}, which you did not give and would use{first}: to accept "
-        "what is shown above, repeat this with --trust"
+        f"{run.path.name} would use {' and '.join(shown.values())}, which you did not provide{first}: to accept the "
+        "content shown above, repeat the command with --trust"
     )
 
 
@@ -129,7 +128,7 @@ def _lines(given: Mapping[str, Any]) -> str:
 
 
 def _unknown(run: RunFolder, recorded: Iterable[Recorded]) -> list[Recorded]:
-    """Return what is not trusted; on all else this process relies."""
+    """Return untrusted content; this process relies on the rest."""
     digests = {_digest(run, one): one for one in recorded}
     known = digests.keys() & (_accepted() | _relied_on())
     _rely_on(known)
@@ -151,7 +150,7 @@ def _rely_on(digests: Collection[str]) -> None:
 
 
 def _file(flags: int) -> int:
-    """Open this user's file. Raises OSError, also if it is another's, as under `su` with their HOME; RuntimeError."""
+    """Open this user's file. Raises RuntimeError, and OSError, also if it belongs to another user (e.g. under `su`)."""
     named = Path(os.environ.get("XDG_STATE_HOME", ""))
     folder = (named if named.is_absolute() else Path("~/.local/state").expanduser()) / "speculative-harness"
     if flags & os.O_CREAT:
@@ -159,7 +158,7 @@ def _file(flags: int) -> int:
     descriptor = os.open(folder / "trusted", flags | os.O_NOFOLLOW, 0o600)
     if os.fstat(descriptor).st_uid != os.geteuid():
         os.close(descriptor)
-        raise PermissionError(errno.EACCES, "it belongs to another user", str(folder / "trusted"))
+        raise PermissionError(errno.EACCES, "owned by another user", str(folder / "trusted"))
     return descriptor
 
 

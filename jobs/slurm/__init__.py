@@ -1,1 +1,1 @@
-"""Slurm: queries through its commands, cluster profiles, and checks that it works."""
+"""Slurm: queries through its commands, and cluster profiles."""

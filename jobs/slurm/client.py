@@ -1,6 +1,6 @@
-"""Queries and orders to Slurm through its commands: one call for all tasks of a run, never one per job.
+"""Slurm queries and commands: one call for all tasks of a run, never one per job.
 
-What has been done is read from the run folder, not from Slurm. Slurm says what is running or queued, and what it cost.
+Progress is read from the run folder, not from Slurm. Slurm is queried for running or queued tasks and their cost.
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ from harness.settings.launch_settings import Cluster
 ANSWER_SECONDS = 30.0
 _PING_SECONDS = 10.0
 _RESOLVER_OPTIONS = "timeout:1 attempts:4"
-"""For resolv.conf(5): four lookups of a second each are fewer seconds than a ping may take."""
+"""For resolv.conf(5): four lookups of one second each take less time than the ping's limit."""
 _DEFAULT_MAX_ARRAY_SIZE = 1001
-"""Slurm's own default."""
+"""Slurm's default."""
 _HELD_REASON = "launch failed requeued held"
-"""Slurm's reason for a task that it could not start on a node and will not start again by itself."""
+"""Slurm's reason for a task that failed to start on a node and will not be retried automatically."""
 _NO_CONFIGURATION = "Could not establish a configuration source"
-"""Slurm's message where its packages are installed and no cluster is configured."""
+"""Slurm's message if its packages are installed but no cluster is configured."""
 END_TIME = "SLURM_JOB_END_TIME"
-"""Environment variable of a job: when it reaches its time limit, in seconds since the epoch (Slurm 23.02 and later)."""
+"""Environment variable of a job: end of its time limit, in seconds since the epoch (Slurm 23.02 and later)."""
 REQUEUE_CODE = "HARNESS_REQUEUE_CODE"
-"""Environment variable of a job: its batch script requeues it where its task ends with this exit code."""
+"""Environment variable of a job: if the task exits with this code, the batch script requeues the job."""
 ASKS_FOR_REQUEUE = 85
 _NAMES_PER_QUERY = 500
-"""Linux takes arguments of at most 128 KiB."""
+"""Linux limits arguments to 128 KiB."""
 _CLOCK_SECONDS = 3600.0
-"""How far the clock of the machine that submitted may be ahead of Slurm's."""
+"""Maximum assumed clock difference between the submitting machine and Slurm."""
 _ACTIVE_STATES = {"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD"}
 
 
 class SlurmError(RuntimeError):
-    """A Slurm command failed or did not answer; the message is one line, Slurm's own where it printed one."""
+    """A Slurm command failed or timed out; the message is one line, from Slurm if available."""
 
 
 class SlurmRejected(SlurmError):
-    """sbatch rejected a job as it was asked for."""
+    """sbatch rejected the job."""
 
 
 class NoCluster(SlurmError):
-    """There is no Slurm here: its commands are not installed, or no cluster is configured for them."""
+    """No Slurm: its commands are not installed, or no cluster is configured."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One start of a task of an array job, as Slurm reports it."""
+    """One start of an array task, as reported by Slurm."""
 
     name: str
-    """The job's name, which is its submission's."""
+    """The job's name, equal to its submission's."""
     index: int
     """Index in the array."""
     job_id: str
@@ -67,15 +67,15 @@ class Task:
     elapsed_seconds: float = 0.0
     gpus: int = 0
     colleague: str = ""
-    """The user whose task it is, in the queue; empty for one's own."""
+    """Owner of a queued task if it is another user; otherwise empty."""
     exit_code: int = 0
-    """Exit code of the batch script, once accounting knows it."""
+    """Exit code of the batch script, once known to accounting."""
     exit_signal: int = 0
-    """Signal that ended the batch script; 0 where none did."""
+    """Signal that ended the batch script, or 0."""
 
     @property
     def is_held(self) -> bool:
-        """True if Slurm holds the task in its queue for good and will never start it."""
+        """True if Slurm holds the task in its queue and will never start it."""
         return self.state == "PENDING" and self.reason == _HELD_REASON
 
     @property
@@ -90,15 +90,15 @@ class Task:
 
 
 def check_controller() -> None:
-    """Ask whether there is a cluster to submit to.
+    """Check that there is a cluster to submit to.
 
-    Raises NoCluster where there is none (sbatch may be installed where no cluster is configured), and another
-    SlurmError where there is one whose controller does not answer now.
+    Raises NoCluster if there is none (sbatch may be installed without a configured cluster), and another SlurmError if
+    the cluster's controller does not respond.
     """
     if not shutil.which("sbatch"):
         raise NoCluster("sbatch: not installed")
-    # Where no cluster is configured, the command looks for one in the DNS, and after a lost packet waits for longer
-    # than this call does. It is told to ask again sooner, so that it says that there is none.
+    # Without a configured cluster, the command queries the DNS, and after a lost packet waits longer than our limit.
+    # A shorter resolver timeout makes it report the missing configuration in time.
     soon = {"RES_OPTIONS": _RESOLVER_OPTIONS}
     try:
         answer = ask("scontrol", "ping", seconds=_PING_SECONDS, environment=soon)
@@ -113,7 +113,7 @@ def check_controller() -> None:
 
 
 def queue(names: Sequence[str]) -> list[Task]:
-    """Return the tasks of these jobs that are in the queue, waiting or running, whoever submitted them.
+    """Return the queued or running tasks of these jobs, of any user.
 
     Raises SlurmError.
     """
@@ -129,7 +129,7 @@ def queue(names: Sequence[str]) -> list[Task]:
 
 
 def _seconds(elapsed: str) -> float:
-    """Convert Slurm's days-hours:minutes:seconds to seconds; 0 for anything else."""
+    """Convert Slurm's days-hours:minutes:seconds to seconds; 0 for invalid text."""
     days, _, clock = elapsed.rpartition("-")
     try:
         seconds = sum(int(part) * 60**place for place, part in enumerate(reversed(clock.split(":"))))
@@ -139,14 +139,14 @@ def _seconds(elapsed: str) -> float:
 
 
 def accounts(job_ids: Sequence[str], since: float) -> list[Task]:
-    """Return every start of every task of these jobs, requeued ones included, from accounting. Raises SlurmError.
+    """Return all starts of all tasks of these jobs, including requeued ones, from accounting. Raises SlurmError.
 
-    By id, which the database finds at once, as it does no name. `since` is when the first of them was submitted, in
-    seconds since the epoch. Accounting is searched from that day on: sites refuse long ranges (MaxQueryTimeRange), and
-    ids begin again at 1 some day. They may be another user's jobs (`-a`), as far as the site shows those of others.
+    Queries by id, which is fast, unlike by name. `since`: the first submission, in seconds since the epoch. The search
+    starts on that day, because sites limit ranges (MaxQueryTimeRange) and ids eventually restart at 1. Jobs of other
+    users are included (`-a`) if the site shows them.
     """
     fields = "JobName,JobID,State,NodeList,ElapsedRaw,AllocTRES,ExitCode"
-    day = datetime.fromtimestamp(since - _CLOCK_SECONDS).strftime("%Y-%m-%d")  # noqa: DTZ006 Slurm's is local
+    day = datetime.fromtimestamp(since - _CLOCK_SECONDS).strftime("%Y-%m-%d")  # noqa: DTZ006 Slurm uses local time
     tasks = []
     for line in _lines("jobs", job_ids, "sacct", "-a", "-n", "-P", "-X", "-D", "-S", day, "-o", fields):
         name, job_id, state, node, elapsed, resources, *ended = line.split("|")
@@ -165,55 +165,55 @@ def accounts(job_ids: Sequence[str], since: float) -> list[Task]:
 
 
 def _lines(by: str, names: Sequence[str], *command: str) -> Iterator[str]:
-    """Yield what a command prints of these jobs, chosen by an option; it is not called where there are none."""
+    """Yield a command's output lines for these jobs, selected by an option; no call if there are none."""
     for start in range(0, len(names), _NAMES_PER_QUERY):
         chosen = ",".join(names[start : start + _NAMES_PER_QUERY])
         yield from ask(*command, f"--{by}={chosen}").splitlines()
 
 
 def _num_gpus(resources: str) -> int:
-    """Return the GPUs among allocated resources. Some sites account for kinds of GPUs alone, `gres/gpu:a100=4`."""
+    """Return the number of allocated GPUs. Some sites only report types, `gres/gpu:a100=4`."""
     if every_kind := re.search(r"gres/gpu=(\d+)", resources):
         return int(every_kind[1])
     return sum(map(int, re.findall(r"gres/gpu:[^=,]+=(\d+)", resources)))
 
 
 def latest(tasks: Sequence[Task]) -> dict[tuple[str, int], Task]:
-    """Return the last start of each task, by the job's name and the index in the array."""
+    """Return the last start of each task, by job name and array index."""
     return {(task.name, task.index): task for task in tasks}
 
 
 def max_array_size() -> int:
-    """Return the cluster's limit on the tasks of one array. Raises SlurmError."""
+    """Return the cluster's limit on array size. Raises SlurmError."""
     setting = re.search(r"MaxArraySize\s*=\s*(\d+)", ask("scontrol", "show", "config"))
     return int(setting[1]) if setting else _DEFAULT_MAX_ARRAY_SIZE
 
 
 def this_job(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the id of the job that this process belongs to, for scontrol; None outside of Slurm."""
+    """Return the id of this process's job, for scontrol; None outside of Slurm."""
     array, index = environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_ARRAY_TASK_ID")
     return f"{array}_{index}" if array and index else environment.get("SLURM_JOB_ID")
 
 
 def end_time(job_id: str) -> float | None:
-    """Return when a running job reaches its time limit, in seconds since the epoch; None where it has no limit.
+    """Return when a running job reaches its time limit, in seconds since the epoch; None if there is no limit.
 
-    Where there are no commands of Slurm, as in a container, it is what the job's environment says. Raises SlurmError.
+    Without Slurm commands, e.g. in a container, the job's environment variable is used. Raises SlurmError.
     """
     if shutil.which("squeue") is None and (told := os.environ.get(END_TIME, "")).isdigit():
         return float(told) or None
     output = ask("squeue", "-h", "-j", job_id, "-o", "%e").strip()
     try:
-        return datetime.fromisoformat(output).timestamp()  # Slurm writes local time
+        return datetime.fromisoformat(output).timestamp()  # Slurm prints local time
     except ValueError:
         return None
 
 
 def requeue(job_id: str) -> None:
-    """Requeue a job, so that Slurm starts it again from the beginning.
+    """Requeue a job, which makes Slurm start it again from the beginning.
 
-    Where there are no commands of Slurm, as in a container, this process ends with the exit code by which it asks the
-    batch script to do that. Raises SlurmError.
+    Without Slurm commands, e.g. in a container, this process exits with the code that makes the batch script requeue
+    the job. Raises SlurmError.
     """
     if shutil.which("scontrol") is None and (code := os.environ.get(REQUEUE_CODE)):
         sys.exit(int(code))
@@ -221,7 +221,7 @@ def requeue(job_id: str) -> None:
 
 
 def cancel(names: Sequence[str]) -> None:
-    """Cancel all jobs of these names. Raises SlurmError."""
+    """Cancel all jobs with these names. Raises SlurmError."""
     for name in names:
         ask("scancel", f"--name={name}")
 
@@ -233,9 +233,9 @@ def cancel_tasks(tasks: Sequence[Task]) -> None:
 
 
 def ask(*command: str, seconds: float = ANSWER_SECONDS, environment: Mapping[str, str] | None = None) -> str:
-    """Return what a Slurm command prints on stdout. Raises SlurmError.
+    """Return the standard output of a Slurm command. Raises SlurmError.
 
-    Variables of this process's environment have precedence over those given here.
+    Variables in this process's environment take precedence over those given here.
     """
     try:
         completed = subprocess.run(
@@ -247,7 +247,7 @@ def ask(*command: str, seconds: float = ANSWER_SECONDS, environment: Mapping[str
             env={**(environment or {}), **os.environ, "LC_ALL": "C"},
         )
     except subprocess.TimeoutExpired as timeout:
-        raise SlurmError(f"{command[0]}: no answer in {seconds:g} s") from timeout
+        raise SlurmError(f"{command[0]}: no answer within {seconds:g} s") from timeout
     except OSError as error:
         raise SlurmError(f"{command[0]}: {error.strerror}") from error
     if completed.returncode != 0:
@@ -256,18 +256,18 @@ def ask(*command: str, seconds: float = ANSWER_SECONDS, environment: Mapping[str
 
 
 def _last_line(command: str, output: str) -> str:
-    """Return the last line of an error message, which names the error; sacct prints its causes before it.
+    """Return the last line of an error message, which describes the error; sacct prints its causes first.
 
-    scontrol draws a box of asterisks below it.
+    scontrol prints a box of asterisks after it.
     """
     lines = [line.strip() for line in output.splitlines() if line.strip(" *\n") and not line.startswith("**")]
     return lines[-1].removeprefix(f"{command}: ").removeprefix("error: ") if lines else "failed without a message"
 
 
 def resolve(cluster: Cluster) -> Cluster:
-    """Replace `auto` by `slurm` where there is a cluster, and by `local` where there is none.
+    """Replace `auto` by `slurm` if there is a cluster, otherwise by `local`.
 
-    Raises ValueError where there is one that does not answer now: models do not belong on a login node.
+    Raises ValueError if the cluster does not respond: models must not run on a login node.
     """
     if cluster != "auto":
         return cluster
@@ -277,7 +277,7 @@ def resolve(cluster: Cluster) -> Cluster:
         return "local"
     except SlurmError as error:
         raise ValueError(
-            f"--cluster auto: Slurm is installed here, but its controller does not answer now ({error}), and nothing "
-            "was started on this machine instead; try again later, or choose --cluster slurm or --cluster local"
+            f"--cluster auto: Slurm is installed here, but its controller does not respond ({error}); nothing was "
+            "started. Try again later, or use --cluster slurm or --cluster local"
         ) from error
     return "slurm"

@@ -1,21 +1,21 @@
-"""The options of sbatch: a cluster's profile, flags that override it, and anything else passed through.
+"""Options of sbatch: a cluster's profile, flags that override it, and options passed through unchanged.
 
 # slurm/clusters/mycluster.toml
 partition = "gpu"
 time = "4:00:00"
-gpus-per-node = 2                                     # or with a type, as "h100:2"
-gpu-memory = "80GB"                                   # of one of them, where the type does not tell; not for sbatch
-array-parallelism = 64                                # tasks of an array that run at a time, sbatch's %64
-requeue = false                                       # a switch; false is the opposite, --no-requeue
-setup = ["module load cuda/12.4"]                     # lines of the batch script before the worker, or one as a string
-srun = ["--mpi=none"]                                 # further arguments of srun, or all of them as one string
-python = "apptainer exec --nv /scratch/vllm.sif python3"  # of the jobs (jobs.slurm.python_command); default: this one
+gpus-per-node = 2                                     # or with a type: "h100:2"
+gpu-memory = "80GB"                                   # of one GPU if the type is ambiguous; not passed to sbatch
+array-parallelism = 64                                # maximum number of concurrent array tasks, sbatch's %64
+requeue = false                                       # a switch; false means --no-requeue
+setup = ["module load cuda/12.4"]                     # lines of the batch script before the worker; or one string
+srun = ["--mpi=none"]                                 # additional arguments of srun; or one string
+python = "apptainer exec --nv /scratch/vllm.sif python3"  # Python of jobs (jobs.slurm.python_command)
 
-[finalize]                                            # the job that grades, loads and reports: no GPU, 4 GB; overrides
-partition = "cpu"                                     # what it takes over (account, time, setup, ...), after all others
+[finalize]                                            # the job that grades, loads and reports (no GPU, 4 GB): overrides
+partition = "cpu"                                     # inherited options (account, time, setup, ...); put it last
 
-[launch]                                              # of a launch that does not say otherwise
-output = "/scratch/$USER/runs"                        # the folder of run folders (harness.settings.layers)
+[launch]                                              # defaults of launches
+output = "/scratch/$USER/runs"                        # parent of the run folders (harness.settings.layers)
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from harness.sizing.memory import GPU_MEMORY, Option, cards_of_job, without_repl
 from jobs.slurm import python_command
 
 FINALIZE = "finalize"
-"""Table of a profile: options of sbatch for the job that grades, loads and reports."""
+"""Table of a profile: sbatch options of the job that grades, loads and reports."""
 _FINALIZER_CORES = 4
-"""Most cores of that job, unless its table says otherwise; it grades in one process per core."""
+"""Maximum number of cores of that job unless its table sets another; it uses one grading process per core."""
 _FINALIZER_MEMORY = "4G"
 _OF_FINALIZER = frozenset(
     {
@@ -43,35 +43,35 @@ _OF_FINALIZER = frozenset(
         *("setup", "srun", "time", "wckey", python_command.KEY, *python_command.PYXIS),
     }
 )
-"""Options of the workers that the job that grades has too: what it takes to submit it, and its Python.
+"""Worker options that the grading job inherits: options needed for submission, and the Python.
 
-What asks for nodes, cores, memory or GPUs is not among them, but for `exclude`, which names broken nodes. Nor is
-`dependency`: it depends on the workers, and so on whatever they depend on.
+Options for nodes, cores, memory or GPUs are not inherited, except `exclude`, which lists broken nodes. `dependency` is
+not inherited: the job depends on the workers, and so indirectly on their dependencies.
 """
 _OWN_LISTS = frozenset({"setup", "srun", python_command.KEY})
-"""Keys of a profile that are lists; a list for any other is what sbatch separates by commas."""
-_LOGS = "logs are in the run folder (python -m jobs logs RUN); --output chooses the folder of run folders"
+"""Keys with lists as values; lists for other keys are joined with commas for sbatch."""
+_LOGS = "logs are in the run folder (python -m jobs logs RUN); --output sets the parent folder of run folders"
 _ONLY_BY_HARNESS = {
-    "array": "the harness numbers the tasks itself; array-parallelism=N limits those that run at a time",
-    "job-name": "the harness names its jobs and finds them by name; comment=TEXT holds text of yours",
+    "array": "the harness sets the array indices; use array-parallelism=N to limit how many tasks run at once",
+    "job-name": "the harness uses job names to find its jobs; use comment=TEXT for your own text",
     "output": _LOGS,
     "error": _LOGS,
     "open-mode": "a requeued task appends to its log",
     "signal": "workers are signalled 10 to 120 s before the time limit, to save the steps in flight",
 }
-"""Options that are refused, and why; all others are for sbatch to judge."""
+"""Rejected options with the reason; all others are validated by sbatch."""
 _NOT_FOR_SBATCH = {"time", GPU_MEMORY, FINALIZE, python_command.KEY, *python_command.PYXIS}
-"""Keys of a profile that sbatch does not get, or gets in another form."""
+"""Keys of a profile that are not passed to sbatch, or in another form."""
 _NAMES = resources.files("jobs.slurm") / "profile_keys.txt"
 _KEYS = frozenset(_NAMES.read_text(encoding="utf-8").split()) | python_command.PYXIS
-"""Keys of a profile, most of them options of sbatch, for a hint at what a misspelt one may mean."""
+"""Known keys of profiles, mostly sbatch options, for suggestions on typos."""
 DEFAULT_TIME = "4:00:00"
 _NO_LIMIT = {"unlimited", "infinite", "-1"}
 _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
 
 
 def load(name: str) -> dict[str, Any]:
-    """Read the options of sbatch of a profile, by the name of its file or by path. Raises ValueError."""
+    """Read the sbatch options of a profile, given by file name or path. Raises ValueError."""
     options = {key: value for key, value in layers.profile(name).items() if key != layers.LAUNCH}
     for key, value in options.items():
         _check_type(key, value)
@@ -79,9 +79,9 @@ def load(name: str) -> dict[str, Any]:
 
 
 def sbatch_options(profile: str | None, pairs: Sequence[str], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge a profile, `KEY=VALUE` pairs and flags; later ones win. Raises ValueError.
+    """Merge a profile, `KEY=VALUE` pairs and flags; later ones take precedence. Raises ValueError.
 
-    A pair or flag that asks for GPUs replaces every option of the profile that does.
+    A pair or flag that requests GPUs replaces all GPU options of the profile.
     """
     typed: dict[str, Any] = {}
     for pair in pairs:
@@ -91,27 +91,27 @@ def sbatch_options(profile: str | None, pairs: Sequence[str], flags: Mapping[str
         typed[key.replace("_", "-")] = value
     typed |= flags
     options = {**without_replaced(load(profile), typed), **typed} if profile else typed
-    submitit_parameters(options)  # raises on a wrong value before anything is planned
+    submitit_parameters(options)  # rejects invalid values before anything is planned
     of_finalizer = {key.replace("_", "-") for key in options.get(FINALIZE, {})}
     for key in sorted((options.keys() | of_finalizer) - _KEYS):
-        if hint := did_you_mean(key, _KEYS):  # others are for sbatch to judge, which has more with every release
-            raise ValueError(f"--slurm {key}: no option of sbatch{hint}")
+        if hint := did_you_mean(key, _KEYS):  # others are left to sbatch, which adds options in every release
+            raise ValueError(f"--slurm {key}: not an sbatch option{hint}")
     finalizer_parameters(options)
     cards_of_job(options)
     return options
 
 
 def minutes(time: Option) -> int:
-    """Convert a time limit in any of sbatch's forms (M, M:S, H:M:S, D-H, D-H:M, D-H:M:S) to minutes, rounded up.
+    """Convert a time limit in sbatch format (M, M:S, H:M:S, D-H, D-H:M, D-H:M:S) to minutes, rounded up.
 
-    0 is no limit, as for sbatch. Raises ValueError.
+    0 means no limit, as in sbatch. Raises ValueError.
     """
     if str(time).strip().lower() in _NO_LIMIT:
         return 0
     fields = _TIME.fullmatch(str(time).strip())
     if fields is None:
         raise ValueError(
-            f"--time {time}: expected minutes, hours:minutes:seconds, days-hours or UNLIMITED, as sbatch takes them"
+            f"--time {time}: expected minutes, hours:minutes:seconds, days-hours or UNLIMITED (sbatch format)"
         )
     days, *numbers = (int(fields[name] or 0) for name in ("days", "first", "second", "third"))
     units = (3600, 60, 1) if fields["days"] or fields["third"] else (60, 1, 0)
@@ -120,9 +120,9 @@ def minutes(time: Option) -> int:
 
 
 def submitit_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert sbatch's options to submitit's parameters, most of which are passed to sbatch as they are.
+    """Convert sbatch's options to submitit's parameters; most are passed to sbatch unchanged.
 
-    Raises ValueError where a value is not what the option expects.
+    Raises ValueError for an invalid value.
     """
     for key, value in options.items():
         _check_type(key, value)
@@ -133,11 +133,11 @@ def submitit_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
     srun = shlex.split(srun) if isinstance(srun, str) else list(srun)
     parameters: dict[str, Any] = {
         "time": limit,
-        # Early enough to record the steps under way, and a small part of a short limit.
+        # Early enough to record the steps in flight, but a small share of short limits.
         "signal_delay_s": max(10, min(120, limit * 60 // 10)) if limit else 120,
         "stderr_to_stdout": True,  # one file per task instead of two
-        "wckey": None,  # otherwise submitit sends one of its own, which sites that use them reject
-        # From Slurm 22.05 on srun does not take this from sbatch.
+        "wckey": None,  # otherwise submitit sets a wckey, which some sites reject
+        # Since Slurm 22.05, srun does not inherit this from sbatch.
         "setup": ['[ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK'],
     }
     parameters["setup"] += [setup] if isinstance(setup, str) else setup
@@ -156,17 +156,16 @@ def submitit_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_type(key: str, value: Any) -> None:
-    """Raise ValueError where a value is not of a type that the option may have."""
     listed = value if isinstance(value, list) and key != "time" else [value]
     if key == FINALIZE:
         expected, is_right = "a table", isinstance(value, Mapping)
     elif key in {"setup", "srun"}:
-        expected, is_right = "a text or a list of texts", all(isinstance(one, str) for one in listed)
-    elif key == python_command.KEY:  # read there
+        expected, is_right = "a string or a list of strings", all(isinstance(one, str) for one in listed)
+    elif key == python_command.KEY:  # validated there
         return
     else:
         kinds = (str, int, float, type(None))
-        expected, is_right = "a text, a number, true, false or a list", all(isinstance(one, kinds) for one in listed)
+        expected, is_right = "a string, a number, true, false or a list", all(isinstance(one, kinds) for one in listed)
     if not is_right:
         raise ValueError(f"--slurm {key}={value!r}: expected {expected}")
     if isinstance(value, Mapping):
@@ -175,9 +174,9 @@ def _check_type(key: str, value: Any) -> None:
 
 
 def switches(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with their switches as sbatch takes them: True for one that is on, none for one that is off.
+    """Return options with switches in sbatch's form: True if on, omitted if off.
 
-    `requeue = false` becomes `no-requeue`, because sites differ in what they do without either.
+    `requeue = false` becomes `no-requeue`, because site defaults differ.
     """
     passed: dict[str, Any] = {}
     for key, value in options.items():
@@ -192,15 +191,15 @@ def switches(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _joined(key: str, value: Any) -> Any:
-    """Return a list as sbatch takes it, with commas."""
+    """Join a list with commas for sbatch."""
     return ",".join(map(str, value)) if isinstance(value, list) and key not in _OWN_LISTS else value
 
 
 def finalizer_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return submitit's parameters of the job that grades, loads and reports after workers with these options.
 
-    The table [finalize] overrides what it has by default: no GPU, 4 GB, and no more than 4 cores nor more than the
-    workers, which the nodes are known to have. Raises ValueError.
+    The table [finalize] overrides the defaults: no GPU, 4 GB, and at most 4 cores and as many as the workers have.
+    Raises ValueError.
     """
     own = {key.replace("_", "-"): value for key, value in options.get(FINALIZE, {}).items()}
     inherited: dict[str, Any] = {key: value for key, value in options.items() if key in _OF_FINALIZER}
@@ -216,5 +215,5 @@ def finalizer_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _count(key: str, value: Option) -> int:
     if not (str(value).isdigit() and int(str(value))):
-        raise ValueError(f"--{key} {value}: expected a number of 1 or more")
+        raise ValueError(f"--{key} {value}: expected a positive integer")
     return int(str(value))

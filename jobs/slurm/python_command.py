@@ -1,12 +1,12 @@
-"""The Python of jobs, where a profile names it: an interpreter of the nodes, or a command that starts a container's.
+"""The Python of jobs if set by a profile: an interpreter on the nodes, or a command that starts a container.
 
 python = "/scratch/venv/bin/python"                                # or "$VENV/bin/python", a variable of the node
 python = "apptainer exec --nv /scratch/vllm.sif python3"           # likewise podman, docker, ch-run
-python = "python3"                                                 # in Pyxis's container: the image is srun's to start
+python = "python3"                                                 # in Pyxis's container, started by srun
 container-image = "/scratch/vllm.sqsh"
 
-It is split as a shell does. Variables ($NAME, ${NAME}) and a leading ~ are expanded on the node, after the lines of
-`setup`; nothing else is, so that no other character has a meaning for the batch script's shell.
+The command is split as by a shell. Variables ($NAME, ${NAME}) and a leading ~ are expanded on the node, after the lines
+of `setup`; all other characters are literal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEY = "python"
 """The key of a profile."""
 _OF_PYXIS = "image mounts workdir name save mount-home remap-root entrypoint entrypoint-log writable readonly env"
 PYXIS = frozenset(f"container-{option}" for option in _OF_PYXIS.split())
-"""Options that Pyxis adds to Slurm. They are given to srun: under sbatch, the batch script itself would run inside."""
+"""Options that Pyxis adds to Slurm. They are passed to srun: with sbatch, the batch script itself would run inside."""
 _MOUNTS = "container-mounts"
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _EXAMPLE = 'python = "apptainer exec --nv /scratch/vllm.sif python3"'
@@ -31,13 +31,13 @@ _EXAMPLE = 'python = "apptainer exec --nv /scratch/vllm.sif python3"'
 
 @dataclass(frozen=True)
 class _Runtime:
-    """How a program that starts containers is told to make a folder visible there."""
+    """How a container runtime mounts a folder."""
 
     flag: str
     value: str = "$folder"
-    """What follows the flag, in a shell where `folder` is set."""
+    """Value of the flag, in a shell with the variable `folder`."""
     after: tuple[str, ...] = ()
-    """The subcommand that the flag follows; empty: it follows the program."""
+    """Subcommands after which the flag is inserted; empty: directly after the program."""
 
 
 _TWICE = "$folder:$folder"
@@ -56,25 +56,25 @@ class PythonCommand:
 
     words: tuple[str, ...]
     mounts: str | None = None
-    """What the profile mounts into Pyxis's container, perhaps nothing; None where Pyxis starts none."""
+    """Mounts from the profile for Pyxis's container, possibly empty; None without Pyxis."""
     folders: tuple[str, ...] = ()
-    """Folders of the job that a container has to show, beside those that the node's environment names."""
+    """Folders that must be mounted in the job's container, in addition to those in the node's environment."""
 
     @property
     def starts_container(self) -> bool:
-        """Whether folders have to be made visible; a wrapper that is not known here does that by itself."""
+        """Whether folders must be mounted; unknown wrappers must mount them on their own."""
         return self.mounts is not None or PurePath(self.words[0]).name in _RUNTIMES
 
     def showing(self, names: Sequence[str]) -> PythonCommand:
-        """Return the command with those of these names that are absolute folders of this machine among its folders."""
+        """Return the command with the absolute folders among these names added to its folders."""
         found = [name for name in names if Path(name).is_absolute() and Path(name).is_dir()]
         return replace(self, folders=tuple(dict.fromkeys([*self.folders, *found])))
 
     def shell_lines(self, named: Sequence[str] = ()) -> list[str]:
-        """Return bash's lines that make the array `harness_python`, the command.
+        """Return bash lines that define the array `harness_python`, the command.
 
-        A container shows its folders and those that `named`, words of bash, expand to. None of them contains a comma or
-        a colon, which have a meaning there: such a folder is left to the profile.
+        A container gets its folders and the expansions of `named` (bash words). Folders with a comma or colon, which
+        are special characters there, must be mounted by the profile.
         """
         words = [_shell_word(word) for word in self.words]
         runtime = _RUNTIMES.get(PurePath(self.words[0]).name)
@@ -103,11 +103,11 @@ class PythonCommand:
 
 
 def read(options: Mapping[str, Option]) -> PythonCommand | None:
-    """Return the command of a profile; None where jobs run in the Python that submits. Raises ValueError."""
+    """Return the command of a profile; None if jobs use the submitting Python. Raises ValueError."""
     has_image, value = names_pyxis_container(options), options.get(KEY)
     if not value:
         if has_image:
-            raise ValueError('container-image: name the interpreter in the container too, e.g. python = "python3"')
+            raise ValueError('container-image: also set the interpreter in the container, e.g. python = "python3"')
         return None
     try:
         words = shlex.split(value) if isinstance(value, str) else value
@@ -119,9 +119,9 @@ def read(options: Mapping[str, Option]) -> PythonCommand | None:
 
 
 def pyxis_arguments(options: Mapping[str, Option]) -> list[str]:
-    """Return Pyxis's options as arguments of srun, but for the mounts; none where they name no container.
+    """Return Pyxis's options as srun arguments, without the mounts; empty if they do not specify a container.
 
-    A switch is True or False, and its opposite begins with `no-`.
+    Switches are True or False; the opposite of a switch starts with `no-`.
     """
     if not names_pyxis_container(options):
         return []
@@ -133,7 +133,7 @@ def pyxis_arguments(options: Mapping[str, Option]) -> list[str]:
 
 
 def names_pyxis_container(options: Mapping[str, Option]) -> bool:
-    """Return whether Pyxis's options name a container; an empty value takes back that of the profile."""
+    """Return whether Pyxis's options specify a container; an empty value overrides the profile."""
     return bool(options.get("container-image") or options.get("container-name"))
 
 
@@ -142,7 +142,7 @@ def _joined(value: Option) -> str:
 
 
 def _shell_word(word: str) -> str:
-    """Quote a word for bash, with its variables expanded; one that is not set ends the batch script with a line."""
+    """Quote a word for bash with variables expanded; an unset variable ends the batch script with a message."""
     quoted = ""
     if word == "~" or word.startswith("~/"):
         quoted, word = '"$HOME"', word[1:]

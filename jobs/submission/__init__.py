@@ -1,4 +1,4 @@
-"""Submitting shards to a cluster: what needs a job, the archive of the code, the array job."""
+"""Submission to a cluster: shards that need a job, the code archive, array jobs."""
 
 import sys
 

@@ -1,9 +1,9 @@
-"""The lines of a batch script that make its job run the submitted code, in this Python or in one of its own.
+"""Lines of a batch script that run the submitted code, in this Python or another one.
 
-The node copies the archive, checks the copy, imports from it, and removes that one file at the end. A Python of the
-job's own, as a profile's `python` names it, is often one in a container: which folders are shown there is decided on
-the node, where they are. A container seldom has Slurm's commands: the script tells its task the time limit, and
-requeues the job where the task ends with the exit code that asks for it.
+The node copies the code archive, verifies the copy, imports from it, and removes it at the end. If a profile sets
+`python`, this is often a container's, and the folders to mount are determined on the node. Containers rarely contain
+Slurm's commands, so the script passes the time limit to its task and requeues the job if the task exits with the
+requeue exit code.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from jobs.slurm.python_command import PythonCommand
 from jobs.submission.code_archive import CODE, SHA256, digest_of
 
 _VISIBLE_SECONDS = 60
-"""How long a node waits for the archive, which a shared filesystem may show it some seconds late."""
+"""How long a node waits for the archive to appear on a shared filesystem."""
 _FOLDERS = ("TMPDIR", "HF_HOME", "HF_HUB_CACHE", "HARNESS_DATA_DIR", *processes.FOLDERS)
-"""Variables that name folders of the node, which a task uses where they are set."""
+"""Variables with folders of the node, used by a task if set."""
 _BEFORE = (
-    # Packages of the Python that submits are for another one, and ~/.local is visible in most containers.
+    # Packages of the submitting Python do not fit another one, and ~/.local is visible in most containers.
     "unset PYTHONPATH PYTHONHOME VIRTUAL_ENV",
     "export PYTHONNOUSERSITE=1",
 )
-"""Lines before the profile's own, which may set these again."""
+"""Lines before the profile's setup, which may override them."""
 
 
 def running(archive: Path, parameters: Mapping[str, Any], folders: Sequence[str] = ()) -> dict[str, Any]:
-    """Add to submitit's parameters that a job runs the code of this archive.
+    """Add to submitit's parameters the lines that run the code of an archive.
 
-    `folders`: names among which are folders of weights, which a container shows where they exist here.
+    `folders`: may include folders of weights, which are mounted in a container if they exist here.
     """
     command, setup = parameters.get("python"), parameters.get("setup", ())
     if not isinstance(command, PythonCommand):
@@ -59,19 +59,19 @@ def running(archive: Path, parameters: Mapping[str, Any], folders: Sequence[str]
 
 
 def _code(archive: Path, at_end: str) -> list[str]:
-    """Return the lines that copy and check the archive, let Python import from the copy, and remove it at the end.
+    """Return the lines that copy and verify the archive, make Python import from it, and remove it at the end.
 
-    A preview has no archive yet, and an ellipsis for its digest.
+    A preview has an ellipsis as the digest, because there is no archive yet.
     """
     path, commit, relied_on = shlex.quote(str(archive)), environment.git_commit(), os.environ.get(trust.VARIABLE)
     return [
         f'export {CODE}=$(mktemp "${{TMPDIR:-/tmp}}/harness-XXXXXXXX.zip") {SHA256}={digest_of(archive)}',
         f"trap '{at_end}' EXIT",
-        "trap : TERM  # a job that is canceled ends after its tasks, which import to the last",
+        "trap : TERM  # a canceled job ends after its tasks, which still import from the archive",
         f"harness_archive={path}",
         f'for _ in $(seq {_VISIBLE_SECONDS}); do [ -s "$harness_archive" ] && break; sleep 1; done',
         f'cp "$harness_archive" "${CODE}" && echo "${SHA256}  ${CODE}" | sha256sum -c --quiet || exit 2',
-        # `python -m` puts the working directory first, which is often the checkout, edited since.
+        # `python -m` puts the working directory first, often a checkout edited since.
         f'export PYTHONSAFEPATH=1 PYTHONPATH="${CODE}${{PYTHONPATH:+:$PYTHONPATH}}"',
         # Under sbatch --export=NONE srun would hand none of these variables to the job's tasks.
         f"export SLURM_EXPORT_ENV=ALL {models.PAIR_FOLDER}={shlex.quote(str(models.bundled_folder()))}",

@@ -1,8 +1,8 @@
-"""The submitted code: one zip in the run folder, from which jobs import, whatever is edited meanwhile.
+"""The submitted code: one zip in the run folder, from which jobs import, unaffected by later edits.
 
-It is made of what this process runs itself, a checkout, an installation or such a zip, and equal code makes equal
-bytes. The weights of the bundled models stay where they are installed: engines need real files, they are larger than
-all the code, and a job only needs their path.
+It contains the code this process runs (a checkout, an installation or such a zip); equal code gives equal bytes.
+Weights of the bundled models are not included: engines need real files, they are larger than all the code, and a job
+only needs their path.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder
 
 CODE, SHA256 = "HARNESS_CODE", "HARNESS_CODE_ARCHIVE"
-"""Environment variables of a job: the node's copy of the archive, and the digest of what was submitted."""
+"""Environment variables of a job: the node's copy of the archive, and the digest of the submitted archive."""
 _CONTENT = ("harness", "jobs", "grading", "warehouse", "pyproject.toml", codes.SUBMITTED)
-"""The packages, the requirements that a node's check reads, and in a job the methods that were submitted with it."""
+"""The packages, the requirements for node checks, and, in a job, the methods submitted with it."""
 _EXCLUDED = "harness/data/models"
 """Weights of the bundled models."""
 _FILE_TIME = (1980, 1, 1, 0, 0, 0)
-"""Modification time of every file in the archive, so that equal code makes equal bytes."""
+"""Fixed modification time of archived files, so equal code gives equal bytes."""
 
 
 _DIGESTS: dict[str, str] = {}
-"""Of the archives that this process has taken, by name: jobs check theirs, not that of what lies there later."""
+"""Digests of the archives created by this process, by name: jobs verify these, not later content."""
 
 
 def take(run: RunFolder) -> str:
-    """Archive the packages that this process runs; returns the archive's name in the run folder.
+    """Archive the packages that this process runs; return the archive's name in the run folder.
 
-    One that is there already stays if it has this content, and is replaced otherwise. Raises ValueError where
-    the code was edited while it was being submitted.
+    An existing archive is kept if its content is equal, and otherwise replaced. Raises ValueError if the code was
+    edited since this process started.
     """
     content = _archive(ROOT)
     if read_code(zipfile.Path(io.BytesIO(content))) != running_code():
-        raise ValueError(f"the code in {ROOT} was edited since this command began: run it again")
+        raise ValueError(f"the code in {ROOT} was edited since this command started: run it again")
     digest = hashlib.sha256(content).hexdigest()
     path = run.path / f"code-{digest[:12]}.zip"
     if not path.exists() or sha256(path) != digest:
@@ -55,7 +55,7 @@ def take(run: RunFolder) -> str:
 
 
 def digest_of(archive: Path) -> str:
-    """Return the SHA-256 of an archive that this process has taken; an ellipsis for one of a preview."""
+    """Return the SHA-256 of an archive created by this process; an ellipsis for a preview."""
     return _DIGESTS.get(archive.name, "…")
 
 
@@ -65,9 +65,9 @@ def sha256(archive: Path) -> str:
 
 
 def require() -> None:
-    """Raise RuntimeError in a job whose process does not import from the archive that was submitted.
+    """Raise RuntimeError in a job whose process does not import from the submitted archive.
 
-    Where an archive is missing, or its path holds a colon, Python takes an installed copy without a word.
+    If an archive is missing or its path has a colon, Python silently uses an installed copy.
     """
     code = os.environ.get(CODE)
     if code is None:
@@ -75,15 +75,15 @@ def require() -> None:
     root = Path(str(ROOT)).resolve()
     if root != Path(code).resolve():
         raise RuntimeError(
-            f"this job runs the code in {root} instead of what was submitted, {code}: set TMPDIR in the setup of the "
-            "profile to a folder without a colon that its tasks and container see, and let PYTHONPATH reach them"
+            f"this job runs the code in {root} instead of the submitted archive {code}: in the profile's setup, set "
+            "TMPDIR to a folder without a colon that is visible to its tasks and container, and pass PYTHONPATH to them"
         )
     if sha256(Path(code)) != os.environ.get(SHA256):
-        raise RuntimeError(f"{code} is not the archive that was submitted: it was changed")
+        raise RuntimeError(f"{code} was changed after submission")
 
 
 def digest_here() -> str | None:
-    """Return the digest of the archive that this process imports from; None outside of a job."""
+    """Return the digest of the archive this process imports from; None outside of a job."""
     return os.environ.get(SHA256) if os.environ.get(CODE) else None
 
 
@@ -99,7 +99,7 @@ def _archive(root: Traversable) -> bytes:
 
 
 def _files(root: Traversable) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of the files of the code: no hidden ones, and nothing that a link brings in."""
+    """Yield name and content of the code files, without hidden files and links out of the tree."""
     ahead = [(name, root / name) for name in _CONTENT]
     while ahead:
         name, entry = ahead.pop()

@@ -1,11 +1,11 @@
-"""Decide from files and queries of Slurm's queue which shards of runs need a job, and submit them.
+"""Find the shards of runs that need a job, from files and Slurm's queue, and submit them.
 
-A shard that is neither finished nor known to Slurm is submitted. So the same command may be run any number of times,
-even by two people at once, and whatever was killed is submitted again.
+A shard that is neither finished nor known to Slurm is submitted. The same command can therefore be repeated, even by
+two users at once, and resubmits killed jobs.
 
-Runs of one pair of models share array jobs, so that a node loads their models once. A task has some shards of each run
-and works on one run after the other. Every run records the jobs as its own, so that status, resume and a second launch
-know its shards; what is special about them is in jobs.run.submissions.
+Runs with the same models share array jobs, so a node loads their models once. A task has some shards of each run and
+works on one run after the other. Each run records the jobs as its own, so status, resume and repeated launches know its
+shards; jobs.run.submissions describes shared jobs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from jobs.submission import batch_script, code_archive, submit
 
 _ENDING = "COMPLETING"
 _ENDING_SECONDS = 120.0
-"""How long to wait for tasks that are ending: longer than Slurm's usual KillWait of 30 s and an epilog."""
+"""How long to wait for tasks that are ending: longer than Slurm's usual KillWait of 30 s plus an epilog."""
 _ENDING_POLL_SECONDS = 3.0
 
 _T = TypeVar("_T")
@@ -42,7 +42,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Dispatched:
-    """What a dispatch did."""
+    """The result of a dispatch."""
 
     submitted: list[str]
     """Ids of the array jobs submitted now."""
@@ -51,16 +51,16 @@ class Dispatched:
     num_active_shards: int
     """Number of shards that were already running or queued."""
     warning: str | None = None
-    """Why Slurm rejected the job that grades, loads and reports, and what to run instead; None where it did not."""
+    """Why Slurm rejected the job that grades, loads and reports, and the command to run instead; None if accepted."""
     refusal: str | None = None
-    """Why Slurm rejected further array jobs after the submitted ones, and what to run later; None where it did not."""
+    """Why Slurm rejected further array jobs, and the command to run later; None if all were accepted."""
     shared_with: tuple[str, ...] = ()
-    """Names of the other runs that the array jobs hold shards of."""
+    """Names of the other runs in the array jobs."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A run to be submitted, and how."""
+    """A run to submit, with its settings."""
 
     run: RunFolder
     options: Mapping[str, Option]
@@ -68,21 +68,20 @@ class Request:
     shards_per_task: int = 1
     workers_per_task: int = 1
     accept_code_change: bool = False
-    """Whether to go on with a run that other code began."""
+    """Whether to resume a run that was started with other code."""
 
     @property
     def shards_of_task(self) -> int:
-        """Shards of one task, for all workers in it."""
+        """Shards of one task, for all its workers."""
         return self.shards_per_task * self.workers_per_task * num_tasks(self.options)
 
 
 def dispatch_together(requests: Sequence[Request]) -> list[Dispatched]:
-    """Submit every shard of these runs that needs it as array jobs, and a job after them that concludes each run.
+    """Submit all shards of these runs that need a job as array jobs, with a dependent job to conclude each run.
 
-    Returns what was done for each run. Runs that were submitted before an error stay so, and the same call submits the
-    rest. Raises ValueError where an option is wrong, RunDamaged where a plan cannot be used, CodeChanged where a run
-    was begun with other prompts or by other code, SlurmRejected where sbatch rejects the
-    arrays, and SlurmError where Slurm does not answer.
+    Returns the result for each run. After an error, runs already submitted stay submitted, and the same call submits
+    the rest. Raises ValueError for an invalid option, RunDamaged for an unusable plan, CodeChanged for a run with other
+    prompts or code, SlurmRejected if sbatch rejects the arrays, and SlurmError if Slurm does not respond.
     """
     for request in requests:
         profiles.submitit_parameters(request.options)
@@ -94,7 +93,7 @@ def dispatch_together(requests: Sequence[Request]) -> list[Dispatched]:
 
 
 def _groups(requests: Sequence[Request]) -> list[list[int]]:
-    """Return the numbers of the requests whose runs share jobs, in the order of the first of each group."""
+    """Return the indices of requests whose runs share jobs, ordered by the first of each group."""
     groups: dict[str, list[int]] = {}
     for number, request in enumerate(requests):
         groups.setdefault(_in_common(request) if len(requests) > 1 else "", []).append(number)
@@ -102,10 +101,10 @@ def _groups(requests: Sequence[Request]) -> list[list[int]]:
 
 
 def _in_common(request: Request) -> str:
-    """Return what runs in one job must have in common: the resources, and what decides which engines are started.
+    """Return what runs in one job must have in common: resources and the settings that determine engines.
 
-    Only a node knows which engines can be shared (harness.engines.pool); here it is enough that they are likely to
-    be. The number of drafts and the context are left out: they leave at least the target as it is.
+    Only a node can tell which engines are shared (harness.engines.pool); being likely to is enough here. Number of
+    drafts and context are left out, because at least the target stays the same.
     """
     spec = request.run.spec()
     roles = build(spec.method, dict(spec.params)).roles
@@ -120,9 +119,9 @@ def _in_common(request: Request) -> str:
 
 
 def _dispatch_group(requests: Sequence[Request]) -> list[Dispatched]:
-    """Submit runs whose tasks are shared."""
+    """Submit runs that share tasks."""
     with contextlib.ExitStack() as locks:
-        # In one order everywhere: two launches of overlapping suites would otherwise wait for each other for ever.
+        # Always lock in the same order, so launches of overlapping suites cannot deadlock.
         for run in sorted((request.run for request in requests), key=lambda run: str(run.path.resolve())):
             locks.enter_context(run.lock("submission"))
         found = [to_submit(request.run) for request in requests]
@@ -155,7 +154,7 @@ def _submit(requests: Sequence[Request], shards: Sequence[Sequence[int]]) -> lis
             jobs.append(submit.submit_array(runs[0], recorded, parameters))
             for run in runs:
                 submissions.record_job(run, jobs[-1])
-        except client.SlurmError as error:  # such as a limit on the jobs of an account
+        except client.SlurmError as error:  # e.g. a job limit of the account
             if not jobs:
                 raise
             rejection = error
@@ -168,7 +167,7 @@ def _submit(requests: Sequence[Request], shards: Sequence[Sequence[int]]) -> lis
         names = tuple(other.path.name for other in runs if other != run)
         taken = min(num_taken, len(of_run))
         refusal = (
-            f"WARNING: Slurm took {taken} of {len(of_run)} tasks and rejected the others: {rejection}. "
+            f"WARNING: Slurm accepted {taken} of {len(of_run)} tasks and rejected the others: {rejection}. "
             f"To submit them later:  {typed('jobs resume')} {quote(str(run.path))}"
         )
         is_refused = rejection is not None and taken < len(of_run)
@@ -177,7 +176,7 @@ def _submit(requests: Sequence[Request], shards: Sequence[Sequence[int]]) -> lis
 
 
 def _record(requests: Sequence[Request], archives: Sequence[str], array: Sequence[Sequence[list[int]]]) -> Submission:
-    """Record an array in every run, before it is submitted; returns what is recorded in the first."""
+    """Record an array in every run before it is submitted; return the record of the first run."""
     first, runs = requests[0].run, [request.run.path.name for request in requests] if len(requests) > 1 else []
     name = submissions.job_name(first, len(submissions.read(first))) + (f"+{len(runs) - 1}" if runs else "")
     recorded = []
@@ -190,17 +189,16 @@ def _record(requests: Sequence[Request], archives: Sequence[str], array: Sequenc
 
 
 def to_submit(run: RunFolder) -> tuple[list[int], int]:
-    """Return the shards of a run that need a job, and how many are running or queued.
+    """Return the shards of a run that need a job, and the number of shards running or queued.
 
-    Tasks that are ending (COMPLETING), such as those just canceled, are waited for: they will not finish their shards,
-    and hold the locks until they have ended. The run's submission lock must be held. Raises SlurmError, also where they
-    do not end.
+    Waits for tasks that are ending (COMPLETING), e.g. after a cancellation: they will not finish their shards, but hold
+    the locks until they end. The caller holds the run's submission lock. Raises SlurmError, also if tasks do not end.
     """
     before = submissions.current(run)
     deadline, has_said = time.monotonic() + _ENDING_SECONDS, False
     while True:
         queued = _queued(run, before)
-        # Read after the queue: a task that ends in between is then seen as ended, not as missing.
+        # Read after the queue, so a task that ends in between counts as ended, not as missing.
         unfinished = by_shard(run, read_endings(run)).unfinished_shards
         ending = [task for task in queued if task.state == _ENDING]
         if submissions.active_shards(before, ending).isdisjoint(unfinished):
@@ -208,7 +206,7 @@ def to_submit(run: RunFolder) -> tuple[list[int], int]:
             return [shard for shard in unfinished if shard not in active], len(active)
         if time.monotonic() >= deadline:
             raise client.SlurmError(
-                f"{counted(len(ending), 'task')} of it, such as {ending[0].job_id} on {ending[0].node}, did not end "
+                f"{counted(len(ending), 'task')}, for example {ending[0].job_id} on {ending[0].node}, did not exit "
                 f"({_ENDING}) within {_ENDING_SECONDS:g} s; try again later"
             )
         if not has_said:
@@ -220,14 +218,14 @@ def to_submit(run: RunFolder) -> tuple[list[int], int]:
 def _submit_finalizer(
     run: RunFolder, name: str, jobs: Sequence[str], code: str, options: Mapping[str, Option]
 ) -> str | None:
-    """Submit the job that grades, loads and reports after a submission with these options of sbatch.
+    """Submit the job that grades, loads and reports after a submission with these sbatch options.
 
-    Returns a warning where Slurm rejects it.
+    Returns a warning if Slurm rejects it.
     """
     try:
         parameters = with_code(run, code, profiles.finalizer_parameters(options))
         submissions.record_job(run, submit.submit_finalizer(run, name, jobs, parameters))
-    except client.SlurmRejected as rejection:  # such as a partition that takes no job without a GPU
+    except client.SlurmRejected as rejection:  # e.g. a partition that requires GPUs
         return (
             f"WARNING: Slurm rejected the job that grades, loads and reports: {rejection}. "
             f"When the tasks have ended, run:  {typed('jobs finalize')} {quote(str(run.path))}"
@@ -236,12 +234,12 @@ def _submit_finalizer(
 
 
 def conclude_again(run: RunFolder) -> str:
-    """Submit the last job of a finished run that lacks grades or results; returns one line on it.
+    """Submit the last job of a finished run without grades or results; return a one-line description.
 
-    The line is empty where nothing is missing or samples are not finished, and nothing is submitted twice. Raises
-    SlurmError where Slurm does not answer.
+    The line is empty if nothing is missing or samples are unfinished; nothing is submitted twice. Raises SlurmError if
+    Slurm does not respond.
     """
-    from jobs.watch.status import how_to_conclude, in_queue  # not in a launch
+    from jobs.watch.status import how_to_conclude, in_queue  # not needed by launches
 
     with run.lock("submission"):
         missing = grading.missing(run, read_endings(run))
@@ -251,27 +249,27 @@ def conclude_again(run: RunFolder) -> str:
         queued = client.queue([submissions.finalizer_of(run, one) for one in submissions.of_this_folder(run)])
         if at_work := [task for task in queued if task.is_active]:
             return in_queue(missing, at_work[-1])
-        client.cancel_tasks(queued)  # held for good
+        client.cancel_tasks(queued)  # held forever
         trust.require(run, trust.options(last.options))
         name, parameters = submissions.job_name(run, last.number), profiles.finalizer_parameters(last.options)
         try:
             job = submit.submit_finalizer(run, name, [], with_code(run, code_archive.take(run), parameters))
         except client.SlurmRejected as rejection:
-            return how_to_conclude(run, missing, f"Slurm rejected the job that does it: {rejection}")
+            return how_to_conclude(run, missing, f"Slurm rejected the job: {rejection}")
         submissions.record_job(run, job)
     return f"{missing}: submitted job {job}, which grades, loads and reports"
 
 
 def clear(run: RunFolder) -> None:
-    """Cancel the jobs of a finished run that Slurm holds in its queue and will never start. Raises SlurmError."""
+    """Cancel jobs of a finished run that Slurm holds in its queue forever. Raises SlurmError."""
     with run.lock("submission"):
         _queued(run, submissions.current(run))
 
 
 def _queued(run: RunFolder, before: Sequence[Submission]) -> list[client.Task]:
-    """Return the tasks of these submissions that are running or queued, and cancel those that Slurm holds for good.
+    """Return the running or queued tasks of these submissions, and cancel those that Slurm holds forever.
 
-    A canceled task of an array is then submitted again, and a job that depends on it no longer waits forever.
+    Canceled tasks of an array can then be resubmitted, and dependent jobs no longer wait forever.
     """
     names = [submission.name for submission in before]
     queued = client.queue([*names, *(submissions.finalizer_of(run, submission) for submission in before)])
@@ -280,7 +278,7 @@ def _queued(run: RunFolder, before: Sequence[Submission]) -> list[client.Task]:
 
 
 def preview(request: Request, spec: RunSpec, shards: int) -> str:
-    """Return the batch script of a first submission, for --dry-run; nothing is written."""
+    """Return the batch script of a first submission, for --dry-run; writes nothing."""
     run, parameters = request.run, profiles.submitit_parameters(request.options)
     tasks = _portions(list(range(shards)), request.shards_of_task)
     per_task = request.shards_per_task, None, request.workers_per_task
@@ -289,14 +287,14 @@ def preview(request: Request, spec: RunSpec, shards: int) -> str:
 
 
 def _portions(items: Sequence[_T], size: int) -> list[list[_T]]:
-    """Divide items into lists of this size; the last one may be shorter."""
+    """Split items into lists of this size; the last one may be shorter."""
     return [list(items[i : i + size]) for i in range(0, len(items), size)]
 
 
 def with_code(run: RunFolder, code: str, parameters: Mapping[str, Any], spec: RunSpec | None = None) -> dict[str, Any]:
-    """Add to submitit's parameters that a job runs the code in this archive of the run folder.
+    """Add to submitit's parameters the lines that run the code in an archive of the run folder.
 
-    `spec` is the run's, where it is not in the run folder yet.
+    `spec`: the run's specification if the run folder does not exist yet.
     """
     spec = spec or run.spec()
     weights = (spec.draft, spec.target, spec.reward, spec.speculator, spec.selection)

@@ -1,4 +1,4 @@
-"""Workers on the machine that launched: in processes of their own, or in the launcher's."""
+"""Workers on the launching machine: in separate processes, or in the launcher's process."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from jobs.work.worker import LAUNCHER_PID
 
 @dataclass
 class InProcessJob:
-    """A worker in the launcher's process, which runs when it is first asked whether it has ended."""
+    """An in-process worker; it runs on the first poll."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     log: Path
-    """That of an earlier start is removed."""
+    """The log of an earlier start is removed."""
     _failure: RuntimeError | None = field(default=None, init=False)
     _has_ended: bool = field(default=False, init=False)
 
     def done(self) -> bool:
-        """Run the job unless it has run; always returns True. Raises KeyboardInterrupt where a signal has ended it."""
+        """Run the job unless it has run; always return True. Raises KeyboardInterrupt if a signal ended it."""
         if not self._has_ended:
             self._has_ended = True
             self.log.unlink(missing_ok=True)
             try:
                 self.function(*self.arguments)
-            except asyncio.CancelledError as interrupt:  # a worker takes Ctrl-C as a request to end in good order
+            except asyncio.CancelledError as interrupt:  # on Ctrl-C, workers shut down cleanly
                 raise KeyboardInterrupt from interrupt
-            except Exception as error:  # noqa: BLE001 reported like the failure of a worker in a process of its own
+            except Exception as error:  # noqa: BLE001 reported like the failure of a worker process
                 self._failure = RuntimeError(exit_reasons.report(error))
                 self._failure.__cause__ = error
                 self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -54,18 +54,18 @@ class InProcessJob:
         return True
 
     def exception(self) -> RuntimeError | None:
-        """Return an error with the traceback where the function raised, else None."""
+        """Return an error with the traceback if the function raised, else None."""
         self.done()
         return self._failure
 
     def cancel(self) -> None:
-        """Mark the job as ended; whatever interrupted this process has interrupted the job."""
+        """Mark the job as ended; an interrupt of this process has also interrupted the job."""
         self._has_ended = True
 
 
 @dataclass
 class ProcessJob:
-    """A worker in a process of its own."""
+    """A worker in a separate process."""
 
     process: subprocess.Popen[bytes]
     log: Path
@@ -75,21 +75,21 @@ class ProcessJob:
         return self.process.poll() is not None
 
     def exception(self) -> RuntimeError | None:
-        """Wait, and return an error with all that the worker wrote where it failed, else None."""
+        """Wait for the process; return an error with its log if it failed, else None."""
         return RuntimeError(self.log.read_text(encoding="utf-8", errors="replace")) if self.process.wait() else None
 
     def cancel(self) -> None:
-        """Ask the worker to end, which it does in good order."""
+        """Ask the worker to shut down cleanly."""
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGTERM)
 
 
 Job = InProcessJob | ProcessJob
-"""A worker that was started here."""
+"""A worker started on this machine."""
 
 
 def start_workers(logged_in: RunFolder, workers: Sequence[Sequence[tuple[RunFolder, list[int]]]]) -> list[ProcessJob]:
-    """Start workers in processes of this machine, each for its shards of one run or several."""
+    """Start worker processes on this machine, each with its shards of one or several runs."""
     merged = _with_cards_for_each(workers)
     folder = logged_in.logs_dir / "jobs"
     folder.mkdir(parents=True, exist_ok=True)
@@ -106,7 +106,7 @@ def start_workers(logged_in: RunFolder, workers: Sequence[Sequence[tuple[RunFold
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=errors,
-                start_new_session=True,  # Ctrl-C is the launcher's to pass on
+                start_new_session=True,  # the launcher forwards Ctrl-C
             )
         jobs.append(ProcessJob(process, log))
     return jobs
@@ -115,7 +115,7 @@ def start_workers(logged_in: RunFolder, workers: Sequence[Sequence[tuple[RunFold
 def _with_cards_for_each(
     workers: Sequence[Sequence[tuple[RunFolder, list[int]]]],
 ) -> list[list[tuple[RunFolder, list[int]]]]:
-    """Return the workers, put together until there are enough of this machine's cards for the engines of each."""
+    """Merge workers until this machine has enough GPUs for the engines of each."""
     cards = len(gpus.visible_gpus()) if accelerator() == "gpu" else 0
     if not cards:
         return [list(worker) for worker in workers]
@@ -129,7 +129,7 @@ def _with_cards_for_each(
 
 
 def num_cards(spec: RunSpec) -> int:
-    """Return the cards that the engines of one worker need, as far as the run says."""
+    """Return the number of GPUs for one worker's engines, as far as the specification determines it."""
     on_servers = {role for role, model in spec.models.items() if model is not None and model.server is not None}
     roles = [role for role in build(spec.method, dict(spec.params)).roles if role not in on_servers]
     named = {role: own.gpus for role, own in spec.settings.items() if role in roles}

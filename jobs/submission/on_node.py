@@ -1,7 +1,7 @@
-"""What `harness.doctor` asks of Slurm: commands, accounting, valid options, and checks on a node, as a one-minute job.
+"""Slurm checks of `harness.doctor`: commands, accounting, valid options, and a one-minute job that checks a node.
 
-The question to a node and its answer are files in the output folder, which tests that folder as well: a lock that is
-held here must keep a node out, or two workers could run the same shard.
+Question and answer are files in the output folder, which tests that folder too: a lock held here must be respected on
+the node, otherwise two workers could run the same shard.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from jobs.submission import submit
 from jobs.watch.exit_reasons import reason_in
 
 _COMMANDS = ("sbatch", "squeue", "scancel", "scontrol")
-"""Commands without which nothing can be submitted or watched; runs can do without sacct."""
+"""Commands required to submit and watch jobs; sacct is optional."""
 _REPLY_SECONDS = 15.0
 _MINUTES = "1"
 _MAX_LINE_CHARACTERS = 300
 _PROBE_SECONDS, _LIMIT_SECONDS = 35.0, 40.0
-"""Together with Python's start-up, less than the job's time limit."""
+"""Together with Python's start, shorter than the job's time limit."""
 _POLL_SECONDS = 2.0
 """Time between two queries of Slurm's queue."""
 
 
 @dataclass(frozen=True)
 class NodeAnswer:
-    """What the checks on a node found."""
+    """Results of the checks on a node."""
 
     hostname: str
     checks: list[Check]
@@ -55,9 +55,9 @@ class NodeAnswer:
 def examine(
     launch: PartialLaunch, typed: Collection[str], wait_seconds: float | None, tell: Callable[[str], None]
 ) -> dict[str, NodeAnswer]:
-    """Check a launch `here`, and in a job on a `node` where that is to be waited for. Raises ValueError with one line.
+    """Check a launch `here` and, if `wait_seconds` is given, in a job on a `node`. Raises ValueError with one line.
 
-    `typed`: the flags that stood on the command line; `tell` is called with a line about progress.
+    `typed`: the names of the flags on the command line; `tell` is called with progress lines.
     """
     question = question_of(launch, typed, on_node=wait_seconds is not None)
     found = {"here": NodeAnswer(socket.gethostname(), checks(question, {"slurm": lambda: check_slurm(question)}))}
@@ -67,10 +67,9 @@ def examine(
 
 
 def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None]) -> NodeAnswer:
-    """Submit the checks, wait for the answer, and clean up.
+    """Submit the checks, wait for the answer, and clean up; `tell` is called with progress lines.
 
-    A job that does not answer in time is a failed check that says what is known of the job. `tell` is called with a
-    line about progress.
+    A job that does not finish in time is reported as a failed check with its known state.
     """
     output = question.launch.output
     is_new_folder = not output.exists()
@@ -78,7 +77,7 @@ def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None
         output.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=".doctor-", dir=output))
     except OSError as error:
-        return _no_answer(f"{output} cannot be written to ({error.strerror})")
+        return _no_answer(f"cannot write to {output} ({error.strerror})")
     name = f"harness-doctor-{socket.gethostname()}-{os.getpid()}"
     try:
         node_question = replace(
@@ -106,12 +105,12 @@ def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None
             client.cancel([name])
         shutil.rmtree(folder, ignore_errors=True)
         if is_new_folder:
-            with contextlib.suppress(OSError):  # somebody may use it by now
+            with contextlib.suppress(OSError):  # it may be in use by now
                 output.rmdir()
 
 
 def check_here(folder: str) -> None:
-    """Run the checks on the node, and write the answer to the folder."""
+    """Run the checks on the node and write the answer to the folder."""
     path = Path(folder)
     question = Question.read(path / "question.json")
     if question.launch.method:
@@ -124,11 +123,11 @@ def check_here(folder: str) -> None:
 def _check_lock(folder: Path) -> Check:
     outcome = machine.try_lock(folder / "held.lock")
     if outcome == "held":
-        return ok("locks across nodes", "a lock held on the login node keeps this node out")
+        return ok("locks across nodes", "a lock held on the login node is respected on this node")
     return failure(
         "locks across nodes",
-        f"a lock held on the login node was {outcome} here: mount the filesystem with locks that all nodes share "
-        "(NFS: no nolock or local_lock; Lustre: flock, not localflock), or give another --output",
+        f"a lock held on the login node was {outcome} here: mount the filesystem with locks shared by all nodes "
+        "(NFS: no nolock or local_lock; Lustre: flock, not localflock), or choose another --output",
     )
 
 
@@ -149,20 +148,20 @@ def _wait(folder: Path, name: str, seconds: float) -> NodeAnswer:
             state = " ".join(f"{task.state} {task.reason}" for task in tasks)
         time.sleep(_POLL_SECONDS)
     else:
-        return _no_answer(f"no node answered within {seconds:.0f} s; the job is {state}: wait longer with --wait")
+        return _no_answer(f"no answer from a node within {seconds:.0f} s; the job is {state}: increase --wait")
     path = folder / "answer.json"
     until_seen(RunFolder(folder), path.exists)
     if not path.exists():
-        return _no_answer(f"the job ended without an answer: {_last_log_line(folder)}")
+        return _no_answer(f"the job exited without an answer: {_last_log_line(folder)}")
     answer = orjson.loads(path.read_bytes())
     return NodeAnswer(answer["hostname"], [Check(**check) for check in answer["checks"]])
 
 
 def _last_log_line(folder: Path) -> str:
-    """Return the reason that the job's log names, else its last line."""
+    """Return the failure reason in the job's log, else its last line."""
     text = "\n".join(path.read_text(errors="replace") for path in sorted((folder / "logs" / "jobs").glob("*_log.*")))
     if not text.strip():
-        return "it wrote nothing, so the node may not see this folder or this Python"
+        return "its log is empty; this folder or this Python may not be visible on the node"
     return reason_in(text) or text.strip().splitlines()[-1][:_MAX_LINE_CHARACTERS]
 
 
@@ -171,39 +170,39 @@ def _no_answer(reason: str) -> NodeAnswer:
 
 
 def check_slurm(question: Question) -> Iterator[Check]:
-    """Check Slurm from this machine, a login node or a node.
+    """Check Slurm on a login node or a compute node.
 
-    Every call has a time limit, because clients without client.conf hang for a minute.
+    All calls have a time limit, because clients without client.conf hang for a minute.
     """
     missing = [command for command in _COMMANDS if shutil.which(command) is None]
     if missing and client.REQUEUE_CODE in os.environ:
         text = f"no {', '.join(missing)} in the container; the batch script requeues its job at the time limit"
-        yield ok("slurm", f"{text}. A night's verdict submits jobs and needs them: [nightly.slurm] python = …")
+        yield ok("slurm", f"{text}. Verdict jobs need these commands: set python = … under [nightly.slurm]")
         return
-    problem = f"{', '.join(missing)} not found: load the site's Slurm module or log in elsewhere" if missing else ""
+    problem = f"{', '.join(missing)} not found: load the site's Slurm module or use another node" if missing else ""
     if not missing:
         try:
             client.check_controller()
         except client.SlurmError as error:
             configuration = os.environ.get("SLURM_CONF", "the site's client.conf")
-            problem = f"no controller answers ({error}): see {configuration}, or sinfo"
+            problem = f"no controller responds ({error}): check {configuration}, or run sinfo"
     if problem:
         elsewhere = f"not needed: runs go to --cluster {question.cluster}"
         yield failure("slurm", problem) if question.cluster == "slurm" else ok("slurm", elsewhere)
         return
-    yield ok("slurm", "the controller answers")
+    yield ok("slurm", "the controller responds")
     try:
         client.ask("sacct", "-n", "-X", "-P", "-S", "now-1minutes", "-o", "JobID", seconds=_REPLY_SECONDS)
-        yield ok("slurm accounting", "sacct answers")
+        yield ok("slurm accounting", "sacct responds")
     except client.SlurmError as error:
-        text = f"{error}; runs work without it, but status has no GPU-hours and not why tasks ended"
+        text = f"{error}; runs work without it, but status lacks GPU-hours and exit reasons of tasks"
         yield warning("slurm accounting", text)
     if not question.on_node and question.cluster == "slurm":
         yield _options(dict(question.sbatch))
 
 
 def _options(options: Mapping[str, Option]) -> Check:
-    """Check whether sbatch would accept a job with these options; nothing is submitted."""
+    """Check whether sbatch would accept a job with these options, without submitting it."""
     parameters = profiles.submitit_parameters(options)
     passed = {"time": parameters["time"], **parameters["additional_parameters"]}
     flags = [f"--{name}" if value is True else f"--{name}={value}" for name, value in passed.items()]

@@ -1,7 +1,6 @@
 """Submit jobs to Slurm; the only module that imports submitit.
 
-A job is a command: what it is to do is read from the path of a folder and numbers (jobs.submission.task), and nothing
-is pickled.
+A job is a command whose arguments are a path and numbers (jobs.submission.task); nothing is pickled.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from jobs.submission import batch_script, code_archive
 
 
 def submit_array(run: RunFolder, submission: Submission, parameters: Mapping[str, Option]) -> str:
-    """Submit one array job; returns its id. `parameters` are submitit's. Raises client.SlurmRejected."""
+    """Submit one array job; return its id. `parameters` are submitit's. Raises client.SlurmRejected."""
     return _submit(*_array(run, submission, parameters))
 
 
@@ -44,9 +43,9 @@ def _array(run: RunFolder, submission: Submission, parameters: Mapping[str, Opti
 
 
 def submit_finalizer(run: RunFolder, name: str, jobs: Sequence[str], parameters: Mapping[str, Option]) -> str:
-    """Submit the job that grades, loads and reports once `jobs` have ended, whether or not they succeeded.
+    """Submit the job that grades, loads and reports once `jobs` have ended, successfully or not; return its id.
 
-    Without jobs it starts at once. Returns its id. Raises client.SlurmRejected.
+    Without `jobs` it starts at once. Raises client.SlurmRejected.
     """
     after_jobs = {**parameters, "dependency": f"afterany:{':'.join(jobs)}"} if jobs else parameters
     executor = _executor(run.path, submissions.finalizer_name(name), after_jobs)
@@ -56,9 +55,9 @@ def submit_finalizer(run: RunFolder, name: str, jobs: Sequence[str], parameters:
 def submit_alone(
     folder: Path, name: str, parameters: Mapping[str, Option], *task: str, folders: Sequence[str] = ()
 ) -> str:
-    """Submit a job of another kind of jobs.submission.task, with the code in its folder; returns its id.
+    """Submit a job of another kind of jobs.submission.task, with the code in its folder; return its id.
 
-    `parameters` are submitit's, `task` the kind and its arguments; `folders` are among those that a container shows.
+    `parameters` are submitit's, `task` is the kind with its arguments, and `folders` are mounted in a container.
     Raises client.SlurmRejected.
     """
     archive = (folder / code_archive.take(RunFolder(folder))).resolve()
@@ -70,7 +69,7 @@ def _executor(folder: Path, name: str, parameters: Mapping[str, Any]) -> Any:
     import submitit
 
     if shutil.which("srun") is None:
-        raise client.NoCluster("srun: not found; what submits jobs, such as a night's verdict, needs Slurm's commands")
+        raise client.NoCluster("srun: not found; submitting jobs, e.g. by a verdict job, requires Slurm's commands")
     options = dict(parameters)
     logs = RunFolder(folder).logs_dir.resolve() / "jobs"
     executor = submitit.SlurmExecutor(folder=str(logs), python=options.pop("python", None))
@@ -88,7 +87,7 @@ def _submit(executor: Any, command: str) -> str:
 
     Path(executor.folder).mkdir(parents=True, exist_ok=True)
     try:
-        # Whoever may write to the run folder could replace a script there before sbatch has read it.
+        # Other users with write access to the run folder could replace a script there before sbatch reads it.
         with _outside_of_any_job(), tempfile.TemporaryDirectory(prefix="harness-") as private:
             script = Path(private, "submission.sh")
             script.write_text(executor._make_submission_file_text(command, "submission"), encoding="utf-8")
@@ -101,10 +100,10 @@ def _submit(executor: Any, command: str) -> str:
 
 @contextlib.contextmanager
 def _outside_of_any_job() -> Iterator[None]:
-    """Hide the variables of the job that this process may run in.
+    """Hide the variables of the Slurm job that this process may run in.
 
-    sbatch would pass them on, and srun would take them for those of the new job. It happens: a night is launched by
-    Slurm's cron, and its verdict launches runs again.
+    sbatch would pass them on, and srun would use them for the new job. This happens if Slurm's cron launches a night,
+    or its verdict job launches runs again.
     """
     hidden: dict[str, str] = {}
     if "SLURM_JOB_ID" in os.environ:

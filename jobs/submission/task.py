@@ -1,6 +1,6 @@
-"""What a job runs: `python -m jobs.submission.task KIND PATH …`, from the submitted code.
+"""Entry point of a Slurm job: `python -m jobs.submission.task KIND PATH …`, from the submitted code.
 
-A job is described by a path and numbers, and reads everything else there.
+Arguments are a path and numbers; everything else is read from that path.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jobs.watch import exit_reasons
 
 
 def _work(folder: str, number: str) -> None:
-    """Work on what a submission assigned to this task of its array."""
+    """Run the shards that a submission assigned to this array task."""
     from jobs.work import worker
 
     run, index = RunFolder(Path(folder)), int(os.environ.get("SLURM_ARRAY_TASK_ID", "0"))
@@ -41,7 +41,7 @@ def _work(folder: str, number: str) -> None:
 
 
 def _recorded(run: RunFolder, is_wanted: Callable[[Submission], bool]) -> Submission:
-    """Return a submission that another machine may have recorded a moment ago. Raises RunDamaged."""
+    """Return a submission, which another machine may have just recorded. Raises RunDamaged."""
     until_seen(run, lambda: any(map(is_wanted, submissions.read(run))))
     found = next(filter(is_wanted, submissions.read(run)), None)
     if found is None:
@@ -50,7 +50,6 @@ def _recorded(run: RunFolder, is_wanted: Callable[[Submission], bool]) -> Submis
 
 
 def _share(described: str) -> None:
-    """Be one of the workers of this machine."""
     from jobs.work import worker
 
     worker.run_share(**json.loads(described))
@@ -75,16 +74,16 @@ def _check(folder: str) -> None:
 
 
 _TERMINATED = 128 + signal.SIGTERM
-"""Exit code of a shell's for this end."""
+"""Exit code used by shells for this signal."""
 _KINDS: Mapping[str, Callable[..., None]] = {
     "work": _work, "here": _share, "conclude": _conclude, "judge": _judge, "check": _check,
 }  # fmt: skip
 
 
 def main(arguments: list[str]) -> None:
-    """Carry out a job. Ends with a line and exit code 2 where it would run other code than was submitted."""
+    """Run a job. Exits with an error line and exit code 2 if the code is not the submitted code."""
     kind, *described = arguments
-    # A worker handles both signals while it works, and sees the time limit coming by itself before that.
+    # Workers handle both signals while running, and check the time limit themselves before that.
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     now = datetime.now(UTC).isoformat(" ", "seconds")
@@ -94,7 +93,7 @@ def main(arguments: list[str]) -> None:
     except RuntimeError as error:
         _stop(str(error))
     if kind != "here" and client.this_job() is None:
-        _stop(f"the variables of the job do not reach {sys.executable}: give the container the environment of the node")
+        _stop(f"{sys.executable} lacks the job's environment variables: pass the node's environment to the container")
     with exit_reasons.logged():
         _KINDS[kind](*described)
 

@@ -1,1 +1,1 @@
-"""Watching a run: status, progress and recent speed."""
+"""Progress, status and exit reasons of runs."""

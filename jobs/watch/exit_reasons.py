@@ -1,4 +1,4 @@
-"""Why a worker ended: the line that it left in its log, or else how Slurm or its launcher saw the end."""
+"""Why a worker exited: the reason in its log, or otherwise the state known to Slurm or its launcher."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from jobs.run.folder import RunFolder
 from jobs.slurm.client import Task
 
 BEGINS = "== the task begins"
-"""In the first line of every start of a task, which appends to its log where it is requeued."""
+"""Start of the first line of every start of a task; requeued tasks append to their log."""
 FAILED = "== failed: "
-"""Before the reason, in the last line of a process that an exception ends."""
+"""Prefix of the reason, in the last line of a process that failed with an exception."""
 IN_PROCESS_LOG = "in-process.log"
-"""Name of the log of a worker in the launcher's process."""
-_KILLED = "ended without an error message: killed, canceled or out of memory"
+"""Name of the log of an in-process worker."""
+_KILLED = "exited without an error message (killed, canceled or out of memory)"
 _TRACEBACK = "Traceback (most recent call last):"
 _LOG_TAIL_BYTES = 256 << 10
 _MIN_FREE_BYTES = 4 << 20
@@ -32,37 +32,37 @@ _SHOWN_LINES = 2
 
 @contextlib.contextmanager
 def logged() -> Iterator[None]:
-    """End this process, where an exception would, with exit code 1 and `report` on standard error."""
+    """On an exception, exit this process with code 1 and `report` on standard error."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001 whatever ends a process is its reason
+    except Exception as error:  # noqa: BLE001 any exception is the exit reason
         print(report(error), file=sys.stderr, flush=True)
         sys.exit(1)
 
 
 def report(error: BaseException) -> str:
-    """Return the traceback of an exception, and behind it the line that others read: `== failed: ` and the reason.
+    """Return an exception's traceback followed by the line that other tools read: `== failed: ` and the reason.
 
-    Of a group, which samples at a time raise, it is that of the exception that says most.
+    For an exception group from concurrent samples, report its most informative exception.
     """
     cause = _cause(error)
     return f"{''.join(traceback.format_exception(cause))}{FAILED}{reason_of(cause)}"
 
 
 def reason_of(error: BaseException) -> str:
-    """Return an exception in one line: of this project's own the message, of others class, message and place."""
+    """Return an exception in one line: the message for this project's errors, otherwise class, message and place."""
     error = _cause(error)
     if not _is_ours(error):
         return described(error)[:_MAX_CHARACTERS]
     first, *output = str(error).splitlines() or [type(error).__name__]
-    if first.endswith(":"):  # the output of an engine, of which the line that names an exception says why
+    if first.endswith(":"):  # engine output: use its exception line
         output = [line for line in output if "Error: " in line or "Exception: " in line] or output
         first = f"{first} {output[-1] if output else '(none)'}"
     return first[:_MAX_CHARACTERS]
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Return the exception in a group that says most: the first of this project, else the first."""
+    """Return the most informative exception of a group: the first of this project, else the first."""
     if not isinstance(error, BaseExceptionGroup):
         return error
     found = [_cause(inner) for inner in error.exceptions]
@@ -74,16 +74,16 @@ def _is_ours(error: BaseException) -> bool:
 
 
 def reason_in(log: str) -> str:
-    """Return the reason that a log names since its last start, the first one; empty where it names none.
+    """Return the first reason in a log since its last start; empty if there is none.
 
-    A task with several workers ends after them, with a reason of its own.
+    A task with several workers exits after them, with its own reason.
     """
     lines = log.rpartition(BEGINS)[2].splitlines()
     return next((line.removeprefix(FAILED) for line in lines if line.startswith(FAILED)), "")
 
 
 def traceback_in(log: str) -> str:
-    """Return the traceback before the reason that a log names; empty where there is none."""
+    """Return the traceback before the reason in a log; empty if there is none."""
     _, begins, text = log.partition(FAILED)[0].partition(_TRACEBACK)
     return f"{begins}{text}".strip()
 
@@ -94,44 +94,44 @@ def log_path(run: RunFolder, task: Task) -> Path:
 
 
 def task_reason(run: RunFolder, task: Task) -> str:
-    """Return in one line why a task that is no longer active has left samples unfinished."""
+    """Return in one line why an inactive task left samples unfinished."""
     if task.is_held:
         return f"Slurm: {task.reason}"
     exit_code = f", exit code {task.exit_code}" if task.exit_code else ""
     state = f"Slurm: {task.state}{f', signal {task.exit_signal}' if task.exit_signal else exit_code}"
     if task.state not in {"FAILED", "COMPLETED"}:
         return state
-    # One for each of the processes that Slurm started for this task.
+    # One log per process that Slurm started for this task.
     logs = [_tail(path) for path in sorted(log_path(run, task).parent.glob(f"{task.job_id}_*_log.out"))]
     if not logs:
-        return f"{state}, without a log: the node may not have started it (slurmd's log on {task.node} says why)"
+        return f"{state}, no log: the node may have failed to start the task (see slurmd's log on {task.node})"
     if reason := next(filter(None, map(reason_in, logs)), ""):
         return reason
     if task.state == "COMPLETED":
         return state
     lines = [line.strip() for line in logs[0].rpartition(BEGINS)[2].splitlines()[BEGINS in logs[0] :]]
-    lines = [line for line in lines if line and not line.startswith("srun: ")]  # which only sees that a task has ended
+    lines = [line for line in lines if line and not line.startswith("srun: ")]  # only reports that a task has ended
     ending = f"its log ends: {' / '.join(lines[-_SHOWN_LINES:])}" if lines else _KILLED
     return f"{state}; {ending}"[:_MAX_CHARACTERS]
 
 
 def local_logs(run: RunFolder) -> list[Path]:
-    """Return the logs of what went wrong in workers on this machine when they last started, the newest last."""
+    """Return logs of failed workers on this machine from their last start, newest last."""
     folder = run.logs_dir / "jobs"
     found = {path: path.stat() for path in (*folder.glob("*_0_log.err"), *folder.glob(IN_PROCESS_LOG))}
     return sorted((path for path, stat in found.items() if stat.st_size), key=lambda path: found[path].st_mtime)
 
 
 def local_reason(run: RunFolder) -> tuple[str, str]:
-    """Return why a worker on this machine ended, in one line, and the path of its log; both empty where none says."""
+    """Return the exit reason of a worker on this machine, in one line, and its log path; both empty if unknown."""
     found = [(reason, str(path)) for path in local_logs(run) if (reason := reason_in(_tail(path)))]
     return found[-1] if found else ("", "")
 
 
 def explained(run: RunFolder, error: BaseException, log: Path) -> str:
-    """Return why a worker on this machine failed, given what it wrote, and the path of its log.
+    """Return why a worker on this machine failed, given its output, with the path of its log.
 
-    A worker that was killed has written nothing. What is known of its end is added to its log, for `jobs status`.
+    A killed worker has written no reason; the reason is then appended to its log, for `jobs status`.
     """
     if reason := reason_in(str(error)):
         return f"{reason}. Log: {log}"
@@ -140,7 +140,7 @@ def explained(run: RunFolder, error: BaseException, log: Path) -> str:
         return f"the disk is full: {full}. Run folder: {run.path}"
     with contextlib.suppress(OSError), os.fdopen(opened(log, os.O_APPEND), "a", encoding="utf-8") as file:
         file.write(f"{FAILED}{_KILLED}\n")
-    return f"{_KILLED} (dmesg may say more). Log: {log}"
+    return f"{_KILLED}; see dmesg. Log: {log}"
 
 
 def _tail(path: Path) -> str:

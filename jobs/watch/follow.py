@@ -1,5 +1,5 @@
-"""Live progress of runs on this machine, read from their journals as they grow: a line that is redrawn on a terminal,
-plain lines elsewhere.
+"""Live progress of runs on this machine, read from their growing journals: a redrawn line on a terminal, otherwise
+plain lines.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from jobs.run.journal import NO_EVENT
 from jobs.submission.here import Job
 
 PACE_SECONDS = 300.0
-"""The pace of workers is that of these last seconds."""
+"""Throughput is averaged over this period."""
 _TAIL_BYTES = 4 << 20
 _POLL_SECONDS = 1.0
 _PLAIN_LINE_SECONDS, _AMONG_SEVERAL_SECONDS = 15.0, 60.0
-"""How often a plain line is printed: of a run, and of one of several, of which little is printed."""
+"""Intervals of plain lines: for a single run, and for one of several runs."""
 _CLOCK_SECONDS = 5.0
-"""How far the clock of the file server may be behind, and how long ago the workers may have been started."""
+"""Maximum clock lag of the file server, plus the time since the workers were started."""
 
 
 @dataclass
 class Pace:
-    """What workers did in the last minutes, or in the part of them in which there was work, by their journals."""
+    """Recent work of workers according to their journals, in the last minutes or the part of them with work."""
 
     calls: list[tuple[float, float, str, int]] = field(default_factory=list)
-    """Ends and beginnings of calls in seconds since the epoch, models, and output tokens."""
+    """Ends and starts of calls (seconds since the epoch), models, and output tokens."""
     samples: list[float] = field(default_factory=list)
-    """Ends of samples: of the last call before each."""
+    """End times of samples, taken from the last call before each end."""
 
     def add(self, event: dict[str, Any]) -> None:
-        """Count an event. Raises one of what a line raises that is no event."""
+        """Count an event. Raises one of NO_EVENT for an invalid event."""
         for call in event.get("calls", ()):
             begun = call["submitted_at"]
             self.calls.append((begun + call["end_seconds"], begun, call["model"], call["output_tokens"]))
@@ -57,13 +57,13 @@ class Pace:
             self.samples.append(self.calls[-1][0])
 
     def add_journal(self, content: bytes) -> None:
-        """Count the events at the end of a journal."""
+        """Count the events in the last part of a journal."""
         for line in content[-_TAIL_BYTES:].split(b"\n"):
-            with contextlib.suppress(*NO_EVENT):  # torn, or none
+            with contextlib.suppress(*NO_EVENT):  # incomplete, or not an event
                 self.add(orjson.loads(line))
 
     def rates(self, now: float) -> tuple[dict[str, float], float]:
-        """Return output tokens per second by model, and samples that ended per second, of all workers together."""
+        """Return output tokens per second by model, and finished samples per second, over all workers."""
         since, tokens = now - PACE_SECONDS, Counter[str]()
         self.calls = [call for call in self.calls if call[0] >= since]
         self.samples = [ended for ended in self.samples if ended >= since]
@@ -79,7 +79,7 @@ def rates_in_words(tokens_per_second: dict[str, float]) -> str:
 
 
 class Follower:
-    """How far a run is: reads what was added to the journals since it last read them."""
+    """Progress of a run, from journal lines added since the last read."""
 
     def __init__(self, run: RunFolder) -> None:
         self.run, self._since = run, time.time() - _CLOCK_SECONDS
@@ -89,16 +89,16 @@ class Follower:
         self.total, self.steps, self.errors = run.num_planned(), 0, 0
         self.ended, self.in_flight = set[str](), set[str]()
         self.starting = ""
-        """What starting engines are at."""
+        """Startup phase of engines."""
         self.poll()
-        self.ended = _finished(run)  # a sample that failed may be retried
+        self.ended = _finished(run)  # failed samples may be retried
         self.in_flight.clear()  # their workers have ended
 
     def poll(self) -> Follower:
-        """Read what is new; returns itself."""
+        """Read new lines; return itself."""
         for path in self.run.journals():
             self._read(path)
-        if (found := self.run.trace_files()) != self._trace_files:  # a worker has ended and compacted its journal
+        if (found := self.run.trace_files()) != self._trace_files:  # a worker compacted its journal and exited
             self._trace_files = found
             self.ended |= _finished(self.run)
         self.in_flight -= self.ended
@@ -110,7 +110,7 @@ class Follower:
             lines.seek(self._offsets.setdefault(path, 0))
             for line in lines:
                 if not line.endswith(b"\n"):
-                    break  # being written right now
+                    break  # still being written
                 self._offsets[path] += len(line)
                 with contextlib.suppress(*NO_EVENT):
                     self._count(orjson.loads(line))
@@ -130,12 +130,12 @@ class Follower:
     def line(self) -> str:
         """The progress as `12/80 samples · 31 steps · draft 41 tok/s, target 9 tok/s · ETA 3 min`.
 
-        While engines start, it ends with what they are at.
+        While engines start, it ends with their startup phase.
         """
         shown = [f"{len(self.ended)}/{counted(self.total, 'sample')}"]
         shown += [counted(self.errors, "error")] if self.errors else []
         if len(self.ended) == self.total:
-            # The journal may have been removed before its last steps were read, so no count of steps would be right.
+            # Omit the step count: the journal may have been removed before its last steps were read.
             timing = timings.progress(self.run)
             return " · ".join(shown) + f" · timing {timing.done} of {timing.asked}, one at a time" * bool(timing.asked)
         tokens_per_second, pace = self.pace.rates(time.time())
@@ -152,10 +152,10 @@ def _finished(run: RunFolder) -> set[str]:
 
 
 def phases(run: RunFolder, since: float, shard: int | str = "*") -> str:
-    """Return what starting engines are at, as `target: loading weights (50 %)`; empty where none starts.
+    """Return the startup phase of engines, e.g. `target: loading weights (50 %)`; empty if none is starting.
 
-    `shard`: the first one of a worker, whose engines alone are meant. Only logs count that were written after `since`,
-    in seconds since the epoch.
+    `shard`: first shard of a worker, to select its engines. Only logs written after `since` (seconds since the epoch)
+    are read.
     """
     found = []
     for log in sorted(run.logs_dir.glob(f"shard-{shard}/*.log")):
@@ -172,13 +172,13 @@ def follow(
     elsewhere: bool = True,
     among: str | None = None,
 ) -> None:
-    """Show the progress of runs, which workers take in turns, until every job has ended; cancels them if interrupted.
+    """Show the progress of runs until every job has ended; cancel the jobs if interrupted.
 
-    `among`: the beginning of its lines where the run is one of several; like those of several runs at a time, they are
-    few and end without a line on the end.
+    `among`: the start of the lines if the run is one of several. Lines for several runs are printed rarely, without a
+    final line.
 
-    A job in this process, not `elsewhere`, runs while it is asked whether it has ended. Its progress is plain lines
-    from a thread, which leave the terminal to the job.
+    A job in this process (not `elsewhere`) runs when it is polled. Its progress is printed as plain lines by a thread,
+    so the terminal is free for the job.
     """
     followers, is_brief, ended = [Follower(run) for run in runs], among is not None or len(runs) > 1, threading.Event()
     before = "" if among is None else f"{among.rstrip()}: "
@@ -213,7 +213,7 @@ def follow(
 
 
 def _line(followers: Sequence[Follower]) -> str:
-    """Read what is new, and return the progress as one line; of several runs, that of one which is at work."""
+    """Read new lines and return the progress in one line; for several runs, that of an active run."""
     if len(followers) == 1:
         return followers[0].poll().line
     unfinished = [follower for follower in followers if len(follower.poll().ended) < follower.total]
@@ -225,10 +225,10 @@ def _line(followers: Sequence[Follower]) -> str:
 
 @contextlib.contextmanager
 def _duplicate(console: Console) -> Iterator[Console]:
-    """Yield a console on a copy of its file descriptor; an engine started in this process redirects the original."""
+    """Yield a console on a copy of its file descriptor; engines started in this process redirect the original."""
     try:
         copied = os.dup(console.file.fileno())
-    except (OSError, AttributeError):  # there is no descriptor, so nothing redirects it
+    except (OSError, AttributeError):  # no descriptor that could be redirected
         yield console
         return
     with os.fdopen(copied, "w", encoding="utf-8") as file:

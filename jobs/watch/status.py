@@ -1,4 +1,4 @@
-"""How runs stand: by their files, the locks of workers here, and one query each of Slurm's queue and accounting."""
+"""Status of runs from their files, the locks of local workers, and one query each to Slurm's queue and accounting."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ from jobs.watch import exit_reasons
 from jobs.watch.follow import PACE_SECONDS, Pace, phases, rates_in_words
 
 State = Literal["finished", "under way", "not begun", "damaged"]
-"""`under way`: whether or not anything works on it now."""
+"""`under way`: started, whether or not a worker is active."""
 ShardState = Literal["finished", "running", "queued", "stopped", "unknown"]
-"""`stopped`: unfinished, and no worker is coming; `unknown`: unfinished, and Slurm's queue did not answer."""
+"""`stopped`: unfinished without a current or pending worker; `unknown`: unfinished, and Slurm did not respond."""
 
 _HISTORY_SECONDS = 600.0
-"""Time after which accounting is asked again though no task has left the queue."""
+"""Interval of accounting queries if no task has left the queue."""
 _SILENT_SECONDS = 600.0
-"""Time without an accepted step after which the status of a worker says so."""
+"""Time without an accepted step after which the status reports it."""
 _CLOCK_SECONDS = 2.0
-"""Slurm counts a task's time in whole seconds."""
+"""Slurm reports times in whole seconds."""
 _MAX_ROWS = 32
-"""With more shards than this, only those that have stopped or make no step are listed."""
+"""With more shards, only those that have stopped or make no progress are listed."""
 _MAX_LOGS = 3
 _NUMBERS = {"shard", "samples", "failed", "age"}
 _COPIED = {"run", "tag", "age"}
-"""Columns whose texts are copied, or short, and not folded."""
+"""Columns that users copy, or with short texts; they are not wrapped."""
 
 
 @dataclass
 class ShardStatus:
-    """How one shard stands; the fields are the keys of `--json`."""
+    """Status of one shard; the fields are the keys of `--json`."""
 
     shard: int
     planned: int
@@ -63,27 +63,27 @@ class ShardStatus:
     task: Task | None = None
     """The shard's latest task in Slurm."""
     last_error: str = ""
-    """Why its worker ended, in one line; empty where it has not, or where that is not known."""
+    """Why its worker exited, in one line; empty if it is running or the reason is unknown."""
     log: str = ""
-    """Path of the log that says so; empty where there is none."""
+    """Path of the log with the reason; empty if there is none."""
     silent_seconds: float | None = None
-    """How long its worker has accepted no step, where that is long; since its start where it has accepted none."""
+    """Time since the last accepted step, or since the worker's start, if long."""
     starting: str = ""
-    """What its worker is at while engines start, such as `target: loading weights (50 %)`."""
+    """Startup phase of its worker's engines, such as `target: loading weights (50 %)`."""
     num_begun: int = 0
-    """Number of samples that began and have not ended in the latest journal of the worker whose first shard it is."""
+    """Number of samples in flight in the latest journal of the worker with this first shard."""
     has_worker: bool = False
-    """Whether a process on this machine or a node holds the shard, by its lock or by Slurm."""
+    """Whether a process on this machine or a node holds the shard, according to its lock or Slurm."""
 
     @property
     def num_unfinished(self) -> int:
-        """Number of samples that are not finished."""
+        """Number of unfinished samples."""
         return self.planned - self.finished
 
 
 @dataclass
 class RunStatus:
-    """How a whole run stands."""
+    """Status of a whole run."""
 
     run_id: str
     shards: list[ShardStatus]
@@ -92,27 +92,27 @@ class RunStatus:
     """Output tokens of each model, over the last five minutes."""
     samples_per_second: float = 0.0
     gpu_hours: float | None = None
-    """GPU-hours of all starts of all tasks; None where accounting does not answer."""
+    """GPU-hours of all starts of all tasks; None if accounting does not respond."""
     shared_with: list[str] = field(default_factory=list)
-    """Other runs that some of these tasks worked on as well, whose GPU-hours are among them."""
+    """Other runs in the same tasks; their GPU-hours are included."""
     codes: list[str] = field(default_factory=list)
-    """The codes that work on the run, in words, where they are more than one."""
+    """The codes that worked on the run, if there are several."""
     to_time: int = 0
-    """Samples that run again, one at a time, once all have ended."""
+    """Samples to rerun one at a time after all have ended."""
     timed: int = 0
-    """Number of these that have ended."""
+    """Number of timing samples that have ended."""
     is_timing: bool = False
-    """True if a worker times samples now."""
+    """True if a worker is timing samples."""
     missing: str = ""
-    """What the finished run lacks of grades and results, in words; empty where nothing."""
+    """Missing grades and results of the finished run; empty if complete."""
     next_step: str = ""
-    """One line for the user on what a finished run lacks, and on a run of this machine that nothing works on: why, if
-    that is known, and what happens next or which command to run. Empty where Slurm's queue did not answer."""
+    """One line for the user, for a finished run without results, or a local run without workers: the reason if known,
+    and what happens next or which command to run. Empty if Slurm's queue did not respond."""
     is_concluding: bool = False
     """True if a job that grades and loads the finished run is running or queued, or may be because Slurm's queue did
-    not answer."""
+    not respond."""
     slurm_error: str = ""
-    """Why Slurm's queue or accounting is missing, in one line; empty where both answered."""
+    """Why Slurm's queue or accounting is missing, in one line; empty if both responded."""
 
     @property
     def planned(self) -> int:
@@ -126,7 +126,7 @@ class RunStatus:
 
     @property
     def is_finished(self) -> bool:
-        """True if all samples have ended, and those that were to be timed are."""
+        """True if all samples, including timing samples, have ended."""
         return self.state == "finished"
 
     @property
@@ -136,14 +136,14 @@ class RunStatus:
 
     @property
     def in_flight(self) -> int:
-        """Number of samples that workers are at work on."""
+        """Number of samples that workers are running."""
         return sum(shard.num_begun for shard in self.shards if shard.has_worker)
 
     @property
     def eta_seconds(self) -> float | None:
-        """Seconds until the run ends at the pace of the last five minutes.
+        """Seconds until the run ends at the throughput of the last five minutes.
 
-        None without a pace, and where no worker is at work: all have ended, or wait in Slurm's queue.
+        None without recent throughput or without an active worker.
         """
         unfinished = self.planned - self.finished
         is_at_work = self.states["unknown"] or any(shard.has_worker for shard in self.shards)
@@ -155,7 +155,7 @@ class RunStatus:
         return Counter(shard.state for shard in self.shards)
 
     def record(self, run: RunFolder) -> dict[str, JsonValue]:
-        """Return the same under the keys of `jobs list --json`, with the shards."""
+        """Return the status with shards, under the keys of `jobs list --json`."""
         names = ("planned", "finished", "failed", "in_flight", "eta_seconds", "may_progress")
         shards = [{**asdict(shard), "num_unfinished": shard.num_unfinished} for shard in self.shards]
         own = {**asdict(self), **{name: getattr(self, name) for name in names}}
@@ -163,14 +163,14 @@ class RunStatus:
 
     @property
     def may_progress(self) -> bool:
-        """True if a shard is running or queued, or may be because Slurm did not answer."""
+        """True if a shard is running or queued, or may be because Slurm did not respond."""
         return self.is_timing or bool(self.states.keys() & {"running", "queued", "unknown"})
 
 
 class Watch:
-    """The status of runs, read again and again: Slurm is asked once for all of them.
+    """Repeatedly read status of runs, with one Slurm query for all of them.
 
-    Accounting is a database that all users of a site share: it is asked at the first look, when a task has left the
+    Accounting is a database shared by all users of a site. It is queried at the first poll, when a task has left the
     queue, and otherwise every ten minutes.
     """
 
@@ -178,15 +178,15 @@ class Watch:
         self._runs = list(runs)
         self.queued: list[Task] = []
         self._answered: list[Task] = []
-        """The queue when it last answered."""
+        """The queue when it last responded."""
         self.queue_error = self.history_error = ""
-        """Why the queue or accounting did not answer, in one line."""
+        """Why the queue or accounting did not respond, in one line."""
         self.history: list[Task] | None = None
-        """From accounting, perhaps of an earlier look; None: it has never answered."""
+        """From accounting, possibly of an earlier poll; None: never responded."""
         self._asked_at = -math.inf
 
     def read(self) -> list[RunStatus]:
-        """Read the run folders, and ask Slurm where runs were submitted to it."""
+        """Read the run folders, and query Slurm for runs that were submitted to it."""
         statuses = [_of_files(run) for run in self._runs]
         submitted = [submissions.read(run) for run in self._runs]
         self._ask([one for one, earlier in zip(self._runs, submitted, strict=True) if earlier])
@@ -206,7 +206,7 @@ class Watch:
             self.queued = self._answered = client.queue(list(names))
         except client.SlurmError as error:
             self.queued, self.queue_error = [], str(error)
-        # Accounting may lag behind the queue by some seconds: it may still call a task active that has left it.
+        # Accounting may lag behind the queue by some seconds and still report finished tasks as active.
         active = [*before, *(task for task in client.latest(self.history or []).values() if task.is_active)]
         has_left = {task.job_id for task in active} - {task.job_id for task in self.queued}
         is_due = bool(has_left or self.history_error) and not self.queue_error
@@ -219,7 +219,7 @@ class Watch:
 
 
 def _accounts(runs: Sequence[RunFolder], queued: Sequence[Task]) -> list[Task]:
-    """Ask accounting about the jobs of runs by the ids that are recorded, and those in the queue. Raises SlurmError.
+    """Query accounting for the recorded job ids of runs and those in the queue. Raises SlurmError.
 
     A launcher that died after sbatch has recorded none.
     """
@@ -230,20 +230,20 @@ def _accounts(runs: Sequence[RunFolder], queued: Sequence[Task]) -> list[Task]:
 
 
 def status(run: RunFolder) -> RunStatus:
-    """Read the run folder, and ask Slurm where the run was submitted to it."""
+    """Return the status of one run."""
     return Watch([run]).read()[0]
 
 
 def _of_files(run: RunFolder) -> RunStatus:
-    """Return how a run stands by its files, as if there were no Slurm.
+    """Return a run's status from its files, without Slurm.
 
-    While a run is under way, trace files are read and not compared with their digests, which takes seconds for a large
-    one. Of a finished run they are, so that damage that loading refuses is seen.
+    While a run is under way, digests of trace files are not verified, which takes seconds for large runs. For finished
+    runs they are, so damage that would prevent loading is detected.
     """
     pace, begun, since, assignment = Pace(), dict[int, int](), time.time() - PACE_SECONDS, run.assignment()
 
     def note(journal: Path, content: bytes, ended: Mapping[str, bool]) -> None:
-        """Note what was done in the last minutes, and by each first shard the samples in flight of its last worker."""
+        """Record recent work, and the samples in flight of each worker, by first shard."""
         if journal.stat().st_mtime >= since:
             pace.add_journal(content)
             if (first := first_shard(journal, assignment)) is not None:
@@ -275,22 +275,22 @@ def _of_files(run: RunFolder) -> RunStatus:
 
 
 def state_of(run: RunFolder, ended: ShardEndings) -> State:
-    """Return how a run stands, given how its samples ended."""
+    """Return a run's state from how its samples ended."""
     if not ended.num_left:
         return "finished"
     return "under way" if sum(ended.finished) or run.journals() or exit_reasons.local_logs(run) else "not begun"
 
 
 def _add_workers_here(run: RunFolder, result: RunStatus) -> None:
-    """Add which shards workers hold by their locks, and what ended others; which of them had which shard is lost."""
+    """Add which shards local workers hold by their locks, and the reason why others exited."""
     for shard in result.shards:
         shard.has_worker = run.are_held([shard.shard])
         if shard.has_worker and shard.num_unfinished:
             shard.state, shard.starting = "running", phases(run, 0.0, shard.shard)
     if result.state == "under way" and not (result.is_timing or any(shard.has_worker for shard in result.shards)):
         result.next_step = (
-            "no worker is at work on it; unless a launch or suite with it is still running, to resume it, run its "
-            "launch command again"
+            "no worker is active; to resume, run its launch command again, unless a launch or suite with it is "
+            "still running"
         )
     stopped = [shard for shard in result.shards if shard.state == "stopped"]
     error, log = exit_reasons.local_reason(run) if stopped else ("", "")
@@ -299,13 +299,13 @@ def _add_workers_here(run: RunFolder, result: RunStatus) -> None:
 
 
 def _names(run: RunFolder) -> list[str]:
-    """Return the names of a run's jobs, of which the last one grades and loads."""
+    """Return the names of a run's jobs; the last one grades and loads."""
     earlier = submissions.read(run)
     return [*(submission.name for submission in earlier), submissions.finalizer_of(run, earlier[-1])]
 
 
 def _add_slurm(run: RunFolder, earlier: Sequence[Submission], slurm: Watch, result: RunStatus) -> None:
-    """Add the state, the task and the last error of every shard, and the GPU-hours of the run."""
+    """Add state, task and last error of every shard, and the GPU-hours of the run."""
     result.slurm_error = "; ".join(filter(None, (slurm.queue_error, slurm.history_error)))
     names = {*_names(run)}
     history = [task for task in slurm.history or () if task.name in names]
@@ -326,7 +326,7 @@ def _add_slurm(run: RunFolder, earlier: Sequence[Submission], slurm: Watch, resu
     for shard in result.shards:
         if shard.shard in last:
             _set_state(run, shard, last[shard.shard], has_queue=not slurm.queue_error)
-    # The worker of such a task may be at work on another shard or run.
+    # Workers of these tasks may be working on another shard or run.
     several = {submission.name for submission in earlier if submission.has_several_workers or submission.runs}
     _note_silence_and_starts(run, result.shards, several)
 
@@ -345,10 +345,10 @@ def _set_state(run: RunFolder, shard: ShardStatus, task: Task | None, *, has_que
 
 
 def _note_silence_and_starts(run: RunFolder, shards: Sequence[ShardStatus], elsewhere: Collection[str]) -> None:
-    """Note which running shards have accepted no step for long, and what workers are at while their engines start.
+    """Report running shards without recent progress and the startup phase of engines.
 
-    By the times of the journals: logs of engines are read only of workers without one. `elsewhere`: names of jobs of
-    whose tasks no step is expected.
+    Uses journal timestamps; engine logs are read only for workers without a journal. `elsewhere`: jobs that do not
+    produce steps.
     """
     running = [shard for shard in shards if shard.state == "running"]
     journals, now = run.journals() if running else [], time.time()
@@ -365,7 +365,7 @@ def _note_silence_and_starts(run: RunFolder, shards: Sequence[ShardStatus], else
 
 
 def _add_conclusion(run: RunFolder, earlier: Sequence[Submission], slurm: Watch, result: RunStatus) -> None:
-    """Add which job grades and loads a finished run, or how the last one that was to do so has ended."""
+    """Add which job grades and loads a finished run, or how its last such job ended."""
     names = [submissions.finalizer_of(run, submission) for submission in earlier]
     at_work = [task for task in slurm.queued if task.name in names and task.is_active]
     result.is_concluding = bool(slurm.queue_error or at_work)
@@ -380,19 +380,19 @@ def _add_conclusion(run: RunFolder, earlier: Sequence[Submission], slurm: Watch,
 
 
 def how_to_conclude(run: RunFolder, missing: str, why: str = "") -> str:
-    """Return one line: what is missing, why if it is known, and the command."""
+    """Return one line: what is missing, the reason if known, and the command."""
     reason = f" ({why})" if why else ""
     return f"{missing}{reason}:  {typed('jobs finalize')} {quote(str(run.path))}"
 
 
 def in_queue(missing: str, task: Task) -> str:
-    """Return the line of a run whose last job is running or queued."""
+    """Return the line for a run whose last job is running or queued."""
     reason = f", {task.reason}" if task.state == "PENDING" and task.reason else ""
-    return f"{missing} yet: job {task.job_id} does it ({task.state}{reason})"
+    return f"{missing} yet: handled by job {task.job_id} ({task.state}{reason})"
 
 
 def page(status: RunStatus) -> Page:
-    """Return what is printed of a run: header lines, a table of shards and the logs of those that have stopped."""
+    """Return the printed status of a run: header lines, a table of shards, and the logs of stopped shards."""
     yield from map(Line, _header(status))
     is_short = len(status.shards) <= _MAX_ROWS
     listed = [s for s in status.shards if is_short or s.state == "stopped" or s.silent_seconds][:_MAX_ROWS]
@@ -402,7 +402,7 @@ def page(status: RunStatus) -> Page:
 
 
 def _table(rows: Sequence[Mapping[str, str]], notes: Sequence[str] = ()) -> Table:
-    """Return a table of the columns that have a text in some row. What nobody copies is folded where it is narrow."""
+    """Return a table of the non-empty columns. Columns users do not need to copy are wrapped on narrow terminals."""
     names = [name for name in rows[0] if any(row[name] for row in rows)]
     columns = [Column(name, is_right=name in _NUMBERS, is_folded=name not in _COPIED) for name in names]
     return Table(columns, [[row[name] for name in names] for row in rows], notes)
@@ -424,8 +424,8 @@ def _header(status: RunStatus) -> list[str]:
     lines = [" · ".join(first), f"shards: {shards}"]
     lines += [f"timing, one at a time: {timed}{', after all others' * (share < 1)}"] if status.to_time else []
     lines += [" · ".join(third), status.next_step]
-    lines += [f"the code changed: begun by {', then '.join(status.codes)}"] if status.codes else []
-    lines += [f"Slurm does not answer: {status.slurm_error}"] if status.slurm_error else []
+    lines += [f"code changed: {', then '.join(status.codes)}"] if status.codes else []
+    lines += [f"Slurm does not respond: {status.slurm_error}"] if status.slurm_error else []
     return [line for line in lines if line]
 
 
@@ -447,7 +447,7 @@ def _row(shard: ShardStatus) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class ListedRun:
-    """A run as it is listed; the fields are the keys of `--json`."""
+    """A run in a list; the fields are the keys of `--json`."""
 
     run: str
     """Path of the run folder."""
@@ -457,7 +457,7 @@ class ListedRun:
     target: str | None = None
     tag: str | None = None
     state: State | Literal["stopped"] = "damaged"
-    """`stopped`: under way on this machine, and nothing works on it."""
+    """`stopped`: under way on this machine without an active worker."""
     finished: int = 0
     planned: int = 0
     failed: int = 0
@@ -466,22 +466,22 @@ class ListedRun:
     error: str | None = None
     """Why a damaged run cannot be read, in one line."""
     run_id: str = ""
-    """Name of the run folder, as the warehouse has it."""
+    """Name of the run folder, as in the database."""
     to_time: int = 0
-    """Samples that run again, one at a time, once all have ended; until they have, the run is under way."""
+    """Samples to rerun one at a time after all have ended; until then, the run is under way."""
     timed: int = 0
-    """Number of these that have ended."""
+    """Number of timing samples that have ended."""
 
 
 def listed(runs: Iterable[RunFolder]) -> list[ListedRun]:
-    """Return runs by their files alone, the newest first."""
+    """Return runs with their states read from files only, newest first."""
     found = [_listed(run) for run in runs]
     return sorted(found, key=lambda run: (run.age_seconds is None, run.age_seconds or 0.0, run.run))
 
 
 def _listed(run: RunFolder) -> ListedRun:
     try:
-        run.exists()  # raises for a name that no run has
+        run.exists()  # raises for an invalid name
         spec, ended = run.spec(), by_shard(run, read_endings(run, whole=False))
         age = max(0.0, time.time() - run.spec_path.stat().st_mtime)
         state = state_of(run, ended)
@@ -507,12 +507,12 @@ def _listed(run: RunFolder) -> ListedRun:
 
 
 def table_of(runs: Sequence[ListedRun]) -> Table:
-    """Return one row for each run."""
+    """Return one row per run."""
     return _table([_listed_row(run) for run in runs])
 
 
 def _is_left(run: RunFolder) -> bool:
-    """Return whether nothing works on a run of this machine."""
+    """Return whether no worker is active on a local run."""
     return not (submissions.read(run) or timings.is_at_work(run) or run.are_held(range(run.num_shards())))
 
 

@@ -1,1 +1,1 @@
-"""What a worker does on a node: run the samples of its shards."""
+"""The worker: runs shards of runs on engines."""

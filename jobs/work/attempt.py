@@ -1,4 +1,4 @@
-"""The record of a worker's attempt: where and with what it ran."""
+"""The record of a worker's attempt: machine, engines and code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from jobs.run.submissions import attempt_name
 from jobs.submission import code_archive
 
 UNKNOWN_SERVER = "unknown server"
-"""Stands for the devices of a server. Two of them are never taken for equal (view run_conditions)."""
+"""Placeholder for the devices of a server. Two such placeholders never count as equal (view run_conditions)."""
 
 
 def new_attempt(
@@ -34,10 +34,9 @@ def new_attempt(
 ) -> Attempt:
     """Return the record of an attempt that starts now; `shard` is the first of its shards.
 
-    `load`: that of the machine before its engines were opened. `other_codes`: hashes of the other codes that may work
-    on the run, as `jobs.run.codes.claim` returns them. A start
-    of an engine counts into the `startup_seconds` of the first attempt that uses it; `engine_start` names it in every
-    one.
+    `load`: the machine's load before the engines were opened. `other_codes`: hashes of the other codes that may work on
+    the run, from `jobs.run.codes.claim`. The start of an engine counts towards `startup_seconds` of the first attempt
+    that uses it; `engine_start` is recorded in every attempt.
     """
     settings = {role: engine.settings for role, engine in engines.items()}
     now = time.time()
@@ -74,7 +73,7 @@ def new_attempt(
 
 
 def _engine(engine: LeasedEngine, settings: EngineSettings) -> dict[str, object]:
-    """Return what an attempt records of an engine: on GPUs also its size, and what it says of itself."""
+    """Return an attempt's record of an engine; on GPUs including its size."""
     ids, tags = engine.tokenizer.encode(THINK_END), getattr(engine.tokenizer, "tags", THINK_TAGS)
     told = {
         "draft_sample_method": getattr(engine.inner, "draft_sample_method", None),
@@ -103,7 +102,7 @@ def _engine(engine: LeasedEngine, settings: EngineSettings) -> dict[str, object]
 
 
 def _num_devices(settings: Mapping[Role, EngineSettings]) -> int:
-    """Return how many GPUs the engines were given, where no tool lists the cards; 1 on a CPU."""
+    """Return the number of GPUs given to the engines if no tool lists the GPUs; 1 on a CPU."""
     placed = {role: engine.visible_devices for role, engine in settings.items()}
     named = {name for names in placed.values() for name in names or ()}
     shared = max((engine.tensor_parallel for role, engine in settings.items() if placed[role] is None), default=0)

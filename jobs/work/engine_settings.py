@@ -1,4 +1,4 @@
-"""The settings that a run's engines are started with on this node."""
+"""Settings for starting a run's engines on this node."""
 
 from __future__ import annotations
 
@@ -29,14 +29,13 @@ from jobs.run.spec import AdapterSpec, ModelSpec, RunSpec
 def engine_needs(
     run: RunFolder, spec: RunSpec, method: Method, problems: Iterable[Problem], kv_bytes: int | None = None
 ) -> list[EngineNeed]:
-    """Return the engines that a method would start alone on this node, with the models and settings of a run.
+    """Return the engines that a method needs on this node, with the models and settings of a run.
 
-    `kv_bytes`: see `pair_settings`. Raises ValueError where this node cannot start them, or would send another prompt
-    than a model's chat template means, and trust.NotTrusted where it would use a server or arguments of vLLM that this
-    user does not trust.
+    `kv_bytes`: see `pair_settings`. Raises ValueError if this node cannot start them or a prompt would deviate from a
+    model's chat template, and trust.NotTrusted for servers or vLLM arguments that this user does not trust.
     """
-    remedy = "install it there, name another python in the profile, or launch with another --engine"
-    check_engine(spec.engine.kind, f"the run needs the engine {spec.engine.kind}, and", remedy)
+    remedy = "install it there, set another python in the profile, or use another --engine"
+    check_engine(spec.engine.kind, f"the run needs the engine {spec.engine.kind}, but", remedy)
     addresses = recorded_servers(run)
     trust.require(run, [*trust.servers(addresses), *trust.arguments(spec.settings)])
     servers = dict(served_models(spec, addresses))
@@ -54,9 +53,9 @@ def engine_needs(
 
 
 def _check_prompts(spec: RunSpec, method: Method, role: Role, model: ModelSpec) -> None:
-    """Raise ValueError as a launch does: it may not have had the model's files, or they have changed since."""
+    """Repeat the launch's prompt checks: model files may have been missing there, or changed since."""
     tokenizer = loaded_tokenizer(model.path, model.revision, spec.conventions(role))
-    if tokenizer is None:  # its engine says why
+    if tokenizer is None:  # its engine reports why
         return
     try:
         method.check_questions(role, tokenizer, spec.wording)
@@ -71,12 +70,11 @@ def engine_settings(
     kv_bytes: int | None = None,
     servers: Mapping[Role, ServedModel] | None = None,
 ) -> dict[Role, EngineSettings]:
-    """Resolve the settings of a run's engines by role. `kv_bytes`: see `pair_settings`. `servers`: the models that run
-    on servers.
+    """Resolve the settings of a run's engines by role. `kv_bytes`: see `pair_settings`. `servers`: models on servers.
 
-    On GPUs, widths and memory shares are chosen from the cards that this process may use. Raises DoesNotFit where the
-    models do not fit on them, and ValueError where this node does not support the settings, or where an adapter has
-    changed since the run was planned.
+    On GPUs, tensor-parallel sizes and memory shares are chosen from the GPUs visible to this process. Raises DoesNotFit
+    if the models do not fit, and ValueError if this node does not support the settings or an adapter has changed since
+    the run was planned.
     """
     engine = spec.engine
     sizing = sizing_of(spec, method, problems)
@@ -105,7 +103,7 @@ def engine_settings(
 
 
 def _chosen(spec: RunSpec, sizing: RunSizing) -> dict[Role, ModelSettings]:
-    """Return widths and shares. What does not fit by the plan may fit with arguments that the plan does not count."""
+    """Return tensor-parallel sizes and memory shares. If the plan does not fit, unplanned arguments may make it fit."""
     try:
         return chosen_here(spec.engine.kind, sizing)
     except DoesNotFit:
@@ -115,14 +113,14 @@ def _chosen(spec: RunSpec, sizing: RunSizing) -> dict[Role, ModelSettings]:
 
 
 def _arguments(spec: RunSpec, role: Role) -> tuple[tuple[str, str], ...]:
-    """Return the further arguments of an engine. Raises ValueError where this node's vLLM does not have one."""
+    """Return the extra arguments of an engine. Raises ValueError if this node's vLLM lacks one."""
     given = spec.settings[role].engine
     check_arguments(role, given)
     return tuple((name, json.dumps(value, sort_keys=True)) for name, value in sorted(given.items()))
 
 
 def _speculation(spec: RunSpec, proposer: str) -> Speculation:
-    """Return how tokens are proposed in a run. Raises ValueError where this node does not support it."""
+    """Return a run's token-speculation settings. Raises ValueError if unsupported on this node."""
     engine = spec.engine
     temperature = spec.sampling["target"].get("temperature", spec.temperature)
     if reason := unsupported_reason(engine.kind, environment.accelerator(), temperature, proposer):
@@ -138,7 +136,7 @@ def _speculation(spec: RunSpec, proposer: str) -> Speculation:
 
 
 def _adapter(planned: AdapterSpec) -> adapter.Adapter:
-    """Return the adapter of a run. Raises ValueError where its folder no longer holds what was planned."""
+    """Return a run's adapter. Raises ValueError if its folder was changed."""
     selection = adapter.read(planned.path)
     if adapter.fingerprint(Path(selection.path)) != planned.fingerprint:
         raise ValueError(f"the selection adapter in {selection.path} has changed since this run was planned")
@@ -148,18 +146,18 @@ def _adapter(planned: AdapterSpec) -> adapter.Adapter:
 async def reopen(
     pool: EnginePool, run: RunFolder, method: Method, spec: RunSpec | None = None, kv_bytes: int | None = None
 ) -> dict[Role, LeasedEngine]:
-    """Open engines from a pool for the roles of a method, with the models, sizes and settings that a run names.
+    """Open engines from a pool for the roles of a method, with the models and settings of a run.
 
-    The method need not be the run's own: engines are sized for it (context, requests in flight, candidates). `spec`
-    replaces the run's specification. `kv_bytes`: the size of the KV caches on a CPU; give one number for all runs that
-    shall share engines. They close with the pool. Raises ValueError where this machine cannot start them, and
-    EngineDied where one does not start.
+    The method need not be the run's: engines are sized for it (context, requests in flight, candidates). `spec`
+    replaces the run's specification. `kv_bytes`: the size of the KV caches on a CPU; pass the same value for all runs
+    that share engines. They close with the pool. Raises ValueError if this machine cannot start them, and EngineDied if
+    one fails to start.
     """
     needs = engine_needs(run, spec or run.spec(), method, run.problems(), kv_bytes)
     return dict(await pool.lease(needs, run.logs_dir / "reopened"))
 
 
 def without_speculation(spec: RunSpec) -> RunSpec:
-    """Return a specification whose target neither speculates on tokens nor has an adapter: it only reads text."""
+    """Return a specification without token speculation and adapter, for a target that only reads text."""
     engine = replace(spec.engine, spec_decode=None, spec_tokens=None, spec_sampling=None)
     return spec.without_adapter(engine=engine, speculator=None)

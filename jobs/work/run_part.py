@@ -1,4 +1,4 @@
-"""A run's part in the work of one worker: the unfinished samples of some of its shards, over engines from a pool."""
+"""A worker's part of a run: the unfinished samples of some of its shards, with engines from a pool."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _LOCK_SECONDS = 3.0
 """How long to wait for a shard's lock: longer than a compaction holds it."""
 
 _LEFT_POLL_SECONDS = 5.0
-"""Time between two looks whether the run has left the job that it shares."""
+"""Polling interval for whether the run has left its shared job."""
 
 
 _MAX_DEATHS = 1
-"""Number of workers of a task that may die over a shard until the others leave it alone."""
-_TWICE = "two workers ended before it was finished"
+"""Number of workers of a task that may die on a shard before it is skipped."""
+_TWICE = "two workers died before it was finished"
 
 
 class ShardBusyError(RuntimeError):
@@ -47,30 +47,29 @@ class ShardBusyError(RuntimeError):
 
 
 class RunPart:
-    """Some shards of one run, as one worker runs them."""
+    """Some shards of one run, as executed by one worker."""
 
     def __init__(
         self, folder: str | Path, shards: Sequence[int], shared_job: str | None = None, first: int | None = None
     ) -> None:
-        """Nothing is read or locked yet. `shared_job` names the job that does this, where the run shares it.
+        """Nothing is read or locked yet. `shared_job`: the name of the job if the run shares it.
 
-        `first`: the shards are in common with other workers. `work` takes one after the other as they are free, and
-        begins its search at this place.
+        `first`: the shards are shared with other workers. `work` then takes free shards one after the other, starting
+        the search at this index.
         """
         self.run, self.shards, self.shared_job = RunFolder(Path(folder)), list(shards), shared_job
         self.num_ended = self.num_steps = self.num_timed = 0
         self.is_cut_short = False
-        """True if samples were not started because the time left was too short."""
+        """True if samples were not started because the remaining time was too short."""
         self.is_held_by_others = False
-        """Whether another worker was seen at work on the shards that are in common, or times the run's samples."""
+        """Whether another worker holds shared shards, or times the run's samples."""
         self.free = None if first is None else FreeShards(self.run, self.shards, first)
-        """The shards, where other workers take them too; None where all are this worker's."""
+        """The shards if shared with other workers; None if all belong to this worker."""
         self.kv_bytes: int | None = None
-        """Size of the KV caches on a CPU, for `needs`; None: by the memory that is free when they are resolved."""
+        """Size of the KV caches on a CPU, for `needs`; None: from free memory when they are resolved."""
 
     @cached_property
     def spec(self) -> RunSpec:
-        """The run's specification."""
         return self.run.spec()
 
     @cached_property
@@ -80,21 +79,21 @@ class RunPart:
 
     @cached_property
     def method(self) -> Method:
-        """The run's method. Raises BadMethod where it is not part of this package and cannot be loaded."""
+        """The run's method. Raises BadMethod if it is not part of this package and cannot be loaded."""
         codes.method_of(self.run)
         return build(self.spec.method, dict(self.spec.params))
 
     @cached_property
     def needs(self) -> list[EngineNeed]:
-        """The engines that the run would start alone on this node; resolved at the first use.
+        """The engines that the run needs on this node; resolved at the first use.
 
-        Raises ValueError where this node cannot start them.
+        Raises ValueError if this node cannot start them.
         """
         return engine_needs(self.run, self.spec, self.method, self.problems.values(), self.kv_bytes)
 
     @contextlib.asynccontextmanager
     async def until_left(self) -> AsyncIterator[None]:
-        """Cancel what this task does, without an error, as soon as the run has left the job that it shares."""
+        """Cancel the current task, without an error, when the run leaves its shared job."""
         task, left = asyncio.current_task(), asyncio.Event()
         assert task is not None
 
@@ -115,12 +114,12 @@ class RunPart:
                 watching.cancel()
 
     async def work(self, pool: EnginePool, ends_at: float | None) -> None:
-        """Run what is unfinished of the shards, while this worker holds their locks.
+        """Run the unfinished samples of the shards while holding their locks.
 
-        Shards in common with other workers are those that are free, until none is; this may be called again later.
+        If shards are shared with other workers, take free ones until there are none; may be called again later.
 
-        `ends_at`: when to start no more samples, in seconds since the epoch. Raises ShardBusyError and the error that
-        stopped it, after a clean shutdown.
+        `ends_at`: when to stop starting samples, in seconds since the epoch. After a clean shutdown, raises
+        ShardBusyError or the error that stopped the work.
         """
         if self.shared_job in submissions.left(self.run):
             return
@@ -142,7 +141,7 @@ class RunPart:
                     raise ShardBusyError(message) from timeout
             _check_shards(self.run, self.shards)
             state = endings.read_state(self.run, self.shards)
-            # By sample over several shards too: a run cut short has seen every problem about equally often.
+            # Order by sample index across shards, so an interrupted run covers all problems about equally.
             units = [unit for shard in self.shards for unit in self.run.shard(shard)]
             todo = [unit for unit in units if unit.sample_id not in state.finished]
             todo.sort(key=attrgetter("sample_index"))
@@ -151,7 +150,7 @@ class RunPart:
             await self._time(pool, ends_at)
 
     async def _time(self, pool: EnginePool, ends_at: float | None) -> None:
-        """Time samples again, one at a time, where all samples of the run have ended and no other worker does it."""
+        """Rerun timing samples one at a time if all samples have ended and no other worker does it."""
         if self.is_cut_short or not timings.num_asked(self.run):
             return
         folder = timings.TimingFolder(self.run.path)
@@ -162,7 +161,7 @@ class RunPart:
                 self.is_held_by_others = self.free is not None
                 return
             if todo := units_to_time(self.run, self.problems, self.spec.seed):
-                # The engines have forgotten the prompts of the full batches: they are leased again.
+                # Lease the engines again, which clears the prompts of the full batches.
                 await self._run(pool, ends_at, folder, self.shards[0], todo, RunState())
 
     async def _run(
@@ -175,7 +174,7 @@ class RunPart:
         state: RunState,
         further: Callable[[], TakenShard | None] | None = None,
     ) -> None:
-        """Run samples in an attempt whose journal, and then trace file, lie in a folder; `shard` is its first shard."""
+        """Run samples in an attempt with its journal, and then trace file, in a folder; `shard` is its first shard."""
         other_codes, load = codes.claim(self.run), environment.load()
         engines = await pool.lease(self.needs, self.run.logs_dir / f"shard-{shard}")
         attempt = new_attempt(self.run, shard, engines, other_codes, load)
@@ -202,24 +201,24 @@ class RunPart:
 
 
 class FreeShards:
-    """Shards of a run that this worker takes one after the other, while others take theirs."""
+    """Shared shards of a run that workers take one after the other."""
 
     def __init__(self, run: RunFolder, shards: Sequence[int], first: int = 0) -> None:
-        """Nothing is read yet. The search begins with the largest shard, and of equal ones at place `first`."""
+        """Nothing is read yet. The search starts with the largest shard, and among equal ones at index `first`."""
         self._first, first = first, first % max(1, len(shards))
         self._run, self._shards = run, [*shards[first:], *shards[:first]]
         self.is_held_by_others = False
-        """Whether the last search met a shard that another worker has."""
+        """Whether the last search found a shard held by another worker."""
         self._done: set[int] = set()
-        """Shards that are finished, that this worker has, or that are given up."""
+        """Shards that are finished, taken by this worker, or given up."""
         self._begun_at: float | None = None
 
     def take(self, locks: contextlib.ExitStack) -> TakenShard | None:
-        """Lock the next shard that is free and unfinished, until `locks` closes; None where there is none now."""
+        """Lock the next free unfinished shard until `locks` closes; None if there is none."""
         if self._begun_at is None:
             self._begun_at = time.time()
             ended = by_shard(self._run, endings.read_state(self._run, self._shards).endings)
-            # The largest first: one that is begun last would keep all others waiting.
+            # Start with the largest: starting it last would keep all other workers waiting.
             self._shards.sort(key=lambda shard: ended.finished[shard] - ended.planned[shard])
         self.is_held_by_others = False
         for number in [shard for shard in self._shards if shard not in self._done]:
@@ -234,23 +233,23 @@ class FreeShards:
                 if taken is not None:
                     locks.push(lock.pop_all())
                     locks.callback(self._done.discard, number)
-                    self._say(f"takes shard {number} of {self._run.path.name}")
+                    self._say(f"runs shard {number} of {self._run.path.name}")
                     return taken
         return None
 
     def _unfinished(self, number: int, begun_at: float) -> TakenShard | None:
-        """Return a shard that is locked; None where it is finished, or where workers died over it since `begun_at`."""
+        """Return a locked shard; None if it is finished or workers died on it since `begun_at`."""
         units = self._run.shard(number)
         samples = {unit.sample_id for unit in units}
         state = endings.read_state(self._run, self._shards, samples)
         todo = [unit for unit in units if unit.sample_id not in state.finished]
         if todo and state.unfinished and self._deaths(samples, begun_at) > _MAX_DEATHS:
-            self._say(f"leaves shard {number} of {self._run.path.name} alone: {_TWICE}")
+            self._say(f"skips shard {number} of {self._run.path.name}: {_TWICE}")
             return None
         return (number, todo, state) if todo else None
 
     def _deaths(self, samples: set[str], begun_at: float) -> int:
-        """Return how many attempts have left samples of a locked shard unfinished since then."""
+        """Return how many attempts since `begun_at` left samples of a locked shard unfinished."""
         deaths = 0
         for path in submissions.files_of_shards(self._run, self._shards, self._run.journals()):
             with contextlib.suppress(FileNotFoundError):
@@ -265,4 +264,4 @@ class FreeShards:
 def _check_shards(run: RunFolder, shards: Sequence[int]) -> None:
     if max(shards, default=-1) >= (num_shards := run.num_shards()):
         has = f"{run.path.name} has {counted(num_shards, 'shard')}"
-        raise ValueError(f"{has} and no shard {max(shards)}: its samples were assigned again")
+        raise ValueError(f"{has}, no shard {max(shards)}: its samples were reassigned")

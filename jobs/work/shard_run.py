@@ -1,8 +1,8 @@
-"""The samples of a worker in flight over two engines, admitted while there is memory and time, each run to its end.
+"""A worker's sample loop: runs concurrent samples on two engines, admitting new ones while memory and time allow.
 
-The timing of a run is a later round of the same loop: drawn samples run again, one in flight. The worker that finishes
-the last sample of a run does it, over the engines that it has. Every shard has ended by then: lengths are known for the
-strata of the whole run, no other worker of the run disturbs a measurement, and all of them come from one machine.
+Timing samples are a later round of the same loop: drawn samples rerun one at a time. The worker that finishes the last
+sample of a run does this with its engines. All shards have ended then, so lengths are known for the strata, no other
+worker of the run disturbs the measurements, and all of them come from one machine.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from jobs.run.timing import timing_id
 from jobs.run.trace_files import FAILED, counting_records
 
 _DURATIONS = 256
-"""Number of the latest samples that the likely duration of the next one is estimated from."""
+"""Number of recent samples used to estimate the duration of the next one."""
 _MANY = 1 << 20
-"""Stands for the number of samples of shards that this worker or another one may take."""
+"""Placeholder for an unknown number of further samples."""
 _MOST_REPEATS = 3
-"""Repeats of one sample whose engine is started again, or is sent a request again, under each of them."""
+"""Maximum number of attempts to time a sample without an engine restart or repeated request."""
 _LENGTH, _CALLS = "steps.list.element.num_tokens", "calls.list.element.n"
 
 
 TakenShard: TypeAlias = tuple[int, list[Unit], RunState]
-"""A shard whose lock this worker holds: its number, its unfinished samples, and how far these got."""
+"""A shard locked by this worker: its number, its unfinished samples, and their progress."""
 
 
 class ShardRun:
-    """The samples of shards in flight over two engines."""
+    """Concurrent samples of shards on two engines."""
 
     most_in_flight: ClassVar[int | None] = None
-    """None: as many as the run's specification says."""
+    """None: the concurrency of the run's specification."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class ShardRun:
         state: RunState,
         ends_at: float | None = None,
     ) -> None:
-        """Prepare to run samples; `ends_at` is when this job will be ended, in seconds since the epoch."""
+        """Prepare to run samples; `ends_at`: when this job will be ended, in seconds since the epoch."""
         self.spec, self.method, self.problems = spec, method, problems
         self.engines, self.journal, self.state = engines, journal, state
         self.limits = Limits(spec.temperature, spec.top_p, spec.token_budget, spec.sampling)
@@ -73,12 +73,12 @@ class ShardRun:
         )
 
     async def run_all(self, units: list[Unit], further: Callable[[], TakenShard | None] | None = None) -> None:
-        """Run samples as memory and time allow. The first failure of machinery cancels the rest.
+        """Run samples as memory and time allow. The first infrastructure failure cancels the rest.
 
-        `further` is asked for another shard whenever all of these have begun and there is room for one more.
+        `further` is called for another shard whenever all samples have begun and there is room for one more.
 
-        Returns once all samples have ended or, where the remaining time becomes shorter than a sample is likely to
-        take, once those have ended that had begun by then.
+        Returns once all samples have ended. If the remaining time becomes shorter than a sample's likely duration, no
+        more samples are started, and it returns once the running ones have ended.
         """
         async with asyncio.TaskGroup() as group:
             has_time = await self._begin_all(units, group, are_last=further is None)
@@ -91,7 +91,7 @@ class ShardRun:
                 has_time = await self._begin_all(todo, group, are_last=False)
 
     async def _begin_all(self, units: list[Unit], group: asyncio.TaskGroup, *, are_last: bool) -> bool:
-        """Begin samples as memory allows; False where the time became too short."""
+        """Begin samples as memory allows; return False if the remaining time is too short."""
         self.num_asked += len(units)
         for number, unit in enumerate(units, 1):
             begun = self.state.unfinished.get(unit.sample_id)
@@ -108,7 +108,7 @@ class ShardRun:
         return True
 
     def _prompt_tokens(self, problem_id: str) -> dict[str, int]:
-        """Return the length of a problem's prompt by role."""
+        """Return the prompt lengths of a problem by role."""
         if problem_id not in self._prompts:
             problem, lengths = self.problems[problem_id], dict[str, int]()
             for role, engine in self.engines.items():
@@ -130,10 +130,10 @@ class ShardRun:
             self.admission.release(admitted, emitted)
 
     async def _ended(self, unit: Unit, admitted: Admitted) -> Trace:
-        """Return the trace of a sample that has ended, which continues from its last accepted step."""
+        """Run a sample from its last accepted step to its end and return its trace."""
         trace = self.state.unfinished.get(unit.sample_id) or self._begun(unit, str)
         trace.num_attempts += bool(trace.steps)
-        trace.num_attempts += await self._run_to_its_end(trace, admitted)  # its latency holds an engine's start
+        trace.num_attempts += await self._run_to_its_end(trace, admitted)  # its latency includes an engine start
         return trace
 
     def _begun(self, unit: Unit, renamed: Callable[[str], str]) -> Trace:
@@ -141,7 +141,7 @@ class ShardRun:
         return Trace(renamed(unit.sample_id), unit.problem_id, unit.sample_index, seed=seed)
 
     async def _run_to_its_end(self, trace: Trace, admitted: Admitted) -> bool:
-        """Run a sample; returns whether an engine was started again meanwhile."""
+        """Run a sample; return whether an engine was restarted meanwhile."""
         restarts = sum(engine.restarts for engine in self.engines.values())
 
         def record(step: Step) -> None:
@@ -156,7 +156,7 @@ class ShardRun:
         return sum(engine.restarts for engine in self.engines.values()) > restarts
 
     def _has_time_for_another(self) -> bool:
-        """True if the remaining time is longer than 90% of the latest samples took."""
+        """Return whether the remaining time exceeds the 90th percentile of recent sample durations."""
         if self.ends_at is None or not self._durations:
             return True
         likely = sorted(self._durations)[int(0.9 * (len(self._durations) - 1))]
@@ -164,10 +164,10 @@ class ShardRun:
 
 
 class TimingRun(ShardRun):
-    """Samples that run again, one at a time, with other random numbers than before.
+    """Samples that rerun one at a time with new random numbers.
 
-    A repeat that is killed is repeated from its beginning, because the time of a resumed one means nothing, and so is
-    one under which an engine was started again.
+    An interrupted repeat restarts from its beginning, because resumed times are meaningless. The same applies if an
+    engine was restarted meanwhile.
     """
 
     most_in_flight = 1
@@ -178,21 +178,21 @@ class TimingRun(ShardRun):
             if not await self._run_to_its_end(trace, admitted):
                 return trace
             for engine in self.engines.values():
-                await engine.reset_prefix_cache()  # it holds what this repeat has written
-        raise EngineDied(f"an engine failed in each of {_MOST_REPEATS} repeats of a sample, so it has no latency")
+                await engine.reset_prefix_cache()  # it contains this repeat's text
+        raise EngineDied(f"an engine failed in each of {_MOST_REPEATS} repeats of a timing sample")
 
 
 def units_to_time(run: RunFolder, problems: Mapping[str, Problem], seed: int) -> list[Unit]:
-    """Return the samples that are still to be timed, in random order; draws them where that has not been done.
+    """Return the timing samples left, in random order; draws them first if needed.
 
-    None, until all samples of the run have ended. The lock of the timing is held. The order is random so that a machine
-    that slows down does not slow down a stratum.
+    Empty until all samples of the run have ended. The caller holds the timing lock. The order is random so that a
+    machine that slows down does not affect a single stratum.
     """
     if not timings.progress(run).left:
         return []
     ended = by_shard(run, read_endings(run))
     if ended.num_unfinished and not run.are_held(ended.unfinished_shards):
-        wait_for_endings(run)  # the others may have ended a moment ago, on other machines
+        wait_for_endings(run)  # other machines may have just finished the others
         ended = by_shard(run, read_endings(run))
     if ended.num_unfinished:
         return []
@@ -205,7 +205,7 @@ def units_to_time(run: RunFolder, problems: Mapping[str, Problem], seed: int) ->
 
 
 def _draw(run: RunFolder, problems: Mapping[str, Problem], seed: int) -> list[timings.Drawn]:
-    compact(run)  # what a worker that was killed has left in its journal
+    compact(run)  # journals of killed workers
     ended = [
         timings.Ended(
             row["sample_id"],
@@ -221,9 +221,9 @@ def _draw(run: RunFolder, problems: Mapping[str, Problem], seed: int) -> list[ti
 
 
 def seed_of(spec: RunSpec, unit: Unit, problem: Problem, renamed: Callable[[str], str]) -> int:
-    """Return a sample's seed; the run's seed and the sample's index are part of its id.
+    """Return a sample's seed, derived from its id, which includes the run's seed and the sample index.
 
-    `renamed` returns the id of another sample of the same kind, with other random numbers, for an id.
+    `renamed`: maps the id to that of another sample of the same kind with other random numbers.
     """
     sample_id = unit.sample_id
     if spec.selection is not None or spec.reward is not None:
@@ -232,14 +232,14 @@ def seed_of(spec: RunSpec, unit: Unit, problem: Problem, renamed: Callable[[str]
 
 
 _STEP_TOKENS = 128
-"""Likely length of a step until some have been seen; most are shorter."""
+"""Assumed step length before any steps are observed; an overestimate for most."""
 _SELECTION_SHARE = 0.1
-"""Upper estimate of the share of a sample's time that the choice among whole chains takes. Nothing of that prompt is
-read again, so that only as much of it counts."""
+"""Upper bound for the share of a sample's time spent on the choice among whole chains. That prompt is not reused, so
+only this share of it counts."""
 
 
 def caches(method: Method, engines: Mapping[Role, Engine], token_budget: int) -> dict[str, Cache]:
-    """Return every engine's KV cache, and what is known of its use before any step has been seen."""
+    """Return each engine's KV cache with its estimated use before any step is observed."""
     used: dict[str, Cache] = {}
     for role, engine in engines.items():
         if not method.drafts_whole_chains:
@@ -255,10 +255,10 @@ def caches(method: Method, engines: Mapping[Role, Engine], token_budget: int) ->
 
 
 def step_tokens(method: Method, trace: Trace, prompt_tokens: Mapping[str, int]) -> dict[str, int]:
-    """Return by role the tokens that the last step of a trace held besides the prompt and the chain before it.
+    """Return by role the tokens used by the last step of a trace besides prompt and previous chain.
 
-    That is what was written for the step (the accepted candidate counts as chain only from the next step on), and in
-    the cache of a model that judges the question of the verdict.
+    These are the tokens written for the step (the accepted candidate belongs to the chain only from the next step on)
+    and, for a judging model, the verdict's question.
     """
     number, step = len(trace.steps) - 1, trace.steps[-1]
     chain_tokens = trace.emitted_tokens - step.num_tokens
@@ -268,7 +268,7 @@ def step_tokens(method: Method, trace: Trace, prompt_tokens: Mapping[str, int]) 
         if call.step < number:
             break
         if call.purpose == "verdict":
-            # Verdicts asked in parallel share the chain, which the prefix cache holds once.
+            # Parallel verdict requests share the chain, which the prefix cache stores once.
             context_tokens = prompt_tokens.get(call.model, 0) + chain_tokens
             asked[call.model] = max(asked.get(call.model, 0), call.prompt_tokens - call.n * context_tokens)
         else:

@@ -1,4 +1,4 @@
-"""Finished samples scored by the target: the log-probability of each step, one request for each chain."""
+"""Score finished samples with the target: the log-probability of each step, with one request per chain."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from jobs.run.trace_files import FAILED, SampleRow
 
 _STEP_FIELDS = ("author", "role", "text", "num_tokens", "token_ids", "finish")
 COLUMNS = ["problem_id", *(f"steps.list.element.{name}" for name in _STEP_FIELDS)]
-"""What is read of a trace file, beside the sample's id and its stop reason."""
+"""Columns read from a trace file, in addition to sample id and stop reason."""
 _SAMPLES_PER_FILE = 500
-"""Samples between two writes: what is lost where a worker is killed."""
+"""Samples between two writes: the maximum loss if a worker is killed."""
 
 
 @dataclass
 class Scored:
-    """What was scored."""
+    """Counts of a scoring."""
 
     num_samples: int = 0
     num_steps: int = 0
     num_tokens: int = 0
     num_cut: int = 0
-    """Chains that the target's context did not hold to their end."""
+    """Chains truncated by the target's context."""
     num_refused: int = 0
-    """Chains that the engine refused, or gave no finite numbers for; they have rows without numbers."""
+    """Chains rejected by the engine or without finite values; they have rows with null values."""
 
     def add(self, chain: ReadChain, likelihoods: Sequence[StepLikelihood]) -> None:
-        """Count a chain with the numbers of its steps."""
+        """Count a chain with the log-probabilities of its steps."""
         num_tokens = sum(own.num_tokens for own in likelihoods)
         is_refused = any(own.logprob is None for own in likelihoods)
         self.num_samples += 1
@@ -50,9 +50,9 @@ class Scored:
 
     @property
     def in_words(self) -> str:
-        """One line without its end."""
-        cut = f"; {counted(self.num_cut, 'chain is', 'chains are')} longer than its context" if self.num_cut else ""
-        none = f"; {counted(self.num_refused, 'chain has', 'chains have')} no numbers" if self.num_refused else ""
+        """One line without a period."""
+        cut = f"; {counted(self.num_cut, 'chain')} longer than the target's context" if self.num_cut else ""
+        none = f"; {counted(self.num_refused, 'chain')} without log-probabilities" if self.num_refused else ""
         steps = counted(self.num_steps, "step")
         return f"{counted(self.num_samples, 'sample')}, {steps}, {counted(self.num_tokens, 'token')}{cut}{none}"
 
@@ -67,8 +67,8 @@ async def score(
 ) -> Scored:
     """Score samples of a run, given by the columns `COLUMNS`, and write the rows. Raises EngineError.
 
-    `spec` has the target that `engine` is, and the number of chains in flight; `tokenizers` are those of the target and
-    of every author of a step.
+    `spec`: provides the target, run by `engine`, and the concurrency. `tokenizers`: of the target and of every step
+    author.
     """
     assert spec.target is not None
     problems, wording, scorer = {p.id: p for p in run.problems()}, run.spec().wording, scorer_of(spec.target, spec)
@@ -100,9 +100,9 @@ async def score(
 
 
 async def score_finished(run: RunFolder, spec: RunSpec, engines: Mapping[Role, Engine], journal: Path) -> None:
-    """Score what an attempt has finished, over the engines that it still has, where the run asked for it.
+    """Score the finished samples of an attempt with its open engines, if requested by the run.
 
-    Nothing is done where the run has no target, or was scored by another one, which is said. Raises EngineDied.
+    Does nothing if the run has no target; prints a message if it was scored by another target. Raises EngineDied.
     """
     path = run.trace_file_of(journal)
     if spec.target is None or "target" not in engines or not path.exists():

@@ -1,13 +1,13 @@
-"""The workers of a node: shards of one run, or of several. Plain asyncio over many samples; the engines batch them.
+"""Workers of a node: shards of one or several runs. Plain asyncio over many samples; the engines batch them.
 
-A worker gets the paths of run folders and shard numbers, and reads everything else there. It works on one run after the
-other, and engines that the next run would start with the same settings stay open. Killed at any moment, it loses only
-the steps in flight; started again, it resumes from the journals.
+A worker gets run folders and shard numbers, and reads everything else there. It works on one run after the other, and
+keeps engines open if the next run needs the same settings. If killed, it loses only the steps in flight; after a
+restart, it resumes from the journals.
 
-Several workers are on a node where Slurm starts several tasks of a job there (`ntasks-per-node`), where a task starts
-several (`--workers-per-task`), and on this machine where a run has several shards. Each has cards and cores of its own.
-Those of a job have its shards in common: each takes the next free one when it has room for it. One that has nothing
-left waits, with its engines loaded, as long as others hold shards, and takes what those leave that die.
+There are several workers on a node if Slurm starts several tasks of a job there (`ntasks-per-node`), a task starts
+several (`--workers-per-task`), or a run on this machine has several shards. Each has its own GPUs and cores. Workers of
+a job share its shards: each takes the next free one when it has capacity. A worker without work waits, with its engines
+loaded, while others hold shards, and takes over the shards of workers that die.
 """
 
 from __future__ import annotations
@@ -46,32 +46,32 @@ from jobs.work.run_part import RunPart, ShardBusyError
 __all__ = ["LAUNCHER_PID", "ShardBusyError", "Unfinished", "run_parts", "run_shard"]
 
 LAUNCHER_PID = "HARNESS_LAUNCHER_PID"
-"""Environment variable: the process that the worker must not outlive, because it started it (local runs)."""
+"""Environment variable: the launching process, with which the worker must end (local runs)."""
 
 _SHUTDOWN_SECONDS = 60.0
 """Time before a long limit after which no sample is started: Slurm may send its signal up to a minute early."""
 _LOOK_SECONDS = 1.0
-"""Time between two looks of a worker without work whether another one has died and left some."""
+"""Polling interval of an idle worker for shards of dead workers."""
 _MAX_RESTARTS = 100
 _REQUEUE_SECONDS = 120.0
 """How long to wait for Slurm to end this process after a requeue."""
 _SAVING_SECONDS = 30.0
-"""How long to wait for other tasks of the job, which save their steps, before it is requeued."""
+"""How long to wait for other tasks of the job to save their steps before a requeue."""
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
 _SYSTEM = Path("/sys/devices/system/cpu")
 _CARDS = "CUDA_VISIBLE_DEVICES"
 _HIDDEN = {"", "-1", "NoDevFiles"}
 _T = TypeVar("_T")
 Parts = Sequence[tuple[str, list[int]]]
-"""Run folders with numbers of shards."""
+"""Run folders with shard numbers."""
 
 
 class Unfinished(RuntimeError):
-    """Samples are left unfinished; the message is one line that says why. What was done is kept."""
+    """Samples are left unfinished; the message is the reason in one line. Finished work is kept."""
 
 
 def run_shard(folder: str, shard: int) -> int:
-    """Run the unfinished samples of one shard; returns the number of samples that ended.
+    """Run the unfinished samples of one shard; return the number of samples that ended.
 
     Raises the error that stopped it, after a clean shutdown.
     """
@@ -79,12 +79,11 @@ def run_shard(folder: str, shard: int) -> int:
 
 
 def run_parts(parts: Parts, job_name: str | None = None) -> int:
-    """Run the unfinished samples of shards of several runs, given by run folder; returns how many samples ended.
+    """Run the unfinished samples of shards of several runs, given by run folder; return how many samples ended.
 
-    The runs are worked on one after the other, those that can share engines together. An error stops only the run that
-    it comes from; Unfinished is raised after the last. A single run raises its error itself. `job_name` names the job
-    in Slurm that the runs share: one that leaves it is passed over. Where Slurm starts several tasks for one job
-    (`ntasks-per-node`), they take the shards as they are free.
+    Runs are processed one after the other, grouped by shared engines. An error only stops its own run; Unfinished is
+    raised after the last run. A single run raises its own error. `job_name`: the Slurm job shared by the runs; runs
+    that leave it are skipped. If Slurm starts several tasks per job (`ntasks-per-node`), they take free shards.
     """
     end_with_launcher()
     take_as_slurm_task()
@@ -98,7 +97,7 @@ def run_parts(parts: Parts, job_name: str | None = None) -> int:
 
 
 def run_share(parts: Parts, number: int, count: int) -> int:
-    """Run shards of runs as one of `count` workers on this machine, in this process; returns how many samples ended."""
+    """Run shards as one of `count` workers on this machine, in this process; return how many samples ended."""
     if count > 1:
         os.environ.update(device_variables(number, count))
         take_cores(number, count)
@@ -106,16 +105,15 @@ def run_share(parts: Parts, number: int, count: int) -> int:
 
 
 def _wait_for_plans(parts: Parts) -> None:
-    """Wait in a job until it sees the plans, which another machine may have written a moment ago."""
+    """Wait in a job until the plans are visible, which another machine may have just written."""
     for folder, _ in parts if client.this_job() else ():
         wait_for_plan(RunFolder(Path(folder)))
 
 
 class Worker:
-    """One start of a worker: its parts of runs, and the engines that stay open between them."""
+    """One start of a worker: its parts of runs, and engines that stay open between them."""
 
     def __init__(self, parts: Sequence[RunPart]) -> None:
-        """Nothing is read or started yet."""
         self.parts = parts
         self.pool = EnginePool()
         self.out_of_time = False
@@ -133,28 +131,28 @@ class Worker:
         return any(part.num_steps or part.num_ended or part.num_timed for part in self.parts)
 
     def in_order(self) -> list[RunPart]:
-        """Return the parts in the order of work. What each needs is resolved now, before any engine is open."""
+        """Return the parts in execution order. Engine needs are resolved now, before any engine is open."""
         if self._order is None:
-            kv_bytes = cpu_kv_bytes()  # free memory changes from moment to moment; runs are to have equal settings
+            kv_bytes = cpu_kv_bytes()  # measured once, so all runs have equal settings
             for part in self.parts:
                 part.kv_bytes = kv_bytes if part.kv_bytes is None else part.kv_bytes
             needs: list[list[EngineNeed]] = [[] for _ in self.parts]
             for place, part in enumerate(self.parts):
-                with contextlib.suppress(Exception):  # what is wrong with one run is raised when its turn comes
+                with contextlib.suppress(Exception):  # errors of one run are raised when it starts
                     needs[place] = part.needs
             self._order = [self.parts[place] for place in self.pool.plan(needs)]
         return self._order
 
     async def work_on_all(self) -> None:
-        """Run what is unfinished of all parts, and close the engines.
+        """Run the unfinished samples of all parts, and close the engines.
 
-        Ends early where Slurm's signal before the time limit arrives, or that limit is near.
+        Ends early at Slurm's signal before the time limit, or near the limit.
         """
         with self._until_signals():
             async with self.pool:
                 ends_at = _ends_at()
                 await self._work_on_each(ends_at)
-                # Others are at work on what this worker would take if they died.
+                # Wait to take over shards of workers that die.
                 while not self.out_of_time and any(part.is_held_by_others for part in self._not_failed()):
                     await asyncio.sleep(_LOOK_SECONDS)
                     await self._work_on_each(ends_at)
@@ -172,20 +170,20 @@ class Worker:
                     raise
                 self.failures[part] = error
                 traceback.print_exception(error)
-                print(f"{part.run.path.name} stopped with an error; the other runs go on", file=sys.stderr, flush=True)
+                print(f"{part.run.path.name} failed; the other runs continue", file=sys.stderr, flush=True)
 
     def _not_failed(self) -> list[RunPart]:
         return [part for part in self.in_order() if part not in self.failures]
 
     def raise_failures(self) -> None:
-        """Raise Unfinished where runs were stopped by errors."""
+        """Raise Unfinished if runs were stopped by errors."""
         if self.failures:
             reasons = "; ".join(f"{part.run.path.name}: {reason_of(error)}" for part, error in self.failures.items())
             message = f"{len(self.failures)} of {len(self.parts)} runs failed: {reasons}"
             raise Unfinished(message) from next(iter(self.failures.values()))
 
     def requeue_if_out_of_time(self) -> None:
-        """Requeue this job where the time limit came first; raises Unfinished where that cannot be done."""
+        """Requeue this job if it reached its time limit; raise Unfinished if that is impossible."""
         if self.out_of_time:
             _requeue([(str(part.run.path), part.shards) for part in self.parts], has_progressed=self.has_progressed)
 
@@ -200,13 +198,13 @@ class Worker:
 
     @contextlib.contextmanager
     def _until_signals(self) -> Iterator[None]:
-        """Cancel what this task does when a signal asks for the end; before the time limit that is no error."""
+        """Cancel the current task on a signal to stop; before the time limit this is not an error."""
         task, loop, is_stopping = asyncio.current_task(), asyncio.get_running_loop(), False
         assert task is not None
 
         def stop(number: int) -> None:
             nonlocal is_stopping
-            if not is_stopping:  # Slurm and the task may both send a signal; a second one would break off the clean-up
+            if not is_stopping:  # a second signal (from Slurm and the task) must not interrupt the cleanup
                 is_stopping = True
                 self.out_of_time |= number == signal.SIGUSR2
                 task.cancel()
@@ -224,7 +222,7 @@ class Worker:
 
 
 class InProcessWorker(Worker):
-    """A worker in the process that launches several runs: it works on one when asked, and its engines stay open.
+    """A worker in the launching process: runs parts on request and keeps its engines open.
 
     Use it as a context manager, which closes the engines.
     """
@@ -240,7 +238,7 @@ class InProcessWorker(Worker):
             self._runner.close()
 
     def run(self, part: RunPart) -> int:
-        """Run what is unfinished of a part; returns how many samples ended. Raises the error that stopped it."""
+        """Run the unfinished samples of a part; return how many ended. Raises the error that stopped it."""
         if self.out_of_time:
             raise Unfinished("the time limit was reached")
         self._runner.run(self._work_on_one(part))
@@ -253,10 +251,9 @@ class InProcessWorker(Worker):
 
 
 def _ends_at() -> float | None:
-    """Return when this job should start no more samples, in seconds since the epoch.
+    """Return when this job should stop starting samples, in seconds since the epoch.
 
-    That is its time limit less the time by which Slurm's signal may come early; None where there is no limit, or none
-    that is known.
+    This is its time limit minus the time by which Slurm's signal may be early; None if no limit is known.
     """
     job = client.this_job()
     if job is None:
@@ -264,19 +261,19 @@ def _ends_at() -> float | None:
     try:
         end = client.end_time(job)
     except client.SlurmError:
-        return None  # the signal before the end still comes
+        return None  # the signal before the time limit still arrives
     now = time.time()
     return None if end is None else end - min(_SHUTDOWN_SECONDS, 0.1 * max(0.0, end - now))
 
 
 def _requeue(parts: Parts, *, has_progressed: bool) -> None:
-    """Requeue this job, as often as it makes progress; raises Unfinished where that cannot be done."""
+    """Requeue this job if it made progress; raise Unfinished if that is impossible."""
     job = client.this_job()
     if not has_progressed:
-        raise Unfinished("the time limit was reached before a single step was accepted: it is too short")
+        raise Unfinished("the time limit is too short: no step was accepted")
     if job is None or int(os.environ.get("SLURM_RESTART_COUNT", "0")) >= _MAX_RESTARTS:
         raise Unfinished(
-            f"the time limit was reached, and this is not a Slurm job or was restarted {_MAX_RESTARTS} times"
+            f"time limit reached; cannot requeue: not a Slurm job, or already restarted {_MAX_RESTARTS} times"
         )
     begun_at = time.monotonic()
     while time.monotonic() - begun_at < _SAVING_SECONDS and any(
@@ -289,7 +286,7 @@ def _requeue(parts: Parts, *, has_progressed: bool) -> None:
 
 
 def end_with_launcher() -> None:
-    """End this worker when the launcher that it must not outlive has ended."""
+    """End this worker when its launcher has ended."""
     launcher = os.environ.get(LAUNCHER_PID)
     if launcher is None or int(launcher) == os.getpid():
         return
@@ -303,16 +300,16 @@ def end_with_launcher() -> None:
 
 
 def run_side_by_side(parts: Parts, workers: int, job_name: str | None = None) -> None:
-    """Run shards of runs in several workers, which take them as they are free.
+    """Run shards of runs in several workers that take free shards.
 
-    `job_name` names the job in Slurm that several runs share. Raises Unfinished, also where the time
-    limit came first and the job could not be requeued.
+    `job_name`: the Slurm job shared by several runs. Raises Unfinished, also if the time limit was reached and the job
+    could not be requeued.
     """
     take_as_slurm_task()
     _wait_for_plans(parts)
-    # With fewer shards than workers the rest of the node stays idle; each worker keeps its part of it.
+    # With fewer shards than workers, the rest of the node stays idle.
     started = range(min(workers, max(len(shards) for _, shards in parts)))
-    cards = [device_variables(number, workers) for number in started]  # fails before any starts
+    cards = [device_variables(number, workers) for number in started]  # fails before any worker starts
     codes = _run_all([{"parts": parts, "number": n, "count": workers, "job_name": job_name} for n in started], cards)
     failures = [
         f"worker {number}: exit code {code}"
@@ -325,14 +322,14 @@ def run_side_by_side(parts: Parts, workers: int, job_name: str | None = None) ->
     if left and (stopped := [code for code in codes if code in (OUT_OF_TIME, OUT_OF_TIME_AT_ONCE)]):
         _requeue(parts, has_progressed=OUT_OF_TIME in stopped or 0 in codes)
     if left:
-        why = f": {'; '.join(failures)}" if failures else ", and other processes may hold what is left"
+        why = f": {'; '.join(failures)}" if failures else "; other processes may hold the remaining shards"
         raise Unfinished(f"{len(failures)} of {counted(len(codes), 'worker')} failed{why}; unfinished: {left}")
     if failures:
-        print("the other workers have finished what these had taken", file=sys.stderr, flush=True)
+        print("the other workers finished the samples assigned to these workers", file=sys.stderr, flush=True)
 
 
 def main() -> None:
-    """Be one of the workers: the only argument describes it as JSON."""
+    """Entry point of a worker process: the only argument describes it as JSON."""
     code_archive.require()
     end_with_launcher()
     with logged():
@@ -340,7 +337,7 @@ def main() -> None:
 
 
 def _run_share_of_task(parts: Parts, number: int, count: int, job_name: str | None) -> None:
-    """Run shards that all workers of a task have in common, as worker `number` of `count`."""
+    """Run shards shared by all workers of a task, as worker `number` of `count`."""
     take_cores(number, count)
     worker = Worker([RunPart(*part, job_name, rank()[0] * count + number) for part in parts])
     for part in worker.parts:
@@ -352,7 +349,7 @@ def _run_share_of_task(parts: Parts, number: int, count: int, job_name: str | No
 
 
 def _run_all(shares: Sequence[dict[str, Any]], variables: Sequence[dict[str, str]]) -> list[int]:
-    """Start the workers, each with its cards, and wait for all of them; returns their exit codes."""
+    """Start the workers, each with its GPUs, and wait for all of them; return their exit codes."""
     with _passing_signals_on() as processes:
         for share, cards in zip(shares, variables, strict=True):
             command = [sys.executable, "-m", "jobs.work.worker", json.dumps(share)]
@@ -360,16 +357,16 @@ def _run_all(shares: Sequence[dict[str, Any]], variables: Sequence[dict[str, str
             seen = next(iter(cards.values()), "none")
             print(f"worker {share['number']} of {share['count']}: GPUs {seen}", file=sys.stderr, flush=True)
             processes.append(subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL))
-        # A worker that Slurm's signal meets before it can handle it has done nothing yet.
+        # Workers that receive Slurm's signal before they can handle it have done nothing yet.
         return [OUT_OF_TIME_AT_ONCE if (code := p.wait()) == -signal.SIGUSR2 else code for p in processes]
 
 
 def _left(parts: Parts, job_name: str | None) -> str:
-    """Return in words which shards are unfinished in runs that have not left the job; empty where none is."""
+    """List the unfinished shards of runs that have not left the job; empty if there are none."""
     left = []
     for folder, shards in parts:
         run, unfinished = RunFolder(Path(folder)), shards
-        with contextlib.suppress(RunDamaged, OSError):  # its workers have said why
+        with contextlib.suppress(RunDamaged, OSError):  # reported by its workers
             ended = by_shard(run, read_endings(run))
             unfinished = [shard for shard in shards if ended.finished[shard] < ended.planned[shard]]
             if not ended.num_unfinished and ended.timing.left and not timings.is_at_work(run):
@@ -384,7 +381,7 @@ def _left(parts: Parts, job_name: str | None) -> str:
 
 @contextlib.contextmanager
 def _passing_signals_on() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Pass signals on to the processes that are put into the list, and end those that are left."""
+    """Forward signals to the processes in the yielded list, and kill remaining ones on exit."""
     processes: list[subprocess.Popen[bytes]] = []
 
     def forward(number: int, _: object) -> None:
@@ -404,18 +401,18 @@ def _passing_signals_on() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def share(items: Sequence[_T], number: int, count: int) -> list[_T]:
-    """Return the items of worker `number` (from 0) of `count`, in adjacent groups of equal size; the rest is no one's.
+    """Return the items of worker `number` (from 0) of `count`, in adjacent groups of equal size; the rest is unused.
 
-    With fewer items than workers there is no group for each.
+    With fewer items than workers, all groups are empty.
     """
     size = len(items) // count
     return list(items[number * size : (number + 1) * size])
 
 
 def device_variables(number: int, count: int) -> dict[str, str]:
-    """Return the variable that makes only one worker's cards visible; none where this process sees no card.
+    """Return the variable that makes only one worker's GPUs visible; empty if this process has no GPU.
 
-    Raises ValueError where there are fewer cards than workers.
+    Raises ValueError if there are fewer GPUs than workers.
     """
     cards = os.environ[_CARDS].split(",") if _CARDS in os.environ else gpus.visible_names()
     if not cards or cards[0] in _HIDDEN:
@@ -426,17 +423,17 @@ def device_variables(number: int, count: int) -> dict[str, str]:
 
 
 def take_cores(number: int, count: int) -> None:
-    """Bind this process, and those that it will start, to one worker's cores; where there are enough cores."""
+    """Bind this process and its children to one worker's cores, if there are enough cores."""
     cores = share(in_order_of_place(os.sched_getaffinity(0)), number, count)
     if cores:
         os.sched_setaffinity(0, cores)
 
 
 def in_order_of_place(cores: Iterable[int], system: Path = _SYSTEM) -> list[int]:
-    """Return cores by processor, with the threads of a core side by side, as far as the system tells.
+    """Return cores ordered by processor, with the threads of a core adjacent, as far as known.
 
-    Linux numbers the second threads of all cores after the first ones. By numbers, a later worker would get second
-    threads of an earlier one's cores, often on the other processor than its cards.
+    Linux numbers the second threads of all cores after the first ones. In numeric order, later workers would get second
+    threads of earlier workers' cores, often on another processor than their GPUs.
     """
 
     def place(core: int) -> tuple[int, int, int]:
@@ -451,7 +448,7 @@ def in_order_of_place(cores: Iterable[int], system: Path = _SYSTEM) -> list[int]
 
 
 def take_as_slurm_task(environment: Mapping[str, str] = os.environ) -> None:
-    """Take the share of one of several Slurm tasks on this node, unless Slurm itself has given each its cards."""
+    """Use the share of this Slurm task on its node, unless Slurm has already assigned GPUs per task."""
     own = {"SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU"} & environment.keys()
     here = environment.get("SLURM_STEP_TASKS_PER_NODE", "1").partition(",")[0].partition("(")[0]  # `4`, `2(x3)`
     count = int(here) if here.isdigit() else 1
@@ -460,7 +457,7 @@ def take_as_slurm_task(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def rank() -> tuple[int, int]:
-    """Return this process's number among the tasks of its Slurm job step, and their number; 0 and 1 elsewhere."""
+    """Return this process's rank and the number of tasks in its Slurm job step; 0 and 1 outside of Slurm."""
     number, count = os.environ.get("SLURM_PROCID", ""), os.environ.get("SLURM_STEP_NUM_TASKS", "")
     if not (number.isdigit() and count.isdigit()):
         return 0, 1

@@ -25,7 +25,7 @@ PACKAGES = (
     "mariadb-client-core",
     "gcc",
     "libc6-dev",
-    "charliecloud",  # containers of the tests; Debian has no Apptainer
+    "charliecloud",  # for container tests; Debian has no Apptainer package
 )
 
 
@@ -46,11 +46,8 @@ def main(context: click.Context, folder: Path) -> None:
 
 @main.command()
 def install() -> None:
-    """Install Debian's packages, one for containers among them, and build scrontab, which they lack.
-
-    Their services are not started.
-    """
-    policy = Path("/usr/sbin/policy-rc.d")  # every package's script runs it before starting a service
+    """Install Debian's packages without starting their services, and build scrontab, which they lack."""
+    policy = Path("/usr/sbin/policy-rc.d")  # package scripts run it before starting a service
     is_created_here = not policy.exists()
     if is_created_here:
         policy.write_text("#!/bin/sh\nexit 101\n")
@@ -70,17 +67,19 @@ def install() -> None:
 
 @main.command()
 @click.option("--nodes", type=click.IntRange(1, 500), default=4, show_default=True)
-@click.option("--gpus", type=click.IntRange(0, 64), default=2, show_default=True, help="Fake GPUs of each node.")
-@click.option("--cpus", type=click.IntRange(1), default=16, show_default=True, help="CPUs that each node reports.")
+@click.option("--gpus", type=click.IntRange(0, 64), default=2, show_default=True, help="Fake GPUs per node.")
+@click.option("--cpus", type=click.IntRange(1), default=16, show_default=True, help="CPUs reported by each node.")
 @click.option("--port", type=click.IntRange(1024, 65000), default=27000, show_default=True)
 @click.option("--max-array-size", type=click.IntRange(2), default=1001, show_default=True)
 @click.option("--node-timeout", type=click.IntRange(2), default=10, show_default=True, help="Seconds.")
-@click.option("--prefix", default="hn", show_default=True, help="Of the nodes' names; no other cluster's here.")
+@click.option(
+    "--prefix", default="hn", show_default=True, help="Prefix of node names, unique among clusters on this machine."
+)
 @click.pass_obj
 def up(
     folder: Path, nodes: int, gpus: int, cpus: int, port: int, max_array_size: int, node_timeout: int, prefix: str
 ) -> None:
-    """Start a cluster and wait until every node is up; jobs from before it went down resume."""
+    """Start a cluster and wait until every node is up; earlier jobs resume."""
     if os.geteuid() != 0:
         raise click.UsageError("a local Slurm needs root: its node daemons start jobs as their users")
     if missing := [
@@ -112,7 +111,7 @@ def down(folder: Path) -> None:
 @main.command()
 @click.pass_obj
 def status(folder: Path) -> None:
-    """Print which daemons are running; the exit status is 3 if any is not."""
+    """Print which daemons are running; exit status 3 if any is not."""
     cluster = _existing_cluster(folder)
     daemons = ["munged", "mariadbd", "slurmdbd", "slurmctld", *(f"slurmd-{node}" for node in cluster.names)]
     running = {name: processes.daemon(cluster, name) for name in daemons}
@@ -126,7 +125,7 @@ def status(folder: Path) -> None:
 @click.argument("node")
 @click.pass_obj
 def kill_node_command(folder: Path, node: str) -> None:
-    """Kill a node's daemon and everything that it runs, at once."""
+    """Kill a node's daemon and all its processes at once."""
     click.echo(f"{kill_node(_existing_cluster(folder, node), node)} processes killed")
 
 
@@ -134,7 +133,7 @@ def kill_node_command(folder: Path, node: str) -> None:
 @click.argument("node")
 @click.pass_obj
 def start_node_command(folder: Path, node: str) -> None:
-    """Start a node's daemon again."""
+    """Restart a node's daemon."""
     start_node(_existing_cluster(folder, node), node)
 
 

@@ -1,4 +1,4 @@
-"""The settings of a cluster, and the configuration files of its daemons."""
+"""Settings of a cluster, and the configuration files of its daemons."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Cluster:
-    """The settings of a cluster; stored in its folder, so that only `up` needs options."""
+    """Settings of a cluster; stored in its folder, so only `up` needs options."""
 
     folder: str
     nodes: int = 4
     gpus: int = 2
-    """Fake GPUs of each node."""
+    """Fake GPUs per node."""
     port: int = 27000
-    """Port of slurmctld; slurmdbd listens on the next one, and the nodes from 101 above it."""
+    """Port of slurmctld; slurmdbd uses the next port, and nodes use ports from 101 above it."""
     cpus: int = 16
     memory_mb: int = 100_000
-    """Memory that each node reports, in MB; the machine may have less."""
+    """Memory reported by each node, in MB; the machine may have less."""
     max_array_size: int = 1001
     node_timeout_seconds: int = 10
-    """Seconds after which a node that does not answer counts as down."""
+    """Seconds after which an unresponsive node counts as down."""
     prefix: str = "hn"
-    """Nodes are called hn1, hn2, … Slurm names the control groups of their jobs after them."""
+    """Nodes are named hn1, hn2, …; Slurm also uses these names for the jobs' control groups."""
 
     @property
     def path(self) -> Path:
@@ -43,17 +43,17 @@ class Cluster:
 
     @property
     def munge_socket(self) -> Path:
-        """Path of the socket of the cluster's own munged, which every user connects to."""
+        """Path of the socket of the cluster's munged, used by every user."""
         return self.path / "munge" / "socket"
 
     @property
     def secrets(self) -> Path:
-        """The folder that only root may enter, with munge's key."""
+        """Folder with munge's key, accessible only to root."""
         return self.path / "secrets"
 
     @property
     def database_socket(self) -> Path:
-        """Path of the socket of the cluster's own MariaDB."""
+        """Path of the socket of the cluster's MariaDB."""
         return self.path / "run" / "mariadb.sock"
 
     @property
@@ -83,12 +83,12 @@ def load(folder: Path) -> Cluster | None:
 
 
 def write_configuration(cluster: Cluster) -> None:
-    """Write every file that the daemons read, and create the devices of the fake GPUs."""
+    """Write all configuration files of the daemons, and create the devices of the fake GPUs."""
     folder = cluster.path
     names = ("state", "log", "run", "munge", "gpus", "spool", *(f"spool/{node}" for node in cluster.names))
     for name in ("", *names):
         (folder / name).mkdir(parents=True, exist_ok=True)
-        (folder / name).chmod(0o755)  # whatever the umask: ordinary users submit jobs too
+        (folder / name).chmod(0o755)  # independent of the umask: ordinary users submit jobs too
     cluster.secrets.mkdir(exist_ok=True)
     cluster.secrets.chmod(0o700)
     key = cluster.secrets / "munge.key"
@@ -118,7 +118,7 @@ def _write_settings(path: Path, settings: dict[str, object]) -> Path:
 
 
 def cgroups_usable() -> bool:
-    """Return True if Slurm can write to cgroups of version 1; with them it can kill every process of a job."""
+    """Return True if Slurm can write to cgroups v1, which allow it to kill every process of a job."""
     return all(os.access(CGROUPS / name, os.W_OK) for name in ("freezer", "memory"))
 
 

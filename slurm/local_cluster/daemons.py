@@ -1,4 +1,4 @@
-"""Starting and ending the daemons of a cluster."""
+"""Start and stop the daemons of a cluster."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def _controller_answers(environment: dict[str, str]) -> bool:
 
 
 def _resume_drained(cluster: Cluster) -> int:
-    """Resume drained nodes, as an administrator does, and return how many nodes are up.
+    """Resume drained nodes, as an administrator would, and return how many nodes are up.
 
-    Slurm drains a node when it loses track of the jobs that the node had when it died.
+    Slurm drains a node if it loses track of the node's jobs when the node dies.
     """
     for node, state in processes.states(cluster).items():
         if state.startswith(("drain", "drng", "fail")):
@@ -50,7 +50,7 @@ def start_node(cluster: Cluster, node: str) -> None:
 
 
 def kill_node(cluster: Cluster, node: str) -> int:
-    """Kill a node's daemon and everything it runs, as a power cut does; return the number of processes killed."""
+    """Kill a node's daemon and all its processes, like a power cut; return the number of processes killed."""
     daemon = processes.daemon(cluster, f"slurmd-{node}")
     return processes.kill(
         [*([daemon] if daemon else []), *processes.steps(cluster, [node]), *processes.jobs(cluster, [node])]

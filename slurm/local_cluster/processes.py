@@ -1,4 +1,4 @@
-"""Running Slurm's commands, and finding the processes of one cluster among all of a machine."""
+"""Run Slurm's commands, and find the processes of one cluster on the machine."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _STOP_SECONDS = 15.0
 
 
 class ClusterError(click.ClickException):
-    """The cluster did not start; the message ends with its daemons' log."""
+    """The cluster did not start; the message includes its daemons' log."""
 
     exit_code = 1
 
 
 def environment(cluster: Cluster) -> dict[str, str]:
-    """Return this process's environment with SLURM_CONF and with Slurm's messages in English."""
+    """Return this process's environment with SLURM_CONF and English messages."""
     return {**os.environ, "SLURM_CONF": str(cluster.conf), "LC_ALL": "C"}
 
 
@@ -34,7 +34,7 @@ def run(command: list[str], environment: dict[str, str]) -> None:
 
 
 def output(command: list[str], environment: dict[str, str]) -> str | None:
-    """Return what a command prints; None if it fails or does not answer in time."""
+    """Return a command's output; None if it fails or times out."""
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=20)
     except subprocess.TimeoutExpired:
@@ -43,7 +43,7 @@ def output(command: list[str], environment: dict[str, str]) -> str | None:
 
 
 def daemon(cluster: Cluster, name: str) -> psutil.Process | None:
-    """Return a running daemon by its pid file; a reused process id is not mistaken for it."""
+    """Return a running daemon by its pid file; reused process ids are detected."""
     try:
         process = psutil.Process(int(cluster.pid_file(name).read_text()))
         if process.name() == name.partition("-")[0] and process.status() != psutil.STATUS_ZOMBIE:
@@ -70,7 +70,7 @@ def jobs(cluster: Cluster, nodes: list[str]) -> list[psutil.Process]:
 
 
 def steps(cluster: Cluster, nodes: list[str]) -> list[psutil.Process]:
-    """Return Slurm's own process of each running step, identified by the log that it writes to."""
+    """Return Slurm's process of each running step, identified by its log file."""
     logs = {str(cluster.log(f"slurmd-{node}")) for node in nodes}
     step_processes = []
     for process in psutil.process_iter():
@@ -94,7 +94,7 @@ def kill(processes: list[psutil.Process]) -> int:
 
 
 def end(cluster: Cluster, *names: str) -> None:
-    """Terminate the running daemons among these, and kill those that take too long."""
+    """Terminate those of these daemons that are running; kill them if they take too long."""
     running = [process for name in names if (process := daemon(cluster, name))]
     for process in running:
         process.terminate()
@@ -103,7 +103,7 @@ def end(cluster: Cluster, *names: str) -> None:
 
 
 def states(cluster: Cluster) -> dict[str, str]:
-    """Return the state of each node in Slurm's words."""
+    """Return Slurm's state of each node."""
     lines = output(["sinfo", "-h", "-N", "-p", "gpu", "-o", "%N %t"], environment(cluster)) or ""
     return dict(line.split() for line in lines.splitlines())
 
@@ -114,7 +114,7 @@ def ready(cluster: Cluster) -> int:
 
 
 def until(seconds: float, holds: Callable[[], object]) -> bool:
-    """Wait until `holds` is true; return False if it is not within `seconds`."""
+    """Wait until `holds` is true; return False on timeout."""
     end = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > end:
@@ -126,7 +126,7 @@ def until(seconds: float, holds: Callable[[], object]) -> bool:
 def wait(cluster: Cluster, what: str, seconds: float, holds: Callable[[], object]) -> None:
     """Wait for a part of the cluster. Raises ClusterError with the daemons' log if it takes too long."""
     if not until(seconds, holds):
-        raise ClusterError(f"{what}: not within {seconds:g} s. Logged:\n{_complaints(cluster)}")
+        raise ClusterError(f"{what}: timed out after {seconds:g} s. Log:\n{_complaints(cluster)}")
 
 
 def _complaints(cluster: Cluster) -> str:

@@ -94,7 +94,7 @@ def test_a_suite_prints_one_line_with_its_runs_and_the_report(tmp_path: Path) ->
         (BadDataset("--dataset a.csv: no rows"), 2),
         (ValueError("--limit 0: expected 1 or more"), 2),
         (SlurmRejected("invalid partition"), 2),
-        (SlurmError("squeue: no answer in 30 s"), 1),
+        (SlurmError("squeue: no answer within 30 s"), 1),
         (json.JSONDecodeError("Expecting value", "", 0), None),
     ],
 )

@@ -101,10 +101,10 @@ SOLUTION = "3 * {0} = <<3*{0}=6>>\nso it is that.\n#### {0}"
 SOLUTIONS = [SOLUTION.format(number) for number in range(4)]
 GOLDS: dict[str, tuple[list[str], int, tuple[str, ...]]] = {
     "answers": (["42", r"\frac{1}{2}", "no solution", "5 cm", "50%", "√2"], 0, ()),
-    "solutions": (SOLUTIONS, 2, ("4 of 4 golds", 'row/0 "3 * 0', '"hashes" in a TOML file', "row/2, …")),
-    "boxes": ([rf"As it is so, \boxed{{{i}}} it is." for i in range(2)], 0, ("PROSE AS GOLDS", "2 of 2")),
+    "solutions": (SOLUTIONS, 2, ("4 of 4 reference answers", 'row/0 "3 * 0', '"hashes" in a TOML file', "row/2, …")),
+    "boxes": ([rf"As it is so, \boxed{{{i}}} it is." for i in range(2)], 0, ("PROSE AS REFERENCE ANSWERS", "2 of 2")),
     "sentences": ([f"It is {i} because adding two to {i - 2} gives it." for i in range(4)], 2, ("no answer would be",)),
-    "some braces": ([r"\frac{1", "5", "[red]\x1b[2J{"], 0, ("NO ANSWER MEETS: 2 of 3", "unbalanced", "row/2")),
+    "some braces": ([r"\frac{1", "5", "[red]\x1b[2J{"], 0, ("UNMATCHABLE REFERENCE ANSWERS: 2", "unbalanced", "row/2")),
     "all braces": ([r"\frac{1", r"[red]\sqrt{"], 2, ("no answer would be graded correct", "unbalanced")),
 }  # fmt: skip
 

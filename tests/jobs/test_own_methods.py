@@ -123,11 +123,11 @@ def test_somebody_elses_run_is_not_resumed_with_the_code_in_it(tmp_path: Path, m
     forget(monkeypatch)
     monkeypatch.delenv(trust.VARIABLE)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another user's"))
-    with pytest.raises(trust.NotTrusted, match=r"records the code of its method, which you did not give"):
+    with pytest.raises(trust.NotTrusted, match=r"contains the code of its method that you did not provide"):
         codes.method_of(run)
     [archive] = run.path.glob("method-*.zip")
     archive.unlink()
-    with pytest.raises(ValueError, match=r"has no code of its method confident .* launch it with --method"):
+    with pytest.raises(ValueError, match=r"has no code for its method confident .* launch it with --method"):
         codes.method_of(run)
 
 

@@ -1,5 +1,5 @@
-/* The clock and the disk of a run's Python processes, as the file that CHAOS_CONTROL names has them at the moment:
-   two numbers of 64 bits, the seconds by which the clock is wrong, and whether the disk is full. */
+/* Disturbs clock and disk of a run's Python processes, as set in the file $CHAOS_CONTROL: two 64-bit integers, the
+   clock offset in seconds and whether the disk is full. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -19,7 +19,7 @@ static const volatile int64_t *control = calm;
 
 __attribute__((constructor)) static void begin(void) {
     const char *path = getenv("CHAOS_CONTROL");
-    /* Slurm's own commands need the right time: their credentials expire. */
+    /* Slurm's commands need the correct time because their credentials expire. */
     if (!path || strncmp(program_invocation_short_name, "python", 6)) return;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return;
@@ -46,7 +46,7 @@ time_t time(time_t *to) {
 }
 ssize_t write(int fd, const void *from, size_t count) {
     if (!is_full(fd)) return REAL(write)(fd, from, count);
-    if (count > 1 && control[1] == 1 && (count & 1)) return REAL(write)(fd, from, count / 2); /* some of it fits */
+    if (count > 1 && control[1] == 1 && (count & 1)) return REAL(write)(fd, from, count / 2); /* partial write */
     errno = ENOSPC;
     return -1;
 }

@@ -1,4 +1,4 @@
-"""The ways in which the content of a file is damaged at random."""
+"""Random ways to damage the content of a file."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def splice(rng: random.Random, content: bytes, other: bytes) -> bytes:
 
 
 def change_json(rng: random.Random, content: bytes, _: bytes) -> bytes:
-    """Change one value, name or structure in a line of JSON, or in the whole file."""
+    """Change one value, name or structure in a JSON line, or in the whole file."""
     is_file = content.startswith(b"{\n")
     lines = [content] if is_file else content.split(b"\n")
     number = rng.choice([i for i, line in enumerate(lines) if line.startswith(b"{")])

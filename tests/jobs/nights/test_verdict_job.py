@@ -125,7 +125,7 @@ def test_options_that_somebody_else_recorded_are_in_no_verdict_job(
     harmful: dict[str, Any], cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.launched(harmful)
-    with pytest.raises(trust.NotTrusted, match="options of sbatch, which you did not give"):
+    with pytest.raises(trust.NotTrusted, match="options of sbatch that you did not provide"):
         cluster.night.submit_verdict(["7"])
     monkeypatch.setenv("SLURM_JOB_ID", "52")
     cluster.night.ensure_successor()

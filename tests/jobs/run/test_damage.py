@@ -237,7 +237,7 @@ def test_an_edited_specification_is_named(run: RunFolder) -> None:
     record = json.loads(run.spec_path.read_text(encoding="utf-8"))
     record["temperature"] = 0.7
     run.spec_path.write_text(json.dumps(record), encoding="utf-8")
-    with pytest.raises(RunDamaged, match=r"spec\.json was changed after the run was made: restore it, or launch a new"):
+    with pytest.raises(RunDamaged, match=r"spec\.json was changed after the run was created: restore it, or"):
         run.spec()
 
 

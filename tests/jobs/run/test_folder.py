@@ -21,7 +21,7 @@ def test_the_shards_of_a_run_with_workers_are_not_assigned_again(tmp_path: Path)
     assert run.shards() == before
     run.assign_again(fewer)
     assert run.shards() == fewer
-    with pytest.raises(ValueError, match="no shard 1: its samples were assigned again"):
+    with pytest.raises(ValueError, match="no shard 1: its samples were reassigned"):
         run_shard(str(run.path), 1)
 
 
@@ -30,7 +30,7 @@ def test_a_specification_of_another_format_is_refused_by_name(tmp_path: Path) ->
     text = run.spec_path.read_text(encoding="utf-8")
     for written, named in (('"format": 7', "format 7"), ('"forma": 1', "no format")):
         run.spec_path.write_text(text.replace('"format": 3', written))
-        with pytest.raises(RunDamaged, match=rf"spec\.json has {named}, and this version of the harness reads"):
+        with pytest.raises(RunDamaged, match=rf"spec\.json has {named}, but this version of the harness only reads"):
             run.spec()
 
 

@@ -37,9 +37,9 @@ def prepared(typed: tuple[str, ...] = (), **flags: Any) -> PreparedLaunch:
 @pytest.mark.parametrize(
     ("typed", "flags", "message"),
     [
-        ("draft", {"draft": "nosuch"}, "--draft nosuch: vanilla --model target writes with the target alone"),
+        ("draft", {"draft": "nosuch"}, "--draft nosuch: vanilla --model target generates only with the target"),
         ("draft_memory", {"draft_memory": 0.1}, "--draft.memory 0.1: vanilla --model target"),
-        ("target", {"target": "nosuch", "model": "draft"}, "--target nosuch: vanilla --model draft writes with"),
+        ("target", {"target": "nosuch", "model": "draft"}, "--target nosuch: vanilla --model draft generates"),
     ],
 )  # fmt: skip
 def test_a_typed_flag_of_a_model_that_is_not_used_is_refused(typed: str, flags: dict[str, Any], message: str) -> None:
@@ -50,7 +50,7 @@ def test_a_typed_flag_of_a_model_that_is_not_used_is_refused(typed: str, flags: 
 
 def test_who_proposes_tokens_is_used() -> None:
     prepared(("draft",), method="specdecode", temperature=0)
-    with pytest.raises(ValueError, match="--draft demo-draft: specdecode writes with the target alone"):
+    with pytest.raises(ValueError, match="--draft demo-draft: specdecode generates only with the target"):
         prepared(("draft",), method="specdecode", temperature=0, spec_decode="ngram")
 
 
@@ -66,7 +66,7 @@ def test_who_proposes_tokens_is_used() -> None:
 def test_a_context_that_does_not_hold_prompt_and_budget_is_refused_with_the_least_that_does(
     flags: dict[str, Any], too_small: int, named: str
 ) -> None:
-    with pytest.raises(ValueError, match=f"--max-context {too_small}: a prompt and {named} do not fit") as refused:
+    with pytest.raises(ValueError, match=f"--max-context {too_small}: too short for a prompt and {named}") as refused:
         prepared(max_context=too_small, **flags)
     found = re.search(r"valid: (\d+)", str(refused.value))
     assert found is not None
@@ -96,7 +96,7 @@ def halve(file: Path) -> None:
         ("reward", lambda folder: halve(folder / "model.safetensors"), "model.safetensors is damaged"),
         ("target", lambda folder: with_config(folder, is_encoder_decoder=True), "is an encoder-decoder model"),
         ("draft", lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
-        ("target", lambda folder: halve(folder / "tokenizer.json"), "its tokenizer cannot be loaded"),
+        ("target", lambda folder: halve(folder / "tokenizer.json"), "failed to load its tokenizer"),
     ],
 )
 def test_a_model_that_no_worker_could_use_is_refused(

@@ -65,9 +65,9 @@ def test_sampling_and_conventions_make_other_samples_and_engine_arguments_anothe
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"method": "vanilla", "draft_top_k": 5}, "--draft.top-k 5: vanilla --model target writes with the target"),
-        ({"method": "vanilla", "model": "draft", "target_min_p": 0.1}, "writes with the draft alone; leave it out"),
-        ({"method": "specdecode", "temperature": 0, "min_p": 0.1}, "has no min-p under token-level speculation"),
+        ({"method": "vanilla", "draft_top_k": 5}, "--draft.top-k 5: vanilla --model target generates only"),
+        ({"method": "vanilla", "model": "draft", "target_min_p": 0.1}, "generates only with the draft; omit this flag"),
+        ({"method": "specdecode", "temperature": 0, "min_p": 0.1}, "does not support min-p with"),
         ({"top_k": -1}, "--top-k -1: "),
         ({"draft_template": ("effort=low",)}, "--draft demo-draft: the chat template does not use effort"),
         ({"target_thinking_tags": "[THINK]"}, "--target.thinking-tags [THINK]: expected OPEN,CLOSE or none"),

@@ -109,7 +109,7 @@ def test_a_task_that_does_not_end_is_an_error_and_nothing_is_submitted(
     submissions.record(run, Submission(0, "run.0", [[0]], 0.0))
     slurm.prints(squeue=ENDING)
     monkeypatch.setattr(dispatch, "_ENDING_SECONDS", 0.0)
-    with pytest.raises(client.SlurmError, match=r"^1 task of it, such as 40_0 on n1, did not end \(COMPLETING\)"):
+    with pytest.raises(client.SlurmError, match=r"^1 task, for example 40_0 on n1, did not exit \(COMPLETING\)"):
         dispatch_alone(run, {})
     assert sbatch == []
 

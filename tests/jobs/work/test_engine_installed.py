@@ -86,7 +86,7 @@ def test_on_slurm_the_python_of_the_jobs_decides(
     run = RunFolder(tmp_path / "r")
     launched = preparation.PreparedLaunch(request, "slurm", planning.plan(request, "slurm"), run, sbatch)
     if is_refused:
-        with pytest.raises(ValueError, match=r"has no vllm: .*name another python in the profile, or"):
+        with pytest.raises(ValueError, match=r"has no vllm: .*set another python in the profile, or"):
             preparation.check_engines([launched])
     else:
         preparation.check_engines([launched])
