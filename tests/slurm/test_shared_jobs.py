@@ -107,7 +107,7 @@ def test_a_suite_in_shared_tasks_survives_a_killed_worker_and_a_canceled_run(tmp
     pid = worker_pids(working)[0]
     os.kill(pid, signal.SIGSTOP)  # so that its run does not end while a slow machine launches the suite again
     suite.launch()
-    assert [len(submissions.read(run)) for run in suite.pair] == [1, 1, 1], "nothing is submitted twice"
+    assert [len(submissions.read(run)) for run in suite.pair] == [1, 1, 1], "these are not submitted again"
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: any(s.state == "stopped" for s in status(working).shards), "a stopped task")
     suite.launch()

@@ -143,7 +143,7 @@ def test_a_key_stands_in_no_file(
         (("--target", "TARGET"), "no tokenizer has that name: pass a known name, a hub id or a folder with --target."),
         (("--target", "TARGET", "--target.served-model", "other"), "does not serve 'other'; it serves: org/story"),
         (("--target", "TARGET", "--engine", "scripted"), "--engine scripted runs no model"),
-        (("--target", "TARGET", "--target.memory", "0.5"), "--target.memory: the target's server was started"),
+        (("--target", "TARGET", "--target.memory", "0.5"), "--target.memory: set by the target's server"),
         (("--target", "TARGET", "--draft", "TARGET", "--dtype", "float32"), "--dtype float32"),
         (("--target", "TARGET", "--spec-decode", "ngram"), "--spec-decode: whether tokens are proposed"),
         (("--target.tokenizer", "demo-target,"), "--target.tokenizer is for a model on a server"),

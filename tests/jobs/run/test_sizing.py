@@ -82,7 +82,7 @@ def dry_run(tmp_path: Path, *arguments: str) -> tuple[int, str]:
         (["--gpus-per-node", "h100:8", "--draft.tensor-parallel", "8"], "12 attention heads cannot be divided by 8"),
         (["--gpus-per-node", "2", "--target.tensor-parallel", "4"], "4: a worker has 2 GPUs; valid: 1, 2"),
         (["--target.gpus", "0-2"], "--target.gpus 0,1,2: cannot split qwq-32b this way: 40 attention heads"),
-        (["--gpus-per-node", "h100:2", "--workers-per-task", "4"], "its engines need 1; choose fewer workers"),
+        (["--gpus-per-node", "h100:2", "--workers-per-task", "4"], "its engines need 1; use fewer workers"),
         (["--draft.memory", "0.5", "--target.memory", "0.6"], "exceed 1 in total"),
         (["--gpus-per-node", "2", "--gpu-memory", "huge"], "expected the memory of one GPU"),
         (["--gpus-per-node", "h100:4", "--token-budget", "99000"], "the context of the target qwq-32b is 40960 tokens"),

@@ -43,13 +43,13 @@ def test_no_time_limit_is_passed_on_as_none(time: str) -> None:
         ("", ["partition"], NO_FLAGS, "--slurm partition: expected KEY=VALUE"),
         ("", [], {"time": "soon"}, "--time soon"),
         ("", ["array=0-3"], NO_FLAGS, "--slurm array=0-3: .* array-parallelism=N"),
-        ("", ["array-parallelism=0"], NO_FLAGS, "--array-parallelism 0: expected a number"),
-        ("", ["partitoin=gpu"], NO_FLAGS, r"--slurm partitoin: no option of sbatch \(did you mean 'partition'\?\)"),
-        ("", ["job_name=mine"], NO_FLAGS, "--slurm job-name=mine: the harness names its jobs"),
+        ("", ["array-parallelism=0"], NO_FLAGS, "--array-parallelism 0: expected a positive integer"),
+        ("", ["partitoin=gpu"], NO_FLAGS, r"--slurm partitoin: not an sbatch option \(did you mean 'partition'\?\)"),
+        ("", ["job_name=mine"], NO_FLAGS, "--slurm job-name=mine: the harness uses job names"),
         ("", ["output=/logs/%j"], NO_FLAGS, "--slurm output=/logs/%j: logs are in the run folder"),
         ('[finalize]\ntime = "soon"', [], NO_FLAGS, r"\[finalize\] --time soon"),
         ('[finalize]\npartitoin = "cpu"', [], NO_FLAGS, r"did you mean 'partition'"),
-        ('[finalize]\njob_name = "mine"', [], NO_FLAGS, r"\[finalize\] .*job-name=mine: the harness names its jobs"),
+        ('[finalize]\njob_name = "mine"', [], NO_FLAGS, r"\[finalize\] .*job-name=mine: the harness uses job names"),
     ],
 )
 def test_a_wrong_value_is_named(text: str, pairs: list[str], flags: dict[str, Any], message: str, profile: str) -> None:
