@@ -39,9 +39,7 @@ _LITTLE_MEMORY_EXIT = 76
 _LOST_EXIT = 255
 """Exit code that multiprocessing reports for a process whose exit it missed because its helper process was killed."""
 _FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGSYS})
-"""Signals caused by the process's own code; all others are sent from outside, for example by the kernel when out of
-memory.
-"""
+"""Signals caused by the process's own code; others come from outside, for example from the kernel (memory)."""
 _EXIT_SECONDS = 5.0
 
 Item = tuple[Submission, Gold]

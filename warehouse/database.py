@@ -153,9 +153,7 @@ def run_tables(connection: Connection) -> list[str]:
 
 
 def columns(connection: Connection, sql: str, parameters: Record) -> Arrays:
-    """Run a query and return arrays (rows,) by column name. NULL becomes NaN, so only DOUBLE columns may contain
-    NULL.
-    """
+    """Run a query and return arrays (rows,) by column name. NULL becomes NaN; only DOUBLE columns may have it."""
     arrays = connection.execute(sql, parameters).fetchnumpy()
     return {
         name: values.filled(np.nan) if isinstance(values, np.ma.MaskedArray) else values

@@ -350,9 +350,7 @@ def _thresholds(kind: str, points: Points) -> Sequence[float]:
 
 
 def of_numbers(ratings: Floats) -> list[float]:
-    """Return quantiles of ratings, rounded down to the six digits in their names, so different ones have different
-    names.
-    """
+    """Return quantiles of ratings, rounded down to the six digits in their names, so the names are unique."""
     found = np.quantile(ratings, _QUANTILES)
     scale = 10.0 ** (5 - np.floor(np.log10(np.maximum(np.abs(found), 1e-12))))
     return sorted({float(f"{threshold:g}") for threshold in np.floor(found * scale + 1e-6) / scale})

@@ -118,9 +118,7 @@ SHOWN_SCORES = """(
         QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY scorer ILIKE '%shepherd%' DESC, scorer) = 1
     ) AS shown USING (run_id, scorer)
 )"""
-"""The papers' reward model is Math-Shepherd (Wang et al. 2023); if its scores are missing, another model's are
-shown.
-"""
+"""The papers' reward model is Math-Shepherd (Wang et al. 2023); without its scores, another model's are shown."""
 REWARDS = Source(
     f"""(
     SELECT run_id, problem_id, sum(score) AS score, count(*) AS candidates,

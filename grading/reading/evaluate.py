@@ -17,9 +17,7 @@ from grading.reading.formula import Node, contains, symbols
 
 DIGITS = 40
 RELATIVE_ERROR = 1e-25
-"""Relative tolerance for treating two inexact values as equal, far above rounding errors and far below real
-differences.
-"""
+"""Relative tolerance for equal inexact values, far above rounding errors and far below real differences."""
 DECIMAL_RELATIVE_ERROR = 1e-6
 """Tolerance if an expression contains a decimal of six or more digits, which may be rounded."""
 ENOUGH_DIGITS = 6

@@ -121,9 +121,7 @@ def _rows_as_list(text: str) -> str:
 
 
 def _ascii_maths(answer: str) -> str:
-    """Replace typographic mathematics by LaTeX and other scripts' digits by ASCII ones, and remove invisible
-    characters.
-    """
+    """Replace typographic mathematics by LaTeX and other scripts' digits by ASCII, and remove invisible characters."""
     if answer.isascii():
         return re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", " ", answer)
     answer = _SUPERSCRIPT_RUN.sub(lambda m: "^{" + m.group().translate(SUPERSCRIPTS) + "}", answer)

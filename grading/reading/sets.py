@@ -50,9 +50,7 @@ def looks_like_a_set(text: str) -> bool:
 
 
 def compare_sets(pair: Pair) -> Match | None:
-    """Compare two answers that are sets of real numbers, at least one of them with a mark of a set; otherwise return
-    None.
-    """
+    """Compare two answers that are sets of real numbers, at least one with a mark of a set; otherwise None."""
     if not any(looks_like_a_set(text) for text in pair.texts) or any(is_equation(text) for text in pair.texts):
         return None
     gold = read_set(pair.gold)

@@ -105,7 +105,7 @@ def test_a_night_killed_in_three_places_ends_with_a_right_verdict_unattended(tmp
         assert by_shard(RunFolder(run.path), read_endings(run)).num_unfinished == 0
     page = night.page.read_text()
     assert page.startswith(f"**INCONCLUSIVE: night of {NIGHT}, 2 cells"), page
-    assert "0 of 7 nights of baseline" in page, "what is inconclusive is the first night, not its samples"
+    assert "0 of 7 baseline nights" in page, "what is inconclusive is the first night, not its samples"
     assert "PARTIAL" not in page
     assert "were submitted again" in page
     assert "was graded and loaded by the verdict job" in page

@@ -257,9 +257,7 @@ def _folds(problems: Sequence[str]) -> NDArray[np.int64]:
 
 
 def _model(samples: Sequence[TimedSample], is_used: NDArray[np.bool_]) -> LatencyModel:
-    """Return the model fitted to the used samples; to all samples if none are used, for example with a single
-    problem.
-    """
+    """Return the model fitted to the used samples, or to all samples if none are used (a single problem)."""
     used = [sample for sample, is_one in zip(samples, is_used, strict=True) if is_one]
     return fit(used or samples)
 

@@ -54,9 +54,7 @@ MODEL_RUNNERS = {
     "target": "vLLM's model runner of the target",
     "reward": "vLLM's model runner of the reward model",
 }
-"""Only notes, because they follow from the method: token-level speculation may need another runner than the target
-alone.
-"""
+"""Only notes: they follow from the method, because token-level speculation may need another runner."""
 PROMPT_DATE = "date in the prompts"
 """The day inserted as today's date by a chat template. Only a note, because it always differs between nights."""
 _SERVERS = ("draft server", "target server", "reward server")

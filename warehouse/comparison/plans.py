@@ -61,9 +61,7 @@ class Basis:
     pair: Pair
     """The samples that both runs have."""
     costs: Sequence[SampleCost | None]
-    """Cost per sample of the method and of the baseline; None if unknown. A baseline without another run is used for
-    both.
-    """
+    """Cost per sample of the method and of the baseline; None if unknown. A baseline alone is used for both."""
 
     @property
     def runs(self) -> Sequence[Run]:

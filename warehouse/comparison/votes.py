@@ -26,9 +26,7 @@ FROM sample_grade JOIN problem USING (run_id, problem_id) WHERE run_id = $run_id
 
 @dataclass(frozen=True)
 class Votes:
-    """A problem's finished and graded samples, grouped by answer; samples are identified by their index in the
-    problem.
-    """
+    """A problem's finished and graded samples, grouped by answer and identified by their index in the problem."""
 
     groups: Sequence[Sequence[int]]
     """Samples by distinct answer; the correct answer comes first if any sample has it."""
@@ -130,9 +128,7 @@ def _group(ballots: Iterable[_Ballot], workers: int | None) -> None:
 
 
 def _split_off_first_group(ballot: _Ballot, answers: list[str], is_equal: Iterator[bool]) -> list[str]:
-    """Add the first answer's group and return the other answers. is_equal: per later answer, whether it equals the
-    first.
-    """
+    """Add the first answer's group and return the other answers. is_equal: whether each later answer equals it."""
     first, *others = answers
     equal = {other for other in others if next(is_equal)}
     ballot.groups.append([sample for answer in (first, *equal) for sample in ballot.wrong[answer]])

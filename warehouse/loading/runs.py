@@ -157,9 +157,7 @@ def rebuild(
 
 
 def _check_place(folders: Iterable[RunFolder], database: Path) -> None:
-    """Raise WarehouseError if the database next to run folders is a symlink: another user of a shared folder may have
-    created it.
-    """
+    """Raise WarehouseError if the database next to run folders is a symlink, which another user may have created."""
     place = database.parent.resolve()
     if database.is_symlink() and any(place == folder.path.resolve().parent for folder in folders):
         raise WarehouseError(f"{database} is a symlink, which is not followed: pass the file itself with --database")

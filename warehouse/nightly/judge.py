@@ -46,9 +46,7 @@ GATES = {
 """Rates that hardly vary, each with the verdicts it counts. A rise indicates a broken prompt or parser."""
 SMALLEST_RISE = 0.01
 NOISE_FACTOR = 5.0
-"""Alarm threshold for an increase, in standard deviations of the count; false alarms occur about once in millions of
-nights.
-"""
+"""Alarm threshold for an increase, in standard deviations of the count: one false alarm in millions of nights."""
 
 
 JUDGED = tuple(measure for measure in MEASURES.values() if "night" in measure.shown)
@@ -171,9 +169,7 @@ class Reference(NamedTuple):
     window: Sequence[CellNight]
     """The last nights under tonight's conditions, tested together with tonight."""
     opened: date | None = None
-    """First night under tonight's conditions if these have too few nights; nights under the closest earlier conditions
-    are then used.
-    """
+    """First night under tonight's conditions if they have too few nights; similar earlier conditions are then used."""
 
 
 class Past:
@@ -191,9 +187,7 @@ class Past:
         return self._kept[-1][0] if self._kept else None
 
     def keep(self, night: CellNight, excluded: Collection[str], *, is_usable: bool) -> None:
-        """Add a judged night. excluded: measures that later nights ignore. is_usable: whether later nights may use it
-        at all.
-        """
+        """Add a judged night. excluded: measures that later nights ignore. is_usable: False: they ignore all."""
         self._kept.append((night, frozenset(night.values.keys() - excluded) if is_usable else None))
 
     def forbids(self, night: CellNight) -> list[Said]:

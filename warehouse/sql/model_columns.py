@@ -196,9 +196,7 @@ def comments() -> str:
 
 
 def stored(spec: RunSpec) -> dict[str, object]:
-    """Return the values of these columns for a run: tables as JSON, GPU indices in flag format, unset values as
-    NULL.
-    """
+    """Return these columns' values for a run: tables as JSON, GPU indices in flag format, NULL if not set."""
     row = {}
     for column in MODEL_COLUMNS:
         model = spec.speculator if column.owner == "speculator" else spec.models[column.owner]

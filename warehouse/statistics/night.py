@@ -119,9 +119,7 @@ class Look:
 
 
 def looks(cells: Sequence[Series]) -> tuple[dict[str, Spread], list[Look]]:
-    """Return each measure's night-to-night variation and each cell's results. Cells have at least FEWEST earlier
-    nights.
-    """
+    """Return each measure's night-to-night variation and each cell's results; cells need FEWEST earlier nights."""
     if not cells:
         return {}, []
     past = _Nights.of([cell.earlier[-MOST:] for cell in cells])

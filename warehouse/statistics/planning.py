@@ -79,9 +79,7 @@ class Components:
     third: float = 0.0
     """Third central moment of the true differences, in accuracy to the third power."""
     third_within: float = 0.0
-    """Contribution of a single sample of each method to the third moment: 3 times the covariance of true difference and
-    variance.
-    """
+    """Single samples' contribution to the third moment: 3 times the covariance of true difference and variance."""
 
     def moments(self, k: float) -> Moments:
         return Moments(self.variance(k), self.third + self.third_within / k)
@@ -255,9 +253,7 @@ def samples_needed(
 
 
 def _smallest(is_enough: Callable[[int], bool], first: int, most: int) -> int | None:
-    """Return the smallest integer from `first` to `most` for which the monotone `is_enough` holds; None if there is
-    none.
-    """
+    """Return the smallest integer from `first` to `most` for which the monotone `is_enough` holds, or None."""
     too_few, enough = first - 1, first
     while not is_enough(enough):
         if enough == most:

@@ -184,9 +184,7 @@ def area(points: Points) -> Interval:
 
 
 def _too_few(points: Points, such: str = "") -> Interval | None:
-    """Return an interval with the reason if there are too few points, otherwise None. such: required property of the
-    points.
-    """
+    """Return an interval with the reason if there are too few points, otherwise None. such: kind of points."""
     if len(points) >= FEWEST_POINTS and len(np.unique(points.family)) >= FEWEST_PROBLEMS:
         return None
     return _none(points, f"fewer than {FEWEST_POINTS} points or {FEWEST_PROBLEMS} {_unit(points)}{such}")

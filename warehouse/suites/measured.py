@@ -174,9 +174,7 @@ SELECT num_timed, num_drawn, num_samples FROM latency_at_one WHERE run_id = $run
 
 
 def progress(connection: Connection, run_id: str) -> tuple[int, int, int] | None:
-    """Return the numbers of a run's timed samples, samples planned for timing, and all samples; None: none was
-    timed.
-    """
+    """Return the numbers of a run's samples that are timed, planned for timing, and in total; None: none timed."""
     found = rows(connection, _PROGRESS, {"run_id": run_id})
     return (found[0]["num_timed"], found[0]["num_drawn"], found[0]["num_samples"]) if found else None
 

@@ -68,9 +68,7 @@ class Printed:
     """Options of a suite's table."""
 
     metrics: Sequence[str]
-    """Metrics. Empty: all of a published table; the default ones of a custom suite, with those of timing samples if
-    any.
-    """
+    """Empty: all of a published table; the default ones of a custom suite, plus those of timing samples if any."""
     shape: TableFormat
     output: Path | None
     """None: standard output."""
