@@ -194,7 +194,6 @@ def _is_proportional(gold: list[Value], prediction: list[Value]) -> bool:
 
 
 def _compare_options(pair: Pair) -> Match | None:
-    """Compare option letters, one or several."""
     gold, prediction = (_option_letters(text) for text in pair.texts)
     if gold and prediction and max(len(gold), len(prediction)) > 1:
         return Match(gold == prediction, "option letters")

@@ -158,7 +158,6 @@ def _hard_limit(name: str) -> float:
 
 
 def _work(connection: Connection, grade_one: GradeOne | OwnGrader | None, memory_limit_bytes: int, folder: str) -> None:
-    """Grade items from the connection until it is closed."""
     from grading.grade import grade
     from grading.reading import symbolic
 

@@ -265,7 +265,6 @@ def _check_definitions(connection: Connection, database: Path) -> None:
 
 @cache
 def _definitions() -> frozenset[tuple[str, str, str]]:
-    """Return this version's definitions in a database."""
     with closing(duckdb.connect(":memory:", config={**_NO_EXTENSIONS})) as connection:
         connection.execute("ATTACH ':memory:' AS warehouse; USE warehouse")
         created = [

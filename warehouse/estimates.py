@@ -186,7 +186,6 @@ def accuracies(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estim
 
 
 def _of_version(row: Record) -> Iterator[Estimate]:
-    """Yield the rows of a run under one grader version."""
     subject, spreads, levels = Subject(row["run_id"], row["grader_version"]), not row["is_greedy"], row["levels"]
     names = [field.name for field in fields(_Counts) if field.name != "family"]
     counts = _Counts(np.array(row["families"], dtype=object), *(np.array(row[name]) for name in names))
@@ -419,7 +418,6 @@ def bring_speed_ups_up_to_date(connection: Connection, loaded: Sequence[str]) ->
 
 
 def _of_times(connection: Connection, pairs: Sequence[Record]) -> Iterator[Estimate]:
-    """Yield the rows of run pairs, over all repeats of both."""
     from warehouse.comparison.pairs import read_times, timed_pair
 
     times = read_times(

@@ -48,7 +48,7 @@ class Run:
         """Return the run with only the first graded sample of each problem whose samples are repeats of it."""
         if not self.summary.is_greedy:
             return self
-        first = (self.outcomes.is_counted & ~self.outcomes.is_missing).argmax(axis=1)  # 0 where none is graded
+        first = (self.outcomes.is_counted & ~self.outcomes.is_missing).argmax(axis=1)  # 0 if none is graded
         is_first = np.arange(self.outcomes.is_counted.shape[1]) == first[:, np.newaxis]
         return replace(self, outcomes=self.outcomes.among(is_first))
 

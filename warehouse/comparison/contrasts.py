@@ -226,7 +226,6 @@ def _metrics(runs: Sequence[Run], settings: Settings) -> list[Metric]:
 
 
 def _holm_adjusted(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows with p-values adjusted for all their tests."""
     p_values = [row.contrast.difference.p for row in rows if row.contrast]
     adjusted = iter(holm([p for p in p_values if p is not None]))
     return [
@@ -263,7 +262,6 @@ def _pair(run: Run, base: Run, metric: Metric) -> Pair:
 
 
 def _reason_left_out(run: Run, base: Run, pair: Pair | None, metric: Metric) -> str | None:
-    """Return why there is no row for this metric, or None."""
     for member in (run,) if pair is None else (run, base):
         if metric.k > 1 and member.summary.is_greedy:
             return f"{member.run_id} is greedy: all samples of a problem repeat the first one"

@@ -142,7 +142,6 @@ def wording(row: Record) -> str:
 
 
 def _placement(row: Record) -> str:
-    """Describe whether the engines of a run with two models share GPUs."""
     roles: tuple[Role, ...] = ("draft", "target")
     cards = {role: placement.parse(str(text)) if (text := row[column_of(role, "gpus")]) else None for role in roles}
     return "on the same GPUs" if placement.shares_a_card("draft", cards) else "each on its own GPUs"

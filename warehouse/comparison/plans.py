@@ -321,7 +321,6 @@ def _title(plan: Plan) -> str:
 
 
 def _basis_lines(plan: Plan) -> Iterator[str]:
-    """Yield the data and assumptions of the plan."""
     basis, found = plan.basis, plan.components
     problems = counted(basis.num_problems, "problem")
     names = [place if name is None else name for place, name in enumerate(basis.family)]
@@ -343,7 +342,6 @@ def _basis_lines(plan: Plan) -> Iterator[str]:
 
 
 def _warnings(plan: Plan) -> Iterator[str]:
-    """Yield limits of the plan's validity."""
     basis = plan.basis
     for run in basis.runs:
         summary = run.summary

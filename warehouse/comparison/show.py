@@ -398,7 +398,6 @@ def _brief_speeds(comparison: Comparison, has_interval: bool) -> Iterator[str]:
 
 
 def _needed_lines(comparison: Comparison) -> Iterator[str]:
-    """Yield the numbers of problems needed for non-inferiority, in one line."""
     named = [(short, _needed(row.contrast)) for short, row in _named(comparison) if row.contrast]
     if needed := [f"{short} {number:,}" for short, number in named if number]:
         yield _listed("Problems needed for an equal method:", needed)

@@ -317,7 +317,6 @@ def _cards(run: Record) -> dict[Role, tuple[int, ...] | None]:
 
 
 def _placed(cards: placement.Placement) -> str:
-    """Describe whether the engines of a run share GPUs."""
     return "on the same GPUs" if placement.shares_a_card("draft", cards) else "each on its own GPUs"
 
 

@@ -199,7 +199,6 @@ def from_published(launch: Launch, own: Setting, known: Published) -> Forecast |
 
 
 def _published_seconds(launch: Launch, own: Setting, known: Published) -> Value | None:
-    """Return the published latency of a whole sample, or None."""
     if values := known.seconds.get(own):
         latency = mean(values)
         of = "per sample" if latency.includes != "thought" else "for the reasoning only, excluding the answer"

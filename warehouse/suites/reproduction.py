@@ -125,7 +125,6 @@ def reproduce(
 
 
 def _refuse(values: Mapping[str, Any], typed: Flags, *, is_own: bool) -> None:
-    """Raise UsageError for options that cannot be combined."""
     name, alone = values["name"], values["every_sample_alone"]
     refused = {
         f"--costs covers all published suites: omit {name}, or use --dry-run": values["costs"] and name is not None,

@@ -424,7 +424,6 @@ class _Beside:
         return measure(self.connection, name, row["run_id"], base_id, stopwatch, of_baseline, k)
 
     def _why_not(self, run: SuiteRun, paper: Launch, row: Record, metric: str) -> list[str]:
-        """Return why a value is not comparable with the published one."""
         timed = self.timed[run.key]
         reasons = comparability.why_not(self.suite, run.plan, paper, row, metric, timed)
         base, base_row = self._baseline(run, metric)
@@ -447,7 +446,6 @@ class _Beside:
         return f"for {self._labels(against)}: {reason}"
 
     def _verdict(self, against: Sequence[str], reasons: Mapping[str, Sequence[str]]) -> str:
-        """Return a short description of which published values are comparable."""
         if not against:
             return "yes, as far as stated"
         if all(reasons.values()):
