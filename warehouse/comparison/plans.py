@@ -313,10 +313,11 @@ def _points(value: float) -> str:
 
 def _title(plan: Plan) -> str:
     asked = plan.question
-    assumed = f"truly differs by {signed(100 * asked.difference, 1)} points" if asked.difference else "is as accurate"
+    differs = f"a method that truly differs by {signed(100 * asked.difference, 1)} points"
+    assumed = differs if asked.difference else "an equally accurate method"
     return (
-        f"{plan.basis.baseline.dataset}: plan to show with power {100 * asked.power:g} % that a method that {assumed} "
-        f"is not worse by {_points(asked.margin)}"
+        f"{plan.basis.baseline.dataset}: to show with power {100 * asked.power:g} % that {assumed} is not worse by "
+        f"{_points(asked.margin)}"
     )
 
 
