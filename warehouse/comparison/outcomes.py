@@ -247,7 +247,7 @@ def resolve(connection: Connection, run: str) -> str:
     matches = meant_by(name, ids)
     if len(matches) == 1 and name:
         return matches[0]
-    problem = f"is a prefix of {len(matches)} runs" if matches else "is not a run in this database; it has"
+    problem = f"is a prefix of {len(matches)} runs" if matches else "is not a run in this database; available"
     listed = (matches or ids)[:20]
     more = "" if len(listed) == len(matches or ids) else ", …"
     unloaded = [] if matches else run_paths(run)

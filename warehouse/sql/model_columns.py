@@ -53,7 +53,7 @@ _FIELDS: Final = (
         "model", "{owner}_name", "VARCHAR", "Name of {model}; NULL if the run has none", "{model}", "subject", True
     ),
     Field("path", "{owner}_path", "VARCHAR", "Local folder or hub id of {model}", is_found=True),
-    Field("revision", "{owner}_revision", "VARCHAR", "Revision of {model} at the hub", is_found=True),
+    Field("revision", "{owner}_revision", "VARCHAR", "Revision of {model} on the Hub", is_found=True),
     Field(
         "fingerprint", "{owner}_fingerprint", "VARCHAR", "Content hash, or hub id and revision, of {model}",
         "{model} files", "subject", True,
