@@ -1,10 +1,10 @@
-"""Grading of answers: text and gold in, grade out, without any knowledge of models and methods.
+"""Grade answers: text and gold in, grade out, without knowledge of models or methods.
 
-The output of a model is hostile input: it is never evaluated, only parsed, and `grade_many` does that in processes that
-can be killed. `grading.grade.grade` is the same pure function in this process, for trusted text and for single cases.
+Model output is hostile input. It is never evaluated, only parsed, and `grade_many` parses it in killable processes.
+`grading.grade.grade` is the same pure function in the current process, for trusted text and single cases.
 
-Importing this package is cheap: the readers load in those processes, and the symbolic libraries with the first answer
-that needs them.
+Importing this package is cheap: readers are imported in those processes, symbolic libraries with the first answer that
+requires them.
 """
 
 from grading.grader_pool import GraderFailed, Ungraded, grade_many, graded

@@ -1,7 +1,6 @@
-"""Limits that keep answers from the parsers where reading or evaluating them could take unbounded time or memory.
+"""Limits that reject answers whose parsing or evaluation could take unbounded time or memory.
 
-The limits stop the certain cases cheaply and name the reason. All other answers still run in a process that can be
-killed.
+The limits reject obvious cases cheaply and give the reason. All other answers still run in a killable process.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from grading.reading.notation import depth_at_each
 
 MAX_ANSWER_CHARACTERS = 2_000
 MAX_DEPTH = 30
-"""Largest depth of nested brackets and braces; parsing time grows steeply beyond it."""
+"""Maximum depth of nested brackets and braces; above it, parsing time grows steeply."""
 MAX_DIGIT_RUN = 400
 MAX_POWER = 10_000
-"""Largest number allowed as an exponent."""
+"""Maximum exponent."""
 MAX_FACTORIAL = 3_000
-"""Largest number whose factorial may be evaluated."""
+"""Maximum number whose factorial may be evaluated."""
 
 ANSWER_SECONDS = 1.2
-"""Processor time for the comparison of one answer, several times what any right one of the data sets takes."""
+"""Processor time to compare one answer: several times the maximum over the datasets' correct answers."""
 
 _NESTED_SUBSCRIPTS = re.compile(r"(?:_\s?\{[^{}_]{0,20}){4}")
 _POWER = re.compile(r"(?:\^|\*\*)\s?(?:\{\s?)?[+-]?(\d[\d,]*)")
@@ -41,13 +40,13 @@ _BIG_NUMBER = re.compile(r"\d{6}|\^\s?\{?\d{2}")
 
 
 def why_not_parsed(answer: str) -> str | None:
-    """Return why an answer must not reach a parser, or None where it may."""
+    """Return why an answer must not be parsed, or None."""
     if len(answer) > MAX_ANSWER_CHARACTERS:
         return f"longer than {MAX_ANSWER_CHARACTERS} characters"
     if max((depth for _, depth in depth_at_each(answer)), default=0) > MAX_DEPTH:
         return f"nested deeper than {MAX_DEPTH}"
     if _NESTED_SUBSCRIPTS.search(answer):
-        return "subscripts within subscripts within subscripts"
+        return "subscripts nested three deep"
     if re.search(rf"\d{{{MAX_DIGIT_RUN + 1}}}", answer):
         return f"more than {MAX_DIGIT_RUN} digits in a row"
     if any(int(match.group(1).replace(",", "")) > MAX_POWER for match in _POWER.finditer(answer)):
@@ -62,7 +61,7 @@ def why_not_parsed(answer: str) -> str | None:
 
 
 def _power_of_powers(answer: str) -> int:
-    """Return the largest product of the exponents of brackets within each other: 24 for `((x^2+1)^3-x)^4+x^5`."""
+    """Return the largest product of the exponents of nested brackets: 24 for `((x^2+1)^3-x)^4+x^5`."""
     products = [1]
     for opening, closing, of_bracket, bare in _BRACKET_OR_POWER.findall(answer):
         if opening:
@@ -79,7 +78,7 @@ def _is_large_factorial(match: re.Match[str]) -> bool:
         return True
     if operand == "":
         before = match.string[max(0, match.start() - 60) : match.start()].rstrip()
-        # The operand is a bracket or a factorial, whose size is unknown before it is evaluated.
+        # The operand is a bracket or a factorial, of unknown size before evaluation.
         return not _SMALL_BRACKET.search(before)
     return operand.isdigit() and int(operand) > MAX_FACTORIAL
 
@@ -95,11 +94,11 @@ def is_balanced(answer: str) -> bool:
 
 
 class _TooLongError(BaseException):
-    """Not an Exception, which the symbolic libraries swallow."""
+    """Not an Exception, because the symbolic libraries catch those."""
 
 
 def within(seconds: float, compute: Callable[[], Match]) -> Match | None:
-    """Return what is computed, or None after so much processor time; outside the main thread without a limit."""
+    """Return the computed value, or None after this processor time. There is no limit outside the main thread."""
 
     def stop(signum: int, frame: FrameType | None) -> None:
         raise _TooLongError
@@ -114,18 +113,18 @@ def within(seconds: float, compute: Callable[[], Match]) -> Match | None:
 
     try:
         try:
-            signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 0.1)  # again and again: the libraries may swallow a tick
+            signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 0.1)  # repeated: the libraries may swallow a signal
             return compute()
         finally:
             end_limit()
     except _TooLongError:
-        end_limit()  # a tick in the moment of leaving the block skips its own line
+        end_limit()  # a signal while leaving the block skips this line
         return None
 
 
 @contextlib.contextmanager
 def unhurried() -> Iterator[None]:
-    """Keep the time of the block out of the limit around it: an import must not be broken off."""
+    """Exclude the block from the surrounding time limit: an import must not be interrupted."""
     left, interval = signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     try:
         yield

@@ -1,12 +1,12 @@
-r"""`python -m grading.check --dataset D`: check that every gold answer accepts itself, and how it is compared.
+r"""Check that every gold answer accepts itself, and how it is compared: `python -m grading.check --dataset D`.
 
-Each gold is put in a box, as a model would, and graded against itself like a sample, in the same killable processes. A
-rejected gold would make every sample of its problem `bad_gold`, which is a fault of the grader or the benchmark and not
-of the model. A gold that is a solution of which a rule reads the answer is rejected too where that answer is graded
-wrong. A gold of which no equivalent form is recognized is compared as text only.
+Each gold is put in a box, as a model would do, and graded against itself in the same killable processes as samples. A
+rejected gold would make every sample of its problem `bad_gold`, which is a fault of the grader or the benchmark, not of
+the model. A gold that is a whole solution is also rejected if a rule extracts an answer from it that is graded wrong. A
+gold without a recognized equivalent form is compared as text only.
 
-A gold may accept itself and still be one that nobody ever writes: the whole solution in GSM8K's form, a sentence,
-several lines. So what it concludes with (behind `####`, in its last `\boxed`, at its end) is graded against it too.
+A gold may accept itself although no model would write it: a whole solution in GSM8K's form, a sentence, several lines.
+So its conclusion (after `####`, in its last `\boxed`, at its end) is graded against it too.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ _HASHES = "####"
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """What a gold that holds more than an answer concludes with."""
+    """The conclusion of a gold that contains more than an answer."""
 
     answer: str
     rule: Literal["hashes", "boxed"] | None
-    """The rule of a dataset's answers that reads it; None: none does."""
+    """The rule of dataset answers that extracts it, if any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong with a gold."""
+    """The problem with a gold."""
 
     rejected: str
-    """Why it does not accept itself, so that no answer is correct; empty where it does."""
+    """Why the gold does not accept itself, so no answer is correct; empty if it does."""
     conclusion: Conclusion | None = None
-    """What it concludes with, where it holds more than an answer."""
+    """The conclusion, if the gold contains more than an answer."""
     is_met: bool = False
-    """Whether that is graded correct against it, so that the gold can be met although it is more than an answer."""
+    """Whether the conclusion is graded correct, so models can match the gold although it is more than an answer."""
 
 
 def to_grade(golds: Sequence[Gold]) -> list[int]:
-    """Return the positions of the golds that may be at fault: neither plain numbers nor letters of options."""
+    """Return the positions of golds that need grading: neither plain numbers nor option letters."""
     return [
         index
         for index, gold in enumerate(golds)
@@ -62,7 +62,7 @@ def to_grade(golds: Sequence[Gold]) -> list[int]:
 
 
 def findings(golds: Sequence[Gold], positions: Sequence[int], workers: int | None = None) -> dict[int, Finding]:
-    """Grade the golds at these positions as answers, and return what is wrong, by position. Raises GraderFailed."""
+    """Grade the golds at these positions as answers, and return the problems by position. Raises GraderFailed."""
     items: list[Item] = []
     ends: list[tuple[int, Conclusion | None]] = []
     for index in positions:
@@ -85,19 +85,19 @@ def findings(golds: Sequence[Gold], positions: Sequence[int], workers: int | Non
 
 
 def written(gold: Gold) -> Sequence[str]:
-    """Return the answers that a gold says are right, as they are put in a box."""
+    """Return the correct answers of a gold, as written in a box."""
     if gold.answers:
         return [", ".join(gold.answers)]
     return gold.alternatives or [gold.answer]
 
 
 def boxed_answer(boxed: str) -> Submission:
-    """Return the reply of a model that gives this answer."""
+    """Return a model's reply with this answer."""
     return Submission(rf"So the answer is $\boxed{{{boxed}}}$.", "answered", thinks=False)
 
 
 def conclusion(gold: str) -> Conclusion | None:
-    """Return what a gold concludes with; None: it is an answer and nothing else."""
+    """Return the conclusion of a gold; None if it is only an answer."""
     text = gold.strip()
     _, hashes, behind = text.rpartition(_HASHES)
     if hashes and behind.strip():
@@ -112,7 +112,7 @@ def conclusion(gold: str) -> Conclusion | None:
 
 
 def _has_lines(text: str) -> bool:
-    """Return whether a text has several lines, those inside brackets and environments of LaTeX not counted."""
+    """Return whether a text has several lines, ignoring those inside brackets and LaTeX environments."""
     return any(character == "\n" and not depth for character, depth in depth_at_each(_ENVIRONMENT.sub("", text)))
 
 
@@ -126,12 +126,12 @@ _PHRASE = re.compile(r"[A-Za-z][A-Za-z' ,.-]*[A-Za-z]|[A-Z]")
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One gold and the grade of its own answer."""
+    """A gold and the grade of its own answer."""
 
     problem_id: str
     gold: Gold
     boxed: str
-    """The answer in the box."""
+    """Answer in the box."""
     grade: Grade
     kind: Kind
 
@@ -155,7 +155,7 @@ def check(golds: Sequence[tuple[str, Gold]], workers: int | None = None) -> list
 
 
 def _prose(checked: Mapping[str, Checked], workers: int | None) -> dict[str, Checked]:
-    """Return the golds that hold more than an answer, by name, with the grade of what they conclude with."""
+    """Return the golds that contain more than an answer, by name, with the grade of their conclusion."""
     items = [item for item in checked.values() if item.kind != "rejected" and item.gold.kind == "math"]
     golds = [item.gold for item in items]
     prose: dict[str, Checked] = {}
@@ -164,14 +164,14 @@ def _prose(checked: Mapping[str, Checked], workers: int | None) -> dict[str, Che
         item, end = items[index], finding.conclusion
         if end is not None:
             graded = f"{end.answer} is graded {'correct' if finding.is_met else 'wrong'}"
-            reason = graded if end.rule is None else f'{graded}; answer_rule = "{end.rule}" reads it'
+            reason = graded if end.rule is None else f'{graded}; answer_rule = "{end.rule}" extracts it'
             kind: Kind = "rejected" if end.rule and not finding.is_met else "prose"
             prose[item.problem_id] = replace(item, kind=kind, grade=replace(item.grade, detail=reason))
     return prose
 
 
 def _understood(checked: Sequence[Checked], workers: int | None) -> set[str]:
-    """Return the problems whose gold is recognized in an equivalent form, and all multiple-choice problems."""
+    """Return the problems whose gold has a recognized equivalent form, and all multiple-choice problems."""
     understood = {item.problem_id for item in checked if item.gold.kind == "choice"}
     forms = {item: rewritten(item.boxed) for item in checked if item.kind != "rejected"}
     for index in range(max(map(len, forms.values()), default=0)):
@@ -182,11 +182,11 @@ def _understood(checked: Sequence[Checked], workers: int | None) -> set[str]:
 
 
 def rewritten(answer: str) -> list[str]:
-    r"""Return equivalent forms of an answer, of which the grader should recognize at least one.
+    r"""Return equivalent forms of an answer; the grader should recognize at least one.
 
-    The forms are: its first whole number as a quotient, a zero or a factor 1 in front of it or of its first element,
-    thousands without their commas, and an equation with its sides swapped. Some have another meaning for some answers,
-    as `0+(1,2)` has.
+    The forms are: its first integer as a quotient; a zero or a factor 1 before it or its first element; thousands
+    without commas; an equation with its sides swapped. Some forms change the meaning of some answers, for example
+    `0+(1,2)`.
     """
     plain = answer.strip().strip("$").strip().rstrip(".")
     forms = []
@@ -212,16 +212,16 @@ def _text_kind(answer: str) -> Kind:
 
 @click.command(cls=OneLineErrors)
 @click.option(
-    "--dataset", "names", multiple=True, help="Dataset or own file to check; can be repeated.  [default: all known]"
+    "--dataset", "names", multiple=True, help="Dataset or custom file to check; can be repeated.  [default: all known]"
 )
 @click.option(
     "--data-dir",
     type=click.Path(exists=True, path_type=Path),
     help="Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR.",
 )
-@click.option("--split", help="Split of a dataset of the hub (hf:).  [default: test]")
+@click.option("--split", help="Split of a Hugging Face Hub dataset (hf:).  [default: test]")
 @click.option(
-    "--columns", multiple=True, metavar="FIELD=COLUMN", help="Columns of an own dataset, as in harness.launch."
+    "--columns", multiple=True, metavar="FIELD=COLUMN", help="Columns of a custom dataset, as in harness.launch."
 )
 @click.option(
     "--workers", type=click.IntRange(1), help="Number of grader processes.  [default: one per processor, at most 16]"
@@ -229,15 +229,15 @@ def _text_kind(answer: str) -> Kind:
 def main(
     names: Sequence[str], data_dir: Path | None, split: str | None, columns: Sequence[str], workers: int | None
 ) -> int:
-    """List the gold answers that their own grader rejects, and those that it only compares as text.
+    """List gold answers that their own grader rejects or compares only as text.
 
-    The exit code is 0 if every gold accepts itself, 1 if some do not or the machine failed, and 2 if an option is wrong
-    or no dataset can be read.
+    Exit code 0: every gold accepts itself. 1: some do not, or the machine failed. 2: an option is wrong or no dataset
+    can be read.
     """
     from jobs.finished.grading import golds_of
 
     if not names and (split or columns):
-        raise click.UsageError("--split and --columns are for --dataset with a file or a dataset of the hub")
+        raise click.UsageError("--split and --columns require --dataset with a file or a Hub dataset")
     golds = golds_of(names, data_dir, split, columns)
     if not golds:
         raise click.UsageError("no dataset can be read; set --data-dir")
@@ -259,7 +259,7 @@ def _print(report: Sequence[tuple[str, list[Checked]]]) -> None:
                 is_solution = item.kind == "rejected" and item.grade.verdict == "correct"
                 verdict = "a solution" if is_solution else item.grade.verdict
                 finding = f"REJECTED: {verdict}" if item.kind == "rejected" else item.kind
-                reason = "no equivalent form is recognized" if item.kind == "only a string" else item.grade.detail
+                reason = "no equivalent form recognized" if item.kind == "only a string" else item.grade.detail
                 listed.append((name, item.problem_id, finding, item.boxed[:80], reason[:120]))
         numbers = Counter("only a string" if item.kind == "prose" else item.kind for item in checked)
         counts = [numbers[kind] for kind in ("rejected", "words", "only a string")]

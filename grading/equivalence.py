@@ -1,16 +1,16 @@
-r"""Equivalence of an answer and a gold, decided by a sequence of readers.
+r"""Decide whether an answer and a gold are equivalent, with a sequence of readers.
 
-The readers, in `grading.reading`, compare strings, exact numbers, digits with a base, times, words, sets of numbers,
-lists and matrices part by part, equations, and expressions by their values; math-verify decides what none of these can
-read. The first reader that can read both sides decides. No number is ever picked out of an answer that cannot be read
-as a whole.
+The readers in `grading.reading` compare strings, exact numbers, digits with a base, times, words, sets of numbers,
+lists and matrices part by part, equations, and expressions by their values. math-verify decides cases that none of them
+can read. The first reader that can read both sides decides. A number is never extracted from an answer that cannot be
+read as a whole.
 
-Policies, where the graders of the field differ. A unit, a currency and a percent sign may be missing or extra (`5`
-and `5\%`), but two known units must agree (`5 cm` is not `5 m`); a sign of money is met by its rates (`\$20` by
-`20 dollars per hour`). `52` is wrong for `52_8`. A bare list has no order unless each part has its own name (`a = 1,
-b = 2`), of which an index is a part, as math-verify has it. A tuple has an order; a tuple is not a set. An inequality
-equals the interval that it describes. `x = 5` answers 5, and `y = 2x` and `f(x) = 2x` answer `2x`. A decimal stands
-for a number without a finite decimal from six significant digits.
+Policies, for cases in which graders differ. A unit, a currency or a percent sign may be missing or extra (`5` and
+`5\%`), but two known units must agree (`5 cm` is not `5 m`). A currency sign matches its rates (`\$20` matches `20
+dollars per hour`). `52` is wrong for `52_8`. A bare list has no order unless each part has its own name (`a = 1, b =
+2`); an index is part of the name, as in math-verify. A tuple has an order; a tuple is not a set. An inequality equals
+the interval that it describes. `x = 5` answers 5, and `y = 2x` and `f(x) = 2x` answer `2x`. A decimal with at least six
+significant digits represents a number without a finite decimal.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _RATIO = re.compile(r"[^:]{1,60}(?::[^:]{1,60})+")
 _DOTS = re.compile(r"\\[lcv]?dots|\.\.\.|…")
 _APPROXIMATELY = re.compile(r"^(-?)\s?\\approx(?![a-z])\s?")
 _MAX_CHARACTERS = 4_000
-"""Characters of an answer that are cleaned; more than `grading.bounds` lets through."""
+"""Maximum number of characters cleaned; above the limit in `grading.bounds`."""
 
 
 def equivalent(gold: str, prediction: str, tolerance: float | None = None, unit: str | None = None) -> Match:
-    """Compare one answer with one gold, both as they stand in a text; not symmetric, the gold comes first.
+    """Compare one answer with one gold, both as they occur in a text. Not symmetric: the gold comes first.
 
     `tolerance` is the absolute error and `unit` a unit that the benchmark allows.
     """
@@ -77,7 +77,7 @@ def _compare(pair: Pair) -> Match:
     if gold and squeezed(gold) == squeezed(prediction):
         return Match(True, "same string")
     if not prediction:
-        return Match(None, "nothing but punctuation")
+        return Match(None, "only punctuation")
     bare, bare_prediction = without_condition(gold), without_condition(prediction)
     if (bare_prediction != prediction and bare == gold) or (bare != gold and bare_prediction == prediction):
         return _compare(pair.with_texts(bare, bare_prediction))
@@ -85,7 +85,7 @@ def _compare(pair: Pair) -> Match:
     if problem:
         return Match(None, problem)
     if why_not_parsed(gold):
-        return Match(False, "the gold is compared as a string only")
+        return Match(False, "the gold is only compared as a string")
     return _read_and_compare(Pair(first_spelling(gold), first_spelling(prediction), pair.tolerance))
 
 
@@ -101,7 +101,7 @@ def _read_and_compare(pair: Pair) -> Match:
 
 
 def _prepared(text: str) -> str:
-    r"""Clean an answer and take it out of boxes and of a lead such as `The answer is`."""
+    r"""Clean an answer and remove boxes and a lead such as `The answer is`."""
     text = text[:_MAX_CHARACTERS]
     if "boxed" in text:
         boxes = [box for box in find_boxes(text)[0] if box.strip()]
@@ -110,7 +110,7 @@ def _prepared(text: str) -> str:
 
 
 def _currency(text: str) -> str:
-    """Return the unit of an amount with a sign of money, which cleaning drops."""
+    """Return the unit of an amount with a currency sign, which cleaning removes."""
     sign = re.match(r"\s*(?:\\\$|\$(?=[\d.,]+\s*$)|[€£])", text)
     return {"€": "euro", "£": ""}.get(sign.group().strip(), "dollar") if sign else ""
 
@@ -124,7 +124,7 @@ def _without_gold_unit(prediction: str, unit: str) -> str:
 
 
 def compare_special_forms(pair: Pair, compare: Compare) -> Match | None:
-    """Compare bases, times, ratios, option letters, words and lists with dots; None where neither side is one."""
+    """Compare bases, times, ratios, option letters, words and lists with dots; None if neither side is one of these."""
     match = _compare_bases(pair) or _compare_times(pair) or _compare_options(pair) or _compare_number_word(pair)
     if match is not None:
         return match
@@ -141,7 +141,7 @@ def _compare_bases(pair: Pair) -> Match | None:
         return Match(gold == prediction, "digits and base")
     values = [node for text in pair.texts if not _BASE.fullmatch(text) and (node := read_formula(text))]
     is_value = len(values) == 1 and not symbols(values[0])
-    return Match(False, "digits with a base beside a value") if is_value else None
+    return Match(False, "digits with a base vs. a value") if is_value else None
 
 
 def _digits_and_base(text: str) -> tuple[str, str] | None:
@@ -154,7 +154,7 @@ def _digits_and_base(text: str) -> tuple[str, str] | None:
 
 
 def _compare_times(pair: Pair) -> Match | None:
-    """Compare times of day, and else ratios."""
+    """Compare times of day, or ratios."""
     plain = [without_text_commands(text).replace("~", " ") for text in pair.texts]
     times = [_TIME.fullmatch(re.sub(r"\s+", " ", text)) for text in plain]
     if times[0] and times[1]:
@@ -194,7 +194,6 @@ def _is_proportional(gold: list[Value], prediction: list[Value]) -> bool:
 
 
 def _compare_options(pair: Pair) -> Match | None:
-    """Compare option letters, one or several."""
     gold, prediction = (_option_letters(text) for text in pair.texts)
     if gold and prediction and max(len(gold), len(prediction)) > 1:
         return Match(gold == prediction, "option letters")
@@ -206,7 +205,7 @@ def _compare_options(pair: Pair) -> Match | None:
 
 
 def _option_letters(text: str) -> str:
-    """Return the letters of `A, C`, `(A) and (C)` or `AC` in order, or an empty text."""
+    """Return the letters of `A, C`, `(A) and (C)` or `AC` in order, or an empty string."""
     plain = re.sub(r"[(),;\s]|\band\b|&", "", without_text_commands(text))
     is_list = bool(re.fullmatch(r"[A-H]{1,8}", plain)) and len(set(plain)) == len(plain)
     return "".join(sorted(plain)) if is_list else ""
@@ -245,12 +244,12 @@ def _is_formula_beside_words(pair: Pair) -> bool:
 
 
 def _compare_dots(pair: Pair) -> Match | None:
-    """Compare lists that go on with dots as strings: what the dots stand for is not determined."""
+    """Compare lists with dots as strings, because the omitted elements are not defined."""
     if not any(_DOTS.search(text) for text in pair.texts):
         return None
     gold, prediction = (_with_plain_dots(text) for text in pair.texts)
     is_equal = True if gold == prediction else False if _DOTS.search(pair.gold) else None
-    return Match(is_equal, "compared as a string only")
+    return Match(is_equal, "only compared as a string")
 
 
 def _with_plain_dots(text: str) -> str:

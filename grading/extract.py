@@ -1,7 +1,7 @@
-"""Extraction of the answer from a text, by rules from the most to the least explicit.
+"""Extract the answer from a text, with rules from the most to the least explicit.
 
-The last occurrence of the first rule that applies is the answer. All rules run in linear time over capped input. A text
-that was cut off only has explicit answers: its last number is an intermediate result.
+The answer is the last occurrence of the first rule that applies. All rules run in linear time over capped input. Only
+explicit answers are extracted from truncated text: its last number is an intermediate result.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ MAX_TEXT_CHARACTERS = 50_000
 
 _BOX_TOKEN = re.compile(r"\\(?:boxed|fbox)\s{0,3}\{|\\[\\{}]|[{}]")
 _OPENED = re.compile(r"^[ \t]*<think>", re.MULTILINE)
-"""A chain of thought that begins; within a line the mark is only mentioned."""
+"""Start of a chain of thought; within a line, the tag is only mentioned."""
 _HASHES = re.compile(r"^[ \t]{0,8}####[ \t]{0,8}", re.MULTILINE)
 _NO_HEADING = re.compile(r"[-+−]?[\d.$\\(\[]|\S{1,12}$")
-"""What follows `####` in front of an answer, and not of a heading of Markdown."""
+"""Text after `####` if an answer follows, not a Markdown heading."""
 _BARE_BOX = re.compile(r"\\(?:boxed|fbox)\s{0,3}(\\?[^\s{}$\\]{1,40})")
 _TAG = re.compile(r"(?i)<answer>\s{0,8}")
 _FINAL = re.compile(r"(?i)final answer[*_]{0,3}\s{0,3}(?:is|:|=|[*_#]{0,3}\n)[*_:]{0,4}\s{0,3}")
@@ -39,14 +39,14 @@ _FILLER = re.compile(
 )
 _SENTENCE_END = re.compile(r"\.(?=\s|$)|,? (?:because|since|which|so|as) |\*\*")
 _AFTERTHOUGHT = re.compile(r"(?:, ?(?!and\b|or\b)(?=[a-z]{2,} )| \((?=[a-z]{2,} )| [—–](?= |$)).*|,? not .*", re.DOTALL)
-"""What follows a number in a sentence: `72, in total`, `42 (see above)`, `42, not 41`."""
+"""Text after a number in a sentence: `72, in total`, `42 (see above)`, `42, not 41`."""
 _BOUND = re.compile(
     r"(?i)\b(?:not|no|never|at (?:least|most)|(?:more|less|fewer)(?: \w+)? than|about|between|or|twice|double|half"
     r"|times|percent of|if|unless)\b|n't"
     r"|\d(?:[A-Za-z](?![A-Za-z])|\^|%?(?: ?[+*×·÷] ?| [-−] )[\w$\\(])|[A-Za-z)](?: ?[+*/^×·÷] ?|[-−]| [-−] )\d"
 )
 _NO_AFTERTHOUGHT = re.compile(r"(?i)\b(?:if|unless|when|or|respectively|mod|equality|even|odd)\b|[—–] ?-?[\d$\\]")
-"""What changes a number in front of it: `12, if n is even`, `7 (mod 12)`."""
+"""Text that changes the preceding number: `12, if n is even`, `7 (mod 12)`."""
 _MATH = re.compile(
     r"\$\$?((?:[^$\\]|\\.){1,2000})\$|\\\(((?:(?!\\\)).){1,2000})\\\)|\\\[((?:(?!\\\]).){1,2000})\\\]"
     r"|(\\begin\{(align|equation|gather)\*?\}(?:(?!\\end\{).){1,2000}\\end\{(?:align|equation|gather)\*?\})",
@@ -65,25 +65,26 @@ _PROSE = re.compile(
 )
 _LATEX_TEXT = re.compile(r"\\(?:text|mbox|mathrm|operatorname)\w{0,6}\s?\{[^{}]*\}|\\[A-Za-z]+")
 MAX_WHOLE_CHARACTERS = 300
-"""Longer replies are never answers as a whole."""
+"""Maximum length of a reply that is an answer as a whole."""
 
 CHOICE_GUESSES = (("bold_letter", _BOLD_LETTER), ("letter_line", _LETTER_LINE), ("paren_letter", _PAREN_LETTER))
 
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """An answer as it stands in the text."""
+    """An answer as it occurs in the text."""
 
     text: str
     rule: str
-    """`boxed`, `answer_tag`, `hashes`, `final_answer`, `answer_is`, `whole` (the reply is nothing but an answer),
-    `last_bold`, `last_formula`, `last_number`; for choices also `bold_letter`, `letter_line`, `paren_letter`."""
+    """`boxed`, `answer_tag`, `hashes`, `final_answer`, `answer_is`, `whole` (the reply is only an answer), `last_bold`,
+    `last_formula`, `last_number`; for choices also `bold_letter`, `letter_line`, `paren_letter`.
+    """
     boxes: tuple[str, ...] = ()
-    """All boxes of the text in order, where the rule is `boxed`: parts of an answer may stand in a box each."""
+    """All boxes of the text in order if the rule is `boxed`; parts of an answer may be in separate boxes."""
 
 
 def final_part(text: str, thinks: bool) -> str | None:
-    """Return what follows the chain of thought, or None where the chain never ends."""
+    """Return the text after the chain of thought, or None if the chain never ends."""
     _, closed, rest = text.rpartition("</think>")
     rest = rest if closed else text
     if opened := _OPENED.search(rest):
@@ -92,12 +93,12 @@ def final_part(text: str, thinks: bool) -> str | None:
 
 
 def extract(text: str, is_choice: bool, is_finished: bool) -> Extraction | None:
-    """Return the answer in a text, or None. A text that is not finished has no guessed answers."""
+    """Return the answer in a text, or None. Answers in unfinished text are not guessed."""
     text = text[-MAX_TEXT_CHARACTERS:]
     boxes, unclosed = find_boxes(text)
     filled = tuple(box.strip()[: MAX_ANSWER_CHARACTERS + 1] for box in boxes if box.strip())
     if unclosed or (boxes and not boxes[-1].strip()):
-        return None  # the answer was to be in that box: any other number in the text would be a guess
+        return None  # the box should contain the answer: any other number would be a guess
     if filled:
         later = text[text.rfind(r"\boxed") :]
         letter = _LETTER_LABEL.search(later) if is_choice and not _NAMES_LETTER.match(filled[-1]) else None
@@ -112,7 +113,7 @@ def extract(text: str, is_choice: bool, is_finished: bool) -> Extraction | None:
 
 
 def find_boxes(text: str) -> tuple[list[str], bool]:
-    r"""Return the contents of all outermost balanced boxes, and whether the last box never closes."""
+    r"""Return the contents of all outermost balanced boxes, and whether the last box is never closed."""
     openings: list[int | None] = []
     spans: list[tuple[int, int]] = []
     for token in _BOX_TOKEN.finditer(text):
@@ -142,7 +143,7 @@ def _first_group(match: re.Match[str]) -> str | None:
 
 
 def _rest_of_line(pattern: re.Pattern[str], text: str) -> str:
-    """Return what follows the last label, up to the end of the line or of the formula that begins on it."""
+    """Return the text after the last label, up to the end of the line or of a formula that starts on it."""
     *_, last = [None, *pattern.finditer(text)]
     if last is None:
         return ""
@@ -156,7 +157,7 @@ def _rest_of_line(pattern: re.Pattern[str], text: str) -> str:
 
 
 def _phrase(line: str, is_choice: bool) -> str:
-    """Cut the rest of a line down to the answer: the formulas it starts with, else up to the sentence's end."""
+    """Reduce the rest of a line to the answer: its leading formulas, or the text up to the end of the sentence."""
     line = line.strip().lstrip("*_: ").strip()
     line = _FILLER.sub("", line, count=1) if _FILLER.match(line) else line
     formulas, position = [], 0
@@ -202,7 +203,7 @@ def _guess(text: str, is_choice: bool) -> Extraction | None:
 
 
 def _outermost_last(guesses: list[tuple[int, str, str]], tail: str) -> Extraction:
-    """Take the last guess (start, rule, answer), or the formula or bold text around it."""
+    """Return the last guess (start, rule, answer), or the formula or bold text around it."""
     last_start, last_rule, last_answer = max(guesses)
     for start, rule, answer in sorted(guesses):
         if start <= last_start < start + len(answer) + 6 and answer in tail[start:]:
@@ -211,7 +212,7 @@ def _outermost_last(guesses: list[tuple[int, str, str]], tail: str) -> Extractio
 
 
 def _whole(line: str) -> str:
-    """Drop the fences of formulas from a reply that is nothing but an answer."""
+    """Remove the math delimiters from a reply that is only an answer."""
     line = line.strip("`").removesuffix(".").strip()
     formula = _MATH.fullmatch(line)
     if formula:
@@ -244,15 +245,15 @@ _LETTER_IS_TEXT = re.compile(
 
 
 def letters(choices: tuple[str, ...]) -> str:
-    """Return the letters of the options, or the whole alphabet where the options are unknown."""
+    """Return the letters of the options, or the whole alphabet if the options are unknown."""
     return string.ascii_uppercase[: len(choices)] if choices else string.ascii_uppercase
 
 
 def chosen_letter(answer: str, choices: tuple[str, ...]) -> str | None:
-    """Return the letter of the option that an answer names, or None where it names none or more than one.
+    """Return the letter of the option in an answer, or None if there is none or more than one.
 
-    An answer may be a letter, a letter with text, or the text of exactly one option. Where letter and text disagree,
-    the letter counts, because the prompt asks for it.
+    An answer may be a letter, a letter with text, or the text of exactly one option. If letter and text disagree, the
+    letter counts, because the prompt asks for it.
     """
     plain = without_text_commands(answer.strip().strip("$*` ")).strip("*` ")
     plain = plain.removeprefix(r"\(").removesuffix(r"\)").strip().rstrip("\\ ")

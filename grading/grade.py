@@ -1,4 +1,4 @@
-"""The grade of one answer: a pure function from text and gold to one of nine verdicts."""
+"""Grade one answer: a pure function from text and gold to one of nine verdicts."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from grading.reading.notation import clean, split_list, without_name
 from grading.records import Gold, Grade, StopReason, Submission, Verdict
 
 MAX_BOXES = 50
-"""If a text has more boxes than this, they are never read together."""
+"""Maximum number of boxes that are read together."""
 CUT_OFF: frozenset[StopReason] = frozenset({"budget", "repeated", "context"})
-"""Stop reasons after which a missing answer is `truncated`."""
+"""Stop reasons that make a missing answer `truncated`."""
 
 
 def grade(submission: Submission, gold: Gold) -> Grade:
     """Grade one submission in this process.
 
-    Hostile text can take unbounded time, so output of models goes through `grade_many`.
+    Hostile text can take unbounded time; use `grade_many` for model output.
     """
     started = time.perf_counter()
     verdict, extraction, detail = _verdict(submission, gold)
@@ -42,7 +42,7 @@ def _verdict(submission: Submission, gold: Gold) -> tuple[Verdict, Extraction | 
         return missing, None, "the chain of thought never ends"
     extraction = extract(text, gold.kind == "choice", is_finished=not is_cut_off)
     if extraction is None:
-        return missing, None, "no rule finds an answer"
+        return missing, None, "no answer found"
     match = _compare(extraction, gold)
     if match.is_equal:
         return "correct", extraction, match.reason
@@ -50,7 +50,7 @@ def _verdict(submission: Submission, gold: Gold) -> tuple[Verdict, Extraction | 
 
 
 def without_end(submission: Submission) -> tuple[Verdict, str] | None:
-    """Return the verdict on a sample that never ran or failed, and why; None where there is a text to grade."""
+    """Return verdict and reason for a sample that never ran or failed; None if there is a text to grade."""
     if submission.stop_reason is None:
         return "not_run", "the sample never ran"
     return ("error", "the sample ended with an error") if submission.stop_reason == "error" else None
@@ -62,7 +62,7 @@ def gold_problem(gold: Gold) -> str | None:
     if gold.kind == "choice":
         letter = _gold_letter(gold)
         is_letter = len(letter) == 1 and letter in letters(gold.choices)
-        return None if is_letter else "the gold names no option"
+        return None if is_letter else "the gold is not an option letter"
     for part in (gold.answer, *gold.answers, *gold.alternatives):
         if not clean(part) and not (part is gold.answer and (gold.answers or gold.alternatives)):
             return "the gold is empty"
@@ -84,7 +84,7 @@ def _compare(extraction: Extraction, gold: Gold) -> Match:
     try:
         match = within(ANSWER_SECONDS, lambda: _match(extraction, gold))
     except RecursionError:
-        return Match(None, "more operations within each other than can be read")
+        return Match(None, "too many nested operations")
     return match or Match(False, f"not found equal within {ANSWER_SECONDS:g} s of processor time")
 
 
@@ -92,7 +92,7 @@ def _match(extraction: Extraction, gold: Gold) -> Match:
     if gold.kind == "choice":
         letter = chosen_letter(extraction.text, gold.choices)
         if letter is None:
-            return Match(None, "names no option, or more than one")
+            return Match(None, "no option, or more than one")
         return Match(letter == _gold_letter(gold), f"option {letter}")
     if len(extraction.text) > MAX_ANSWER_CHARACTERS:
         return Match(None, f"longer than {MAX_ANSWER_CHARACTERS} characters")
@@ -103,7 +103,7 @@ def _match(extraction: Extraction, gold: Gold) -> Match:
 
 
 def _compare_alternative(extraction: Extraction, answer: str, gold: Gold) -> Match:
-    """Compare one answer of the gold with the last box; where it is a list, also with all boxes together."""
+    """Compare one answer of the gold with the last box, and lists also with all boxes together."""
     match = equivalent(answer, extraction.text, gold.tolerance, gold.unit)
     if match.is_equal or len(extraction.boxes) < 2 or not is_list(answer):
         return match
@@ -132,7 +132,7 @@ def _compare_parts(extraction: Extraction, gold: Gold) -> Match:
 
 
 def _box_lists(extraction: Extraction) -> list[list[str]]:
-    """Return all boxes, and all boxes without repeated ones; nothing where there are too many for an answer."""
+    """Return all boxes, and all boxes without duplicates; empty if there are too many for an answer."""
     if not 2 <= len(extraction.boxes) <= MAX_BOXES:
         return []
     return [list(extraction.boxes), list(dict.fromkeys(extraction.boxes))]

@@ -1,9 +1,9 @@
-"""Grading of many answers in processes that can be killed: no answer can delay, crash or change another's grade.
+"""Grade many answers in killable processes: no answer can delay, crash or change another's grade.
 
-The limit counts processor seconds of the answer's own process, so a verdict does not depend on how busy the machine is.
-`grader_timeout` is the verdict on an answer that exceeded a limit or ended its process twice, alone in a fresh process
-each time that had graded a control answer just before. Where the machine
-failed (a process killed from outside, no memory to start one, no processor time), there is no verdict but `Ungraded`.
+The time limit counts processor seconds of the answer's process, so verdicts do not depend on the machine's load.
+`grader_timeout` is the verdict on an answer that exceeded a limit or terminated its process twice. Each attempt is
+alone in a fresh process that has just graded a control answer. If the machine fails (a process killed from outside, no
+memory to start one, no processor time), the result is `Ungraded` instead of a verdict.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from grading.own_grader import OwnGrader, OwnGraderFailed
 from grading.records import FAILED, Gold, Grade, Submission
 
 WALL_TIME_FACTOR = 4
-"""A process is stalled if it gets next to no processor time for this multiple of the limit on processor time."""
+"""A process is stalled if it gets almost no processor time during this multiple of the processor-time limit."""
 _LEAST_PROGRESS = 0.05
-"""Processor time, as a share of the limit, that a process which is not stalled gets in that time."""
+"""Minimum processor time during that period, as a share of the limit."""
 _MEMORY_EXIT = 75
-"""Exit status of a process that reached a negative verdict after memory had run short."""
+"""Exit status of a process with a negative verdict after running out of memory."""
 _LITTLE_MEMORY_EXIT = 76
-"""The same, where the shell allows less memory than the grader."""
+"""The same if the shell's memory limit is below the grader's."""
 _LOST_EXIT = 255
-"""Exit code that multiprocessing gives to a process whose end it did not see, because its own helper was killed."""
+"""Exit code that multiprocessing reports for a process whose exit it missed because its helper process was killed."""
 _FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGSYS})
-"""Signals that code raises by what it does; all others are sent by somebody, such as the kernel out of memory."""
+"""Signals caused by the process's own code; others come from outside, for example from the kernel (memory)."""
 _EXIT_SECONDS = 5.0
 
 Item = tuple[Submission, Gold]
@@ -49,33 +49,31 @@ GradeOne = Callable[[Submission, Gold], Grade]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one answer."""
-
     processor_seconds: float
     memory_bytes: int
-    """Address space, on top of what the process has when it starts: it imports what the program's main module does."""
+    """Address space beyond the process's initial one, which includes the imports of the program's main module."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Why a process gave no grade."""
+    """Why a process returned no grade."""
 
     reason: str
     by_answer: bool
-    """Whether the answer itself can be the cause; False where somebody else or the machine ended the process."""
+    """Whether the answer may be the cause. False: the machine or something else ended the process."""
     seconds: float = 0.0
 
 
 class GraderProcess:
-    """A process that grades one item after the other. It is forked from a clean parent that has the libraries loaded.
+    """A process that grades items in sequence, forked from a clean parent with the libraries loaded.
 
-    This process, which may have threads or a GPU, is never forked.
+    The current process, which may have threads or a GPU, is never forked.
     """
 
     def __init__(self, grade_one: GradeOne | OwnGrader | None, limits: Limits, folder: str) -> None:
-        """Start it. Raises OSError and EOFError where the machine has no process or memory for it.
+        """Start the process. Raises OSError and EOFError if the machine has no process or memory for it.
 
-        `folder`: for an own grader, which everything that it writes into its own folders is in.
+        `folder`: contains the custom grader's folders and all their files.
         """
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["grading.warm"])
@@ -90,17 +88,17 @@ class GraderProcess:
         self._seconds = 0.0
         self._used = 0.0
         self.looks_at = 0.0
-        """When `stalled` has something to say, on the monotonic clock."""
+        """Next time, on the monotonic clock, to check for a stall."""
 
     def send(self, items: Sequence[Item], processor_seconds: float) -> None:
-        """Have it grade items, each within this processor time. Raises OSError where the process has ended."""
+        """Send items to grade, each with this limit on processor time. Raises OSError if the process has ended."""
         self.num_items += len(items)
         self._seconds = processor_seconds
         self.looks_at = time.monotonic() + self._patience
         self.connection.send((items, processor_seconds))
 
     def receive(self) -> Grade | Ungraded | Ended:
-        """Return the next grade, or why there is none; after an `Ended` the process is of no use."""
+        """Return the next grade, or why there is none. After `Ended`, the process must not be used."""
         self.looks_at = time.monotonic() + self._patience
         try:
             return cast(Grade | Ungraded | Ended, self.connection.recv())
@@ -108,9 +106,9 @@ class GraderProcess:
             return self._ended()
 
     def stalled(self) -> Ended | None:
-        """Return an end if the process got no processor time since the last look; the time it needs is not limited.
+        """Return a failure if the process got no processor time since the last check. Total time is not limited.
 
-        An own grader that sleeps waits for something itself; a process that is ready to run does not.
+        It is due to the answer only if a custom grader sleeps; a process that is ready to run lacks processor time.
         """
         import psutil
 
@@ -119,7 +117,7 @@ class GraderProcess:
         used, waits = self._used, False
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(self._process.pid)
-            used = sum(process.cpu_times()[:2])  # of user and system
+            used = sum(process.cpu_times()[:2])  # user and system
             waits = self._is_own and process.status() == psutil.STATUS_SLEEPING
         has_worked = used - self._used >= _LEAST_PROGRESS * self._limits.processor_seconds
         self._used, self.looks_at = used, time.monotonic() + self._patience
@@ -127,7 +125,7 @@ class GraderProcess:
         return None if has_worked else Ended(reason, by_answer=waits)
 
     def kill(self) -> None:
-        """End it at once, and with an own grader what it has started."""
+        """Kill the process, and all processes started by a custom grader."""
         self.connection.close()
         self._process.kill()
         if self._is_own and self._process.pid:
@@ -138,7 +136,7 @@ class GraderProcess:
         self._process.join(_EXIT_SECONDS)
         code = self._process.exitcode
         if code == _LITTLE_MEMORY_EXIT:
-            return Ended("processes here may use less memory than a grade needs (ulimit -v)", by_answer=False)
+            return Ended("the memory limit of processes (ulimit -v) is too low for grading", by_answer=False)
         if code == -signal.SIGXCPU:
             return Ended(f"more than {self._seconds:g} s of processor time", by_answer=True, seconds=self._seconds)
         if code == _MEMORY_EXIT:
@@ -146,11 +144,11 @@ class GraderProcess:
         if code is None or code == _LOST_EXIT:
             return Ended("a grader process was lost", by_answer=False)
         if code >= 0:
-            return Ended(f"its process ended with exit status {code}", by_answer=True)
+            return Ended(f"its process exited with status {code}", by_answer=True)
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         if -code in _FAULTS:
-            return Ended(f"its process ended with {name}", by_answer=True)
-        cause = ", probably for lack of memory" if -code == signal.SIGKILL else ""
+            return Ended(f"its process was terminated by {name}", by_answer=True)
+        cause = ", probably out of memory" if -code == signal.SIGKILL else ""
         return Ended(f"a grader process was killed by {name}{cause}", by_answer=False)
 
 
@@ -160,7 +158,6 @@ def _hard_limit(name: str) -> float:
 
 
 def _work(connection: Connection, grade_one: GradeOne | OwnGrader | None, memory_limit_bytes: int, folder: str) -> None:
-    """Grade what comes through the connection until it is closed."""
     from grading.grade import grade
     from grading.reading import symbolic
 
@@ -191,9 +188,9 @@ class _Memory:
 
     limit: int
     suspicious: float
-    """A peak above it is taken for a lack of memory, unless the answer is right. An own grader raises what it means."""
+    """A higher peak counts as out of memory, unless the answer is correct or a custom grader is used."""
     exit_status: int
-    """What a lack of memory ends the process with."""
+    """Exit status when out of memory."""
 
 
 def _grade_limited(
@@ -210,58 +207,59 @@ def _grade_limited(
         os._exit(memory.exit_status)
     except OwnGraderFailed as error:
         return Ungraded(str(error))
-    except (OSError, ImportError) as error:  # of the machine: a file that is away, no memory for a library
+    except (OSError, ImportError) as error:  # machine failures: a missing file, no memory for a library
         return Ended(f"a grader process failed: {type(error).__name__}: {str(error)[:200]}", by_answer=False)
-    except Exception as error:  # noqa: BLE001  the process's boundary: one answer must never end a run over many
+    except Exception as error:  # noqa: BLE001  process boundary: one answer must never end a run over many
         result = Grade("unparsable", None, None, f"{FAILED} {type(error).__name__}: {str(error)[:200]}", 0.0)
     finally:
         resource.setrlimit(resource.RLIMIT_CPU, (hard, hard))
     if result.verdict != "correct" and _address_space("VmPeak") > memory.suspicious:
-        # The libraries swallow MemoryError and call the answer wrong, so neither verdict nor process can be trusted.
+        # The libraries swallow MemoryError and return a negative verdict, so neither verdict nor process can be
+        # trusted.
         os._exit(memory.exit_status)
     return replace(result, detail=result.detail.encode("utf-8", "replace").decode())
 
 
 def _address_space(which: Literal["VmSize", "VmPeak"]) -> int:
-    """Return the address space of this process, now or at most so far, in bytes; 0 where the kernel does not say."""
+    """Return the current or peak address space of this process in bytes; 0 if unavailable."""
     status = Path("/proc/self/status")
     lines = status.read_text().splitlines() if status.exists() else []
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{which}:")), 0)
 
 
 ITEMS_PER_PROCESS = 1_600
-"""Items after which a process is replaced, because the caches of the symbolic libraries grow."""
+"""A process is replaced after this many items, because the caches of the symbolic libraries grow."""
 WINDOW_PER_WORKER = 64
-"""Submissions in progress per worker; the window keeps memory from growing with the number of items."""
+"""Submissions in progress per worker; bounds the memory for any number of items."""
 ITEMS_PER_BATCH = 16
 BATCH_ITEM_SECONDS = 2.0
-"""Processor seconds that an item may take in a batch; slower items are graded by themselves."""
+"""Maximum processor seconds per item in a batch; slower items are graded alone."""
 REMEMBERED_GRADES = 4_096
 ATTEMPTS = 2
-"""Attempts alone, in a fresh process each, before an item has a verdict or is left ungraded."""
+"""Attempts alone, each in a fresh process, before an item gets a verdict or stays ungraded."""
 MOST_FAILURES = 3
-"""Failures of the machine in a row, without a single grade in between, after which nothing more is tried."""
+"""Maximum number of consecutive machine failures without a grade; then grading stops."""
 CONTROL: Item = (Submission(r"\boxed{1}", "answered", thinks=False), Gold("1"))
 """An answer that every grader process survives unless the machine or the grader is at fault."""
 
 Key = tuple[bytes, str | None, bool, Gold]
-"""Identity of an item, with a digest in place of its text, so that remembering an item costs little memory."""
+"""Identity of an item, with a digest instead of its text to save memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ungraded:
-    """No verdict, because the machine failed and not the answer; it can be graded later."""
+    """No verdict because of a machine failure; the item can be graded later."""
 
     reason: str
     """One line."""
 
 
 class GraderFailed(RuntimeError):
-    """The machine could not grade answers, which have no verdict for that; the message is one line."""
+    """Answers could not be graded because of the machine and stay ungraded. The message is one line."""
 
 
 def graded(grades: Iterable[Grade | Ungraded]) -> list[Grade]:
-    """Return the grades. Raises GraderFailed where one is missing."""
+    """Return the grades. Raises GraderFailed if one is missing."""
     everything = list(grades)
     reasons = Counter(one.reason for one in everything if isinstance(one, Ungraded))
     if reasons:
@@ -278,13 +276,13 @@ def grade_many(
     memory_limit_bytes: int = 2 * 1024**3,
     grade_one: GradeOne | OwnGrader | None = None,
 ) -> Iterator[Grade | Ungraded]:
-    """Grade the items and yield their grades in the same order; `Ungraded` where the machine failed.
+    """Grade the items and yield their grades in the same order; `Ungraded` after a machine failure.
 
-    `workers` is the number of processes (default: one per processor, at most 16). The limits hold for each item: its
-    processor time from the moment its work starts, and its process's address space. Equal items are graded once. Items
-    are sent in batches; an item that takes longer than ordinary answers, or whose process ends, is graded again by
-    itself. Processes run `grade_one`; None: `grading.grade.grade`, which this process need not load. An own grader has
-    limits of its own, and golds that are `OwnGold`; `Ungraded` are also the items that it fails on.
+    `workers`: number of processes (default: one per processor, at most 16). The limits apply per item: processor time
+    from the start of its work, and address space of its process. Equal items are graded once. Items are sent in
+    batches. An item that takes longer than ordinary answers, or whose process ends, is graded again alone. Processes
+    run `grade_one`; None: `grading.grade.grade`, which this process does not need to import. A custom grader has its
+    own limits and golds of type `OwnGold`; items that it fails on are also `Ungraded`.
     """
     workers = workers or min(len(os.sched_getaffinity(0)), 16)
     limits = Limits(time_limit_seconds, memory_limit_bytes)
@@ -319,16 +317,16 @@ class _Pending:
 
 @dataclass(slots=True)
 class _Case:
-    """An item that is graded by itself, in a process that grades the control first."""
+    """An item graded alone, in a process that first grades the control answer."""
 
     pending: _Pending
     is_control_graded: bool = False
     endings: Counter[bool] = field(default_factory=Counter)
-    """How often the process ended, by the item itself (True) or by others."""
+    """How often the process ended because of the item (True) or other causes."""
 
 
 class _Grader:
-    """Processes at work on batches and on single items, recent grades, and the items in progress."""
+    """Processes working on batches and single items, recent grades, and the items in progress."""
 
     def __init__(self, workers: int, started: Callable[[], GraderProcess], limits: Limits) -> None:
         self._workers, self._started, self._limits = workers, started, limits
@@ -370,7 +368,7 @@ class _Grader:
         self._busy, self._idle = {}, []
 
     def _go_on(self, *, waits: bool) -> None:
-        """Give work to free processes, and take in what the others have done; `waits`: until one has done something."""
+        """Assign work to free processes and collect results. `waits`: block until there is a result."""
         while self._given_up is None and len(self._busy) < self._workers and self._start(whole_batches=not waits):
             pass
         if self._given_up is not None:
@@ -388,7 +386,7 @@ class _Grader:
                 self._take(process, end)
 
     def _start(self, *, whole_batches: bool) -> bool:
-        """Give the next work to a process; returns whether there was some, and a process for it."""
+        """Assign the next item to a free process; return False if there is no item or no free process."""
         if self._cases:
             return self._start_case(self._cases.popleft())
         free = self._workers - len(self._busy)
@@ -400,15 +398,15 @@ class _Grader:
         except (OSError, EOFError) as error:
             if not self._busy:
                 self._fail(_not_started(error).reason)
-            return not self._busy  # those that run grade the rest
+            return not self._busy  # the running processes grade the rest
         batch = deque(self._queue.popleft() for _ in range(size))
         seconds = min(BATCH_ITEM_SECONDS, self._limits.processor_seconds)
         try:
             process.send([pending.item for pending in batch], seconds)
-        except OSError:  # it was killed while it had no work, or is stopped
+        except OSError:  # it was killed while idle, or is stopped
             process.kill()
             self._queue.extendleft(reversed(batch))
-            self._fail("grader processes end before they get work")
+            self._fail("grader processes exit before receiving any work")
         else:
             self._busy[process] = batch
         return True
@@ -449,22 +447,22 @@ class _Grader:
             if not isinstance(outcome, Ended) and process.num_items < ITEMS_PER_PROCESS:
                 self._idle.append(process)
             else:
-                process.connection.close()  # it ends by itself
+                process.connection.close()  # it exits by itself
 
     def _decide(self, case: _Case, outcome: Grade | Ungraded | Ended) -> None:
-        """Take in how the process of an item ended, and try the item again unless that was enough."""
+        """Record how an item's process ended, and retry the item unless it has had enough attempts."""
         if not isinstance(outcome, Ended):
             case.pending.outcome = outcome
             return
         case.endings[outcome.by_answer] += 1
         if outcome.by_answer and not case.is_control_graded:
-            case.pending.outcome = Ungraded(f"a control answer got no grade either: {outcome.reason}")
+            case.pending.outcome = Ungraded(f"the control answer got no grade either: {outcome.reason}")
         elif case.endings[outcome.by_answer] < ATTEMPTS:
             case.is_control_graded = False
             self._cases.appendleft(case)
             return
         elif outcome.by_answer:
-            detail = f"{outcome.reason}, {ATTEMPTS} times alone in a fresh process; a control answer survived"
+            detail = f"{outcome.reason}, {ATTEMPTS} times alone in a fresh process; the control answer was graded"
             case.pending.outcome = Grade("grader_timeout", None, None, detail, outcome.seconds)
         else:
             case.pending.outcome = Ungraded(outcome.reason)
@@ -478,5 +476,5 @@ class _Grader:
 
 
 def _not_started(error: OSError | EOFError) -> Ended:
-    why = (error.strerror if isinstance(error, OSError) else None) or "the machine has no process or memory left"
-    return Ended(f"no grader process can be started: {why}", by_answer=False)
+    why = (error.strerror if isinstance(error, OSError) else None) or "the machine is out of processes or memory"
+    return Ended(f"cannot start a grader process: {why}", by_answer=False)

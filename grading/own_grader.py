@@ -1,13 +1,14 @@
-"""A grader of a user's own: a function from text, gold and problem to a verdict, called in a grader process.
+"""Custom graders: a user's function from text, gold and problem to a verdict, called in a grader process.
 
-    def grade(text, gold, problem): return text.strip() == gold
+    def grade(text, gold, problem):
+        return text.strip() == gold
 
-`text` is what the model wrote behind its chain of thought, `gold` the answer of the problem as its dataset gives it,
-and `problem` a dict of all fields of the problem. The function returns True, False or one of `WORDS`, or a pair of this
-and the answer that it read. It is called in an empty folder and without the keys of the harness.
+`text` is the model's output after its chain of thought, `gold` the problem's answer from its dataset, and `problem` a
+dict of all its fields. The function returns True, False or one of `WORDS`, or a pair of this and the extracted answer.
+It is called in an empty folder and without the harness's keys.
 
-What the function raises is a failure of the grader, and no verdict on the answer. False and `no_answer` on a text that
-was cut off become `truncated`, because an answer may have been to come.
+An exception in the function is a failure of the grader, not a verdict on the answer. For truncated text, False and
+`no_answer` become `truncated`, because the answer may have been cut off.
 """
 
 from __future__ import annotations
@@ -31,24 +32,24 @@ from grading.bounds import MAX_ANSWER_CHARACTERS
 from grading.records import Gold, Grade, Submission, Verdict
 
 VERSION = "own"
-"""First word of the version of every own grader."""
+"""First word of every custom grader's version."""
 WORDS: tuple[Verdict, ...] = ("correct", "wrong", "no_answer", "unparsable")
-"""The verdicts that a function may return, beside True (`correct`) and False (`wrong`)."""
-_RETURNS = f"valid: True, False, {', '.join(WORDS)}, or a pair of one of these and the text of the answer"
+"""Verdicts that a function may return, besides True (`correct`) and False (`wrong`)."""
+_RETURNS = f"valid: True, False, {', '.join(WORDS)}, or a pair of one of these and the extracted answer"
 _KEYS = re.compile(r"HARNESS_\w+_API_KEY|HF_TOKEN|HUGGING_FACE_HUB_TOKEN|WANDB_API_KEY|MLFLOW_TRACKING_\w+")
-"""Variables that hold keys of servers, of the hub and of trackers."""
+"""Environment variables with keys for servers, the Hub and trackers."""
 _MOST_CHARACTERS = 200
 
 Function = Callable[..., object]
 
 
 class OwnGraderFailed(RuntimeError):
-    """The function raised an exception or returned no verdict; the message is one line."""
+    """The function raised an exception or returned no valid verdict. The message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnGold(Gold):
-    """The gold of a problem for an own grader."""
+    """The gold of a problem for a custom grader."""
 
     problem: str = "{}"
     """All fields of the problem, as JSON."""
@@ -56,19 +57,19 @@ class OwnGold(Gold):
 
 @dataclass(frozen=True)
 class OwnGrader:
-    """A function of a user's own, and the limits of each answer."""
+    """A user's function, and the limits per answer."""
 
     module: str
-    """The path of its file, or the dotted name of its module."""
+    """The path of its file, or its module's dotted name."""
     function: str
     seconds: float
     """Processor time."""
     memory_bytes: int
 
     def loaded(self, folder: str) -> Callable[[Submission, Gold], Grade]:
-        """Return how this process, which does nothing else, grades from now on: in folders inside of the one given."""
-        os.setsid()  # whoever ends it ends what the function has started, too
-        os.dup2(2, 1)  # what the function prints is no output of the command
+        """Return the grading function of this process, which does nothing else; it works in subfolders of `folder`."""
+        os.setsid()  # so its child processes can be killed with it
+        os.dup2(2, 1)  # keeps the function's prints out of the command's output
         for name in filter(_KEYS.fullmatch, list(os.environ)):
             del os.environ[name]
         os.environ["TMPDIR"] = tempfile.tempdir = folder
@@ -105,7 +106,7 @@ class OwnGrader:
         return Grade(verdict, answer, VERSION, f"{self.function} returned {found}", time.perf_counter() - started)
 
     def _called(self, function: Function, text: str, gold: OwnGold) -> tuple[bool | Verdict, str | None]:
-        """Return the verdict and the answer that the function returns. Raises OwnGraderFailed and MemoryError."""
+        """Return the verdict and the answer from the function. Raises OwnGraderFailed and MemoryError."""
         try:
             returned = function(text, gold.answer, json.loads(gold.problem))
             found, answer = returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, None)
@@ -132,7 +133,7 @@ def _imported(module: str) -> ModuleType:
 
 
 def _described(error: BaseException, file: str) -> str:
-    """Return class, message and place of an exception: its last line in a file, or else where it was raised."""
+    """Describe an exception: class, message and location, which is its last line in the file or where it was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     place = ([frame for frame in frames if frame.filename == file] or frames)[-1]
     text = f"{type(error).__name__}: {' '.join(str(error).split())[:_MOST_CHARACTERS]}"

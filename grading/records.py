@@ -1,7 +1,7 @@
-"""What is graded, and what comes out: a submission and its gold, one of nine verdicts, and the grader's version.
+"""Input and output of grading: a submission and its gold, one of nine verdicts, and the grader's version.
 
-Every sample has exactly one verdict, so that the verdicts of a run sum to its problems × samples. An answer is only
-`wrong` where it was read and compared; failures of the benchmark or the grader have verdicts of their own (`bad_gold`,
+Every sample has exactly one verdict, so a run's verdicts add up to its problems × samples. An answer is `wrong` only if
+it was read and compared. Failures of the benchmark or the grader have their own verdicts (`bad_gold`,
 `grader_timeout`).
 """
 
@@ -13,9 +13,9 @@ from importlib import metadata
 from typing import Literal, get_args
 
 GRADER_VERSION = "3"
-"""Raised with every change of the grader that can change a verdict."""
+"""Increased with every change of the grader that can change a verdict."""
 FAILED = "the grader failed:"
-"""Beginning of a grade's detail where an exception in the grader's own code ended it; the exception's name follows."""
+"""Prefix of a grade's detail after an exception in the grader's own code; the exception's name follows."""
 LIBRARIES = ("math-verify", "latex2sympy2-extended", "sympy", "antlr4-python3-runtime", "mpmath")
 
 Verdict = Literal[
@@ -27,51 +27,51 @@ StopReason = Literal["answered", "budget", "repeated", "context", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Gold:
-    """The right answer of one problem, as its benchmark gives it."""
+    """The correct answer of a problem, from its benchmark."""
 
     answer: str
-    """The letter of the right option for kind `choice`."""
+    """The letter of the correct option for kind `choice`."""
     kind: Literal["math", "choice"] = "math"
     answers: tuple[str, ...] = ()
-    """Parts that are all required, in any order, with their multiplicity; empty where the answer is one value."""
+    """Parts that are all required, in any order, with their multiplicity; empty for a single value."""
     alternatives: tuple[str, ...] = ()
-    """Answers of which each is right by itself; empty where there is only one."""
+    """Alternative answers, each correct; empty if there is only one."""
     choices: tuple[str, ...] = ()
     """Option texts in the order A, B, …; only for kind `choice`."""
     unit: str | None = None
-    """A unit that an answer may carry."""
+    """A unit that an answer may have."""
     tolerance: float | None = None
-    """Absolute error that the benchmark allows."""
+    """Absolute error allowed by the benchmark."""
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What one sample produced."""
+    """A sample's output."""
 
     text: str
-    """Everything that the model wrote, the chain of thought included."""
+    """The model's whole output, including the chain of thought."""
     stop_reason: StopReason | None
-    """Why the sample ended; None where it never ran."""
+    """Why the sample ended; None if it never ran."""
     thinks: bool
-    """Whether the prompt opened a chain of thought, so that an answer only counts after `</think>`."""
+    """Whether the prompt opened a chain of thought; an answer then counts only after `</think>`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """The verdict on one submission and how it came about."""
+    """The verdict on one submission, with its basis."""
 
     verdict: Verdict
     extracted: str | None
-    """The answer as it stands in the text, at most 2,000 characters."""
+    """The answer as it occurs in the text, at most 2,000 characters."""
     rule: str | None
-    """The rule of `grading.extract` that applied; `own`: an own grader decided."""
+    """The rule of `grading.extract` that applied; `own`: a custom grader decided."""
     detail: str
-    """What decided the verdict, in one line."""
+    """Reason for the verdict, in one line."""
     seconds: float
-    """Wall-clock time that grading took."""
+    """Wall-clock time of grading."""
 
 
 @lru_cache(maxsize=1)
 def grader_version() -> str:
-    """Return the versions of everything that decides grades: this grader and the libraries under it."""
+    """Return the versions of everything that affects grades: this grader and its libraries."""
     return " ".join([GRADER_VERSION, *(f"{name}={metadata.version(name)}" for name in LIBRARIES)])

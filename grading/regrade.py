@@ -1,5 +1,7 @@
-"""`python -m grading.regrade RUN…`: grade stored traces with this grader, keep the grades of every older version, and
-list the verdicts that changed. This needs no GPU and no engine."""
+"""Regrade stored traces with this grader: `python -m grading.regrade RUN…`.
+
+Grades of older versions are kept, and changed verdicts can be listed. No GPU and no engine are needed.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,16 @@ import click
 from harness.cli.command import GRADER, TRUST, OneLineErrors
 
 SHOWN = 50
-"""Samples that are listed without --all; the counts always cover all samples."""
+"""Number of samples listed without --all; the counts always cover all samples."""
 
 
 @click.command(cls=OneLineErrors)
 @click.argument("runs", metavar="RUN…", nargs=-1, required=True)
 @click.option("--database", type=click.Path(path_type=Path), help="Database to load the graded runs into.")
 @click.option("--diff", "is_diff", is_flag=True, help="List the verdicts that differ between two grader versions.")
-@click.option("--old", metavar="VERSION", help="With --diff, compare from this version.  [default: the one before]")
+@click.option(
+    "--old", metavar="VERSION", help="With --diff, compare from this version.  [default: the previous version]"
+)
 @click.option("--new", metavar="VERSION", help="With --diff, compare to this version and grade nothing.")
 @click.option("--versions", "is_listing", is_flag=True, help="List the grader versions of each run and grade nothing.")
 @click.option("--all", "is_all", is_flag=True, help=f"List all changed samples instead of the first {SHOWN}.")
@@ -29,17 +33,17 @@ SHOWN = 50
 @GRADER
 @TRUST
 def main(runs: Sequence[str], is_all: bool, **asked: Any) -> int:
-    """Grade runs, or folders of runs, each by its grader in this version, and keep the grades of other versions.
+    """Grade runs, or folders of runs, each with the current version of its grader, and keep other versions' grades.
 
-    RUN is a run folder, a run id, a unique beginning of one, or a folder of run folders.
+    RUN is a run folder, a run id, a unique prefix, or a folder of run folders.
 
-    VERSION is the name of a grader version, its first word or its beginning. The exit code is 1 if a run could not be
-    read and was skipped or the machine left samples ungraded, and 2 if an option is wrong or no run was found.
+    VERSION is the name of a grader version, its first word or a prefix. Exit code 1: a run was skipped because it could
+    not be read, or the machine left samples ungraded. Exit code 2: an option is wrong or no run was found.
     """
     from jobs.finished.regrading import regrade
 
     if (asked["old"] or asked["new"]) and not asked["is_diff"]:
-        raise click.UsageError("--old and --new need --diff")
+        raise click.UsageError("--old and --new require --diff")
     return int(not regrade(runs, num_shown=None if is_all else SHOWN, **asked))
 
 

@@ -1,4 +1,4 @@
-"""Loads the grader and its libraries on import: the parent process of the grader processes preloads this module."""
+"""Loads the grader and its libraries on import; the parent of the grader processes preloads this module."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grading.reading.symbolic import load
 
 
 def _without_traceback_of_forks() -> None:
-    """Let this process end silently where it cannot fork; who asked for the grader process reports it."""
+    """Exit silently if this process cannot fork; the requester of the grader process reports the failure."""
     parent, usual = os.getpid(), sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

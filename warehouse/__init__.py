@@ -1,1 +1,1 @@
-"""Reads traces and grades, writes tables, answers questions."""
+"""Read traces and grades, write tables, and answer questions about runs."""

@@ -1,8 +1,8 @@
-"""Grade drafts that are whole chains: `python -m warehouse.candidates RUN…`.
+"""Grade whole-chain drafts: `python -m warehouse.candidates RUN…`.
 
-SCoT's selection can be judged only where it is known which drafts were right (SCoT, section 4.4). Every draft chain is
-graded as if it were the answer, by the same grader as samples. The grades go into the run folder's `derived/`;
-load the run afterwards.
+SCoT's selection can be evaluated only if the correctness of each draft is known (SCoT, section 4.4). Every draft chain
+is graded as an answer, by the same grader as samples. The grades are written to the run folder's `derived/`; load the
+run afterwards.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from jobs.arguments import RunPath
 @click.argument("paths", metavar="RUN…", nargs=-1, required=True, type=RunPath())
 @click.option("--workers", type=click.IntRange(1), help="Grader processes.  [default: one per processor, at most 16]")
 def main(paths: tuple[Path, ...], workers: int | None) -> None:
-    """Grade the drafts of SCoT runs, which the view draft_selection_accuracy is based on.
+    """Grade the drafts of SCoT runs, as required by the view draft_selection_accuracy.
 
-    The exit code is 1 where the machine failed, so that drafts have no grade; the same command grades them.
+    Exit code 1: some drafts have no grade because of a machine failure; repeat the command to grade them.
     """
     from grading import GraderFailed
     from harness.cli.screen import printable
@@ -35,11 +35,13 @@ def main(paths: tuple[Path, ...], workers: int | None) -> None:
     try:
         for run in folders:
             if run.spec().method in WHOLE_CHAINS:
-                click.echo(printable(f"{run.path.name}: {grade_candidates(run, workers)} drafts graded now"))
+                click.echo(printable(f"{run.path.name}: {grade_candidates(run, workers)} drafts graded"))
             else:
                 click.echo(printable(f"{run.path.name}: its drafts are not whole chains; nothing to grade"))
     except GraderFailed as error:
-        raise click.ClickException(printable(f"{run.path.name}: {error}; the same command grades the rest")) from error
+        raise click.ClickException(
+            printable(f"{run.path.name}: {error}; repeat the command to grade the rest")
+        ) from error
     except (*trace_files.DAMAGED, ValueError, TypeError, KeyError) as error:
         raise click.UsageError(printable(f"{run.path.name} cannot be read: {str(error).splitlines()[0]}")) from error
 

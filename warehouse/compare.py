@@ -1,7 +1,7 @@
 """Compare runs with a baseline: `python -m warehouse.compare RUN RUN…`.
 
-The output starts with the differences between the manifests. Accuracy and latency follow, paired by problem. A command
-front: the comparison is in `warehouse.comparison`.
+The output starts with the differences between the manifests, followed by accuracy and latency, paired by problem. This
+module is the command; the comparison is in `warehouse.comparison`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BY_ENDING: dict[str, ComparisonFormat] = {
 }  # fmt: skip
 
 
-_KS = whole_numbers("whole numbers from 1, as in 4,16")
+_KS = whole_numbers("positive integers separated by commas, e.g. 4,16")
 
 
 @click.command(cls=WarehouseCommand)
@@ -41,9 +41,9 @@ _KS = whole_numbers("whole numbers from 1, as in 4,16")
 @baseline_option()
 @margin_option()
 @click.option("--k", "ks", metavar="K,K…", callback=_KS, help="Add pass@K, and maj@K with --maj.")
-@click.option("--maj", "majority", is_flag=True, help="Add the majority vote, maj@k.  [k: --k, else all samples]")
+@click.option("--maj", "majority", is_flag=True, help="Add the majority vote, maj@k.  [k: --k, or all samples]")
 @click.option(
-    "--all", "is_complete", is_flag=True, help="Every column, with p, re-run SE and fallback, and all that differs."
+    "--all", "is_complete", is_flag=True, help="All columns, including p, re-run SE and fallback, and all differences."
 )
 @click.option("--force", is_flag=True, help="Compare latency even if hardware or settings differ.")
 @database_option()
@@ -65,10 +65,10 @@ def main(
     grader: str | None,
     wait_seconds: float,
 ) -> None:
-    """Compare runs, paired by problem. RUN: a run id, a prefix of one, or a run folder.
+    """Compare runs, paired by problem. RUN: a run id, a unique prefix, or a run folder.
 
-    A table on standard output has what a person reads first: accuracy, difference, whether the run is not worse, and
-    speed-up. LaTeX has what a paper prints. --all: every column; the other formats are always complete.
+    Tables on standard output have the main columns: accuracy, difference, non-inferiority and speed-up. LaTeX has the
+    columns usually reported in papers. --all prints all columns; the other formats are always complete.
     """
     from warehouse.comparison.contrasts import Settings, compare_runs
     from warehouse.comparison.written import write

@@ -1,7 +1,7 @@
-"""Connections to the warehouse's database file; the only module that imports duckdb.
+"""Connections to the database file; the only module that imports duckdb.
 
-One process writes at a time, to a copy of the file (files.py), so readers never wait. SQL from a user always goes
-through `reader`, whose connection can neither write nor reach any other file.
+One process writes at a time, to a copy of the file (files.py), so readers never wait. User-supplied SQL always runs
+through `reader`, whose connection can neither write nor access other files.
 """
 
 from __future__ import annotations
@@ -45,19 +45,21 @@ DatabaseError = duckdb.Error
 UnknownName = (duckdb.CatalogException, duckdb.BinderException)
 """Exceptions for a table or column that does not exist."""
 Record = Mapping[str, Any]
-"""A row of a query by its columns, or the parameters of one by their names; the database knows their types."""
+"""A query's row by column, or a query's parameters by name."""
 Row = dict[str, Any]
-"""A row of a query that its reader may change."""
+"""A query's row that its reader may change."""
 Arrays = dict[str, NDArray[Any]]
-"""Columns of a query by name, each (rows,)."""
+"""A query's columns by name, each (rows,)."""
 __all__ = ["WAIT_SECONDS", "WarehouseBusy", "WarehouseError", "WarehouseMissing", "WarehouseOutdated"]
-"""What is imported from here, too, although it stands in warehouse.files."""
+"""Names re-exported from warehouse.files."""
 _MOST_MEMORY_MEBIBYTES = 4096
 _ROW_GROUP_ROWS = 30720
-"""Rows that are compressed and written together. A full row group is written while its thread goes on reading; what is
-left of a run waits uncompressed for the commit. With DuckDB's default of 122,880 rows that would be most of a run."""
+"""Rows that are compressed and written together. A full row group is written while its thread continues reading. The
+remaining rows of a run wait uncompressed for the commit, which would be most of a run with DuckDB's default of 122,880
+rows.
+"""
 _EMPTY_DATABASE: list[bytes] = []
-"""The file of a database without rows, as soon as this process has made one."""
+"""File content of a database without rows, cached by this process."""
 _RUN_TABLES = """
 SELECT table_name FROM duckdb_columns() WHERE column_name = 'run_id' AND database_name = current_database()
     AND table_name IN (SELECT table_name FROM duckdb_tables() WHERE database_name = current_database())
@@ -72,22 +74,22 @@ UNION ALL SELECT 'table', table_name, concat_ws(' ', schema_name, sql)
 FROM duckdb_tables() WHERE NOT internal AND database_name = 'warehouse'
 """
 _COMMENTS = re.compile(r"\s*(--[^\n]*\n\s*)*COMMENT ON ")
-"""Statements without which the same is defined, in less time."""
+"""Statements that are skipped to save time; they define nothing."""
 _NO_EXTENSIONS = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 
 
 @contextmanager
 def writer(database: Path, wait_seconds: float = WAIT_SECONDS, *, is_anew: bool = False) -> Iterator[Connection]:
-    """Open a copy of the database for writing; it replaces the file when the block ends without an exception.
+    """Open a copy of the database for writing; it replaces the file if the block ends without an exception.
 
-    is_anew: begin without any rows, whatever the file is. The file and the schema are created where they are missing.
-    Readers do not wait; they see the new state when they open the file the next time. Raises WarehouseError.
+    is_anew: start without rows, ignoring an existing file. The file and the schema are created if missing. Readers do
+    not wait; they see the new state when they next open the file. Raises WarehouseError.
     """
     check_is_file(database)
     with write_lock(database, wait_seconds), ExitStack() as stack, _interrupts():
         is_kept = database.exists() and not is_anew
         if is_kept:
-            # An open reader keeps other programs from opening the file itself for writing.
+            # An open reader prevents other programs from opening the file itself for writing.
             _check_format(stack.enter_context(closing(_connect(database, wait_seconds))), database)
         with successor(database) as new_file:
             if is_kept:
@@ -98,9 +100,9 @@ def writer(database: Path, wait_seconds: float = WAIT_SECONDS, *, is_anew: bool 
 
 @contextmanager
 def reader(database: Path, wait_seconds: float = WAIT_SECONDS, grader: str | None = None) -> Iterator[Connection]:
-    """Open the database for reading: no writes, no other files, no network, and no setting that would allow them.
+    """Open the database for reading: no writes, other files or network, and no settings that would allow them.
 
-    grader: the version that views count (see `choose_grader`); None: each run's newest. Raises WarehouseMissing,
+    grader: grader version used by views (see `choose_grader`); None: each run's newest. Raises WarehouseMissing,
     WarehouseOutdated, WarehouseBusy and other WarehouseErrors.
     """
     check_is_file(database)
@@ -119,7 +121,7 @@ def reader(database: Path, wait_seconds: float = WAIT_SECONDS, grader: str | Non
 
 @contextmanager
 def _interrupts() -> Iterator[None]:
-    """Let an interrupt during a query be an interrupt: DuckDB raises a RuntimeError for it."""
+    """Raise KeyboardInterrupt for an interrupt during a query; DuckDB raises RuntimeError."""
     try:
         yield
     except RuntimeError as error:
@@ -148,12 +150,12 @@ def rows(connection: Connection, sql: str, parameters: Record | None = None) -> 
 
 
 def run_tables(connection: Connection) -> list[str]:
-    """Return the names of the tables that hold rows of runs: those with a column `run_id`."""
+    """Return the tables with rows of runs: those with a column `run_id`."""
     return [name for (name,) in connection.execute(_RUN_TABLES).fetchall()]
 
 
 def columns(connection: Connection, sql: str, parameters: Record) -> Arrays:
-    """Run a query and return arrays (rows,) by column name; NULL becomes NaN, so only a DOUBLE may be NULL."""
+    """Run a query and return arrays (rows,) by column name. NULL becomes NaN; only DOUBLE columns may have it."""
     arrays = connection.execute(sql, parameters).fetchnumpy()
     return {
         name: values.filled(np.nan) if isinstance(values, np.ma.MaskedArray) else values
@@ -162,7 +164,7 @@ def columns(connection: Connection, sql: str, parameters: Record) -> Arrays:
 
 
 def arrow(connection: Connection, sql: str) -> pa.Table:
-    """Run a query and return an Arrow table. Raises DatabaseError, and WarehouseError where the SQL returns nothing."""
+    """Run a query and return an Arrow table. Raises DatabaseError, and WarehouseError if the SQL returns nothing."""
     relation = connection.sql(sql)
     if relation is None:
         raise WarehouseError("the SQL returns no rows")
@@ -170,7 +172,7 @@ def arrow(connection: Connection, sql: str) -> pa.Table:
 
 
 def literal(text: str) -> str:
-    """Return a text as an SQL literal, for places where a parameter is not allowed."""
+    """Return a string as an SQL literal, for places that do not allow parameters."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -198,21 +200,21 @@ def _connect(database: Path, wait_seconds: float) -> Connection:
             raise busy(database, wait_seconds, _holder(error)) from error
         check_readable(database)
         raise WarehouseError(
-            f"{database} cannot be opened: {one_line(error)}; if it is a damaged warehouse, delete it, and "
-            f"python -m warehouse.load RUNS_DIR --database {quote(str(database))} makes it anew"
+            f"{database} cannot be opened: {one_line(error)}; if it is a damaged database, delete it and recreate it "
+            f"with: python -m warehouse.load RUNS_DIR --database {quote(str(database))}"
         ) from error
 
 
 def _holder(error: BaseException | None) -> str:
-    """Return in words who has a database locked: the program and its PID, where DuckDB names them."""
+    """Describe the process that has locked a database: its program and PID, if DuckDB reports them."""
     named = re.search(r"lock is held in (.+?)(?:\.\s|\.?$)", str(error))
     return f"another process, {named[1]}" if named else "another process"
 
 
 def memory_mebibytes() -> int:
-    """Return the memory limit of a connection that writes: half of what is free, within bounds.
+    """Return the memory limit for a writing connection: half of the free memory, within bounds.
 
-    Loading also runs on login nodes and beside engines.
+    Loading also runs on login nodes and next to engines.
     """
     return max(256, min(_MOST_MEMORY_MEBIBYTES, int(psutil.virtual_memory().available) // 2**21))
 
@@ -241,7 +243,7 @@ def _open_for_writing(path: Path, database: Path) -> Iterator[Connection]:
 
 
 def _attach(connection: Connection, path: Path) -> None:
-    """Attach the file to a connection, for writing; nothing of it is searched yet."""
+    """Attach the file for writing; it is not in the search path yet."""
     try:
         connection.execute(f"ATTACH {literal(str(path))} AS warehouse (ROW_GROUP_SIZE {_ROW_GROUP_ROWS})")
     except duckdb.Error as error:
@@ -249,22 +251,22 @@ def _attach(connection: Connection, path: Path) -> None:
 
 
 def _check_definitions(connection: Connection, database: Path) -> None:
-    """Raise WarehouseError where an attached database defines something otherwise than this version does.
+    """Raise WarehouseError if an attached database has other definitions than this version's.
 
-    Its macros would stand for functions of the same name, and read files of whoever loads. None is searched yet.
+    Its macros could shadow functions and read the loading user's files. Call it before the database is in the search
+    path.
     """
     found = set(connection.execute(_DEFINITIONS).fetchall())
     if others := sorted(found - _definitions()):
         kind, name, _ = others[0]
         raise WarehouseError(
-            f"{database} holds the {kind} {name!r}, which this version does not define like this: python -m "
-            f"warehouse.load RUNS_DIR --database {quote(str(database))} --rebuild makes it anew from the run folders"
+            f"{database} has a different definition of the {kind} {name!r}; recreate it from the run folders with: "
+            f"python -m warehouse.load RUNS_DIR --database {quote(str(database))} --rebuild"
         )
 
 
 @cache
 def _definitions() -> frozenset[tuple[str, str, str]]:
-    """Return what this version defines in a database."""
     with closing(duckdb.connect(":memory:", config={**_NO_EXTENSIONS})) as connection:
         connection.execute("ATTACH ':memory:' AS warehouse; USE warehouse")
         created = [
@@ -275,7 +277,7 @@ def _definitions() -> frozenset[tuple[str, str, str]]:
 
 
 def _create(path: Path) -> None:
-    """Make a database without rows, which takes a while, so a process makes one once."""
+    """Create a database without rows. It is slow, so each process does it only once."""
     if _EMPTY_DATABASE:
         path.write_bytes(_EMPTY_DATABASE[0])
         return
@@ -297,30 +299,30 @@ def _is_locked(error: BaseException) -> bool:
 
 
 def _check_format(connection: Connection, database: Path) -> None:
-    """Raise WarehouseOutdated where a database has another format than this version's."""
+    """Raise WarehouseOutdated if a database has another format than this version's."""
     try:
         is_known = connection.execute("SELECT digest FROM schema_version").fetchall() == [(format_digest(),)]
     except duckdb.Error:
         is_known = False
     if not is_known:
         raise WarehouseOutdated(
-            f"{database} was written by another version of the warehouse: python -m warehouse.load RUNS_DIR "
-            f"--database {quote(str(database))} --rebuild makes it anew from the run folders"
+            f"{database} was written by another version; recreate it from the run folders with: python -m "
+            f"warehouse.load RUNS_DIR --database {quote(str(database))} --rebuild"
         )
 
 
 def choose_grader(connection: Connection, name: str) -> None:
-    """Let the views of this connection count the grades of one grader version.
+    """Select the grader version used by this connection's views.
 
-    name: the whole version, its first word, or its beginning. Raises WarehouseError where it names no version that
-    graded anything here, or several.
+    name: the whole version, its first word, or a prefix. Raises WarehouseError if it matches no version with grades in
+    the database, or several.
     """
     sql = "SELECT DISTINCT grader_version FROM grade ORDER BY grader_version"
     versions = [str(version) for (version,) in connection.execute(sql).fetchall()]
     exact = [v for v in versions if v == name] or [v for v in versions if v.partition(" ")[0] == name]
     matching = exact or [v for v in versions if v.startswith(name)]
     if len(matching) != 1:
-        problem = "is ambiguous" if matching else "graded nothing here"
+        problem = "is ambiguous" if matching else "has no grades in this database"
         choices = "; ".join(matching or versions) or "none"
-        raise WarehouseError(f"grader version {name!r} {problem}; there are: {choices}")
+        raise WarehouseError(f"grader version {name!r} {problem}; available: {choices}")
     connection.execute("SET VARIABLE grader_version = ?", matching)

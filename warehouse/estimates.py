@@ -1,10 +1,10 @@
-"""The tables `estimate` and `interval`: every number of a run, or of a run and a run of the target alone.
+"""Compute the tables `estimate` and `interval`: all metrics of runs, and of runs paired with baselines.
 
-`bring_up_to_date` is called at the end of every load. Measures that are ratios of sums over problems are computed as
-warehouse/measures.py says (`of_problems`), the others by the functions here; what few runs need is loaded with their
-first row. A sample has a result as `comparison.outcomes` says: it is finished and graded; an error needs no grade,
-unless that version has other samples of the run left to grade. Speed-ups are of settings, over all their finished
-repeats (pairs.py): the rows of a pair are made again when a run of either is loaded.
+Every load ends with `bring_up_to_date`. Measures that are ratios of sums over problems are defined in
+warehouse/measures.py (`of_problems`); the others are computed by the functions here. Data needed by only a few runs is
+loaded with the first row. A sample has a result as defined in `comparison.outcomes`: it is finished and graded. An
+error needs no grade, unless other samples of the run are not graded by that version. Speed-ups compare settings over
+all their finished repeats (pairs.py), so a pair's rows are recomputed if a run of either is loaded.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from warehouse.statistics.probes import Flags, Oracle, Points, Rates
 
 LIKE_THESE, THESE_PROBLEMS = "like these problems", "these problems"
-"""Questions of intervals: the problems are a sample; the same problems again."""
+"""Questions answered by intervals: similar problems, or the same problems again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What estimates are about."""
+    """Subject of an estimate."""
 
     run_id: str
     grader_version: str | None = None
@@ -50,22 +50,22 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number with its intervals; sql/tables/estimate.sql has its fields."""
+    """A metric with its intervals; its fields are documented in sql/tables/estimate.sql."""
 
     subject: Subject
     measure: str
     n: int
-    """Problems that it is over."""
+    """Number of problems."""
     interval: Interval
     k: int | None = None
     num_samples: int | None = None
     missing: int | None = None
     sums: tuple[float, float] | None = None
-    """Σx and Σy, of which it is the ratio."""
+    """Σx and Σy, if the metric is their ratio."""
     on_these: Interval | None = None
-    """On the same problems, run again."""
+    """Interval for rerunning the same problems."""
     run_factor: float | None = None
-    """Standard deviation of a run's times in logarithms, which the interval covers."""
+    """Run factor covered by the interval: standard deviation of the logarithm of a run's times."""
 
 
 _KEY = ("run_id", "baseline_run_id", "grader_version", "measure", "role", "k", "group_kind", "group_value")
@@ -91,7 +91,6 @@ FROM new_estimate WHERE method_on_these IS NOT NULL
 
 
 def insert(connection: Connection, estimates: Sequence[Estimate]) -> None:
-    """Add rows to the tables."""
     if not estimates:
         return
     schema = pa.schema([*((name, pa.string()) for name in _TEXTS), *_TYPES.items()])
@@ -121,9 +120,9 @@ def _ends(found: Interval, *, is_difference: bool = False) -> dict[str, object]:
 
 
 def of_problems(connection: Connection, run_ids: Sequence[str], measures: Sequence[Measure]) -> Iterator[Estimate]:
-    """Yield the estimates of runs under measures that are Σx/Σy over problems, as far as the runs have the data.
+    """Yield the runs' estimates under measures that are Σx/Σy over problems, if the runs have the data.
 
-    Runs whose steps were forgotten have no rates; their rows are kept as they were.
+    Runs whose steps were deleted have no rates; their existing rows are kept.
     """
     family_of = families(connection, run_ids)
     in_families = {run_id for run_id, _ in family_of}
@@ -138,7 +137,8 @@ def of_problems(connection: Connection, run_ids: Sequence[str], measures: Sequen
             for place, measure in enumerate(members)
             for name, sql in (("x", measure.x), ("y", measure.y), ("samples", measure.samples or "NULL"))
         ]
-        # DuckDB applies this filter before the sources group their rows; IN (SELECT …) would come after, over all runs.
+        # DuckDB applies this filter before the sources group their rows. IN (SELECT …) would be applied after grouping
+        # all runs.
         sql = (
             f"SELECT {', '.join(['problem_id', *keys, *values])} FROM {source.sql} "
             f"WHERE list_contains($run_ids::VARCHAR[], run_id) ORDER BY {', '.join(keys)}, problem_id"
@@ -164,7 +164,7 @@ def of_problems(connection: Connection, run_ids: Sequence[str], measures: Sequen
 
 
 def _groups(keys: Sequence[NDArray[Any]]) -> Iterator[tuple[int, int]]:
-    """Yield where the rows of each group begin and end; keys (rows,) are sorted, and NaN is a value."""
+    """Yield the bounds of each group of rows; keys (rows,) are sorted, and NaN is a value."""
     if len(keys[0]):
         changes = np.zeros(len(keys[0]) - 1, dtype=bool)
         for key in keys:
@@ -177,7 +177,6 @@ _STORED = [measure for measure in MEASURES.values() if measure.x is not None and
 
 
 def accuracies(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
-    """Yield the rows of runs."""
     connection.execute(sql_of("estimates/results"), {"run_ids": list(run_ids)})
     for row in rows(connection, sql_of("estimates/problems")):
         yield from _of_version(row)
@@ -187,7 +186,6 @@ def accuracies(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estim
 
 
 def _of_version(row: Record) -> Iterator[Estimate]:
-    """Yield the rows of a run under one grader version."""
     subject, spreads, levels = Subject(row["run_id"], row["grader_version"]), not row["is_greedy"], row["levels"]
     names = [field.name for field in fields(_Counts) if field.name != "family"]
     counts = _Counts(np.array(row["families"], dtype=object), *(np.array(row[name]) for name in names))
@@ -206,17 +204,17 @@ def _of_version(row: Record) -> Iterator[Estimate]:
 
 @dataclass(frozen=True)
 class _Counts:
-    """Samples by problem; all (n,)."""
+    """Sample counts per problem, all (n,)."""
 
     family: NDArray[np.object_]
     samples: Counts
     correct: Counts
     results: Counts
-    """Samples that have a result."""
+    """Samples with a result."""
     right: Counts
-    """Those of them that are correct."""
+    """Correct samples."""
     first_results: Counts
-    """Those of the samples with a result that pass@k is over: all; of a greedy run, which repeats the first, one."""
+    """Samples with a result used by pass@k: all; one for a greedy run, which repeats its first sample."""
     first_right: Counts
 
     @property
@@ -225,14 +223,14 @@ class _Counts:
         return np.asarray(self.right / self.results, dtype=float)
 
     def at(self, is_kept: NDArray[np.bool_]) -> _Counts:
-        """Return the counts of some problems."""
         return _Counts(*(getattr(self, field.name)[is_kept] for field in fields(self)))
 
 
 def _both(subject: Subject, metric: str, counts: _Counts, *, spreads: bool) -> Iterator[Estimate]:
-    """Yield a mean score with missing samples as not correct, which has no interval if there are any, and without them.
+    """Yield two mean scores: missing samples counted as incorrect, and over available samples only.
 
-    A lower bound has no interval. spreads: whether samples of a problem differ, and do not repeat the first.
+    The first is a lower bound, without interval, if samples are missing. spreads: whether samples of a problem differ
+    from the first.
     """
     most, present = int(counts.samples.max()), counts.at(counts.results > 0)
     result = mean(present.scores, present.family.tolist()) if len(present.scores) else None
@@ -250,7 +248,6 @@ def _both(subject: Subject, metric: str, counts: _Counts, *, spreads: bool) -> I
 
 
 def _majority(subject: Subject, ballots: Sequence[Record]) -> Estimate:
-    """Return maj@k of all samples."""
     k, family = ballots[0]["k"], [ballot["family"] for ballot in ballots]
     scores = [maj_at_k(ballot["votes"], ballot["is_right"], ballot["abstained"], k) for ballot in ballots]
     return Estimate(subject, "maj_at_k", len(scores), mean(np.array(scores), family), k, k * len(scores))
@@ -262,7 +259,7 @@ SELECT DISTINCT run_id FROM timing_sample WHERE run_id IN (SELECT unnest($run_id
 
 
 def alone(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
-    """Yield the mean latency with one sample in flight of runs with timing samples."""
+    """Yield the mean latency with one sample in flight, for runs with timing samples."""
     for row in rows(connection, _TIMED, {"run_ids": list(run_ids)}):
         from warehouse.comparison import latency_at_one
         from warehouse.statistics.two_phase import mean_interval
@@ -290,9 +287,9 @@ WHERE list_contains($run_ids::VARCHAR[], run_id) ORDER BY ALL
 
 
 def judges(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
-    """Yield the rows of runs, of every grader version and kind of decision.
+    """Yield the runs' rows for every grader version and kind of decision.
 
-    Of a decision that accepts low numbers the negative is rated, so that a higher value always speaks for the draft.
+    Scores of decisions that accept low scores are negated, so higher values always favor the draft.
     """
     for row in rows(connection, _RATED, {"run_ids": list(run_ids)}):
         found = columns(connection, sql_of("estimates/ratings"), row)
@@ -304,13 +301,13 @@ def judges(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]
 
 
 _SCORES = tuple(range(1, 10))
-"""Thresholds of scores."""
+"""Thresholds for scores from 1 to 9."""
 _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
-"""Where the thresholds of other numbers lie among those of the points."""
+"""Quantiles of the points' scores used as thresholds for other scores."""
 
 
 def probed(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
-    """Yield the rows of those runs that are probes, over the points with grades of both kinds of continuations."""
+    """Yield the rows of probes, over the points with graded continuations with and without the draft's step."""
     found = columns(connection, sql_of("estimates/points"), {"run_ids": list(run_ids)})
     for start, end in _groups([found["run_id"]]):
         from warehouse.statistics import probes
@@ -344,7 +341,7 @@ def _found(subject: Subject, points: Points, found: Rates | Oracle, prefix: str)
 
 
 def _thresholds(kind: str, points: Points) -> Sequence[float]:
-    """Return the thresholds at which the decisions are replayed: none for a choice, which has no threshold."""
+    """Return the thresholds at which decisions are replayed; none for choices, which have no threshold."""
     known = points.rating[~np.isnan(points.rating)]
     if kind == "choice" or not len(known):
         return ()
@@ -352,7 +349,7 @@ def _thresholds(kind: str, points: Points) -> Sequence[float]:
 
 
 def of_numbers(ratings: Floats) -> list[float]:
-    """Return quantiles of ratings, rounded down to the six digits that name them: different ones have other names."""
+    """Return quantiles of ratings, rounded down to the six digits in their names, so the names are unique."""
     found = np.quantile(ratings, _QUANTILES)
     scale = 10.0 ** (5 - np.floor(np.log10(np.maximum(np.abs(found), 1e-12))))
     return sorted({float(f"{threshold:g}") for threshold in np.floor(found * scale + 1e-6) / scale})
@@ -370,9 +367,9 @@ DELETE FROM interval WHERE list_contains($run_ids::VARCHAR[], run_id) AND estima
 
 
 def bring_sweeps_up_to_date(connection: Connection, loaded: Sequence[str]) -> None:
-    """Make the rows of sweeps of budgets anew, of which their run or the one whose chains they cut was just loaded."""
+    """Recompute the rows of budget sweeps if their run or the run with their chains was just loaded."""
     run_ids = [str(row["run_id"]) for row in rows(connection, _CHANGED_SWEEPS, {"loaded": list(loaded)})]
-    if not run_ids:  # or every load would look through all intervals
+    if not run_ids:  # otherwise every load would scan all intervals
         return
     for statement in _FORGET_SWEEPS.split(";"):
         connection.execute(statement, {"run_ids": run_ids})
@@ -395,7 +392,7 @@ FROM pair ANTI JOIN (SELECT run_id, baseline_run_id FROM estimate WHERE measure 
 
 
 def bring_distances_up_to_date(connection: Connection) -> None:
-    """Make the rows of pairs of runs those of the database as it is."""
+    """Update the rows of run pairs to the current database."""
     connection.execute(_NEW_PAIRS)
     if connection.execute("SELECT 1 FROM new_pair LIMIT 1").fetchall():
         insert(connection, [_of_pair(row) for row in rows(connection, sql_of("estimates/distances"))])
@@ -411,7 +408,7 @@ _NEW_PAIRS_OF_TIMES = "FROM new_pair ORDER BY repeats_of_baseline, repeats, run_
 
 
 def bring_speed_ups_up_to_date(connection: Connection, loaded: Sequence[str]) -> None:
-    """Make the rows of pairs of runs those of the database as it is; `loaded`: the runs that were loaded just now."""
+    """Update the rows of run pairs to the current database. `loaded`: the runs just loaded."""
     for statement in sql_of("estimates/pairs").split(";"):
         connection.execute(statement, {"loaded": list(loaded)} if "$loaded" in statement else None)
     pairs = rows(connection, _NEW_PAIRS_OF_TIMES)
@@ -421,7 +418,6 @@ def bring_speed_ups_up_to_date(connection: Connection, loaded: Sequence[str]) ->
 
 
 def _of_times(connection: Connection, pairs: Sequence[Record]) -> Iterator[Estimate]:
-    """Yield the rows of pairs of runs, over all repeats of both."""
     from warehouse.comparison.pairs import read_times, timed_pair
 
     times = read_times(
@@ -444,7 +440,7 @@ def _of_times(connection: Connection, pairs: Sequence[Record]) -> Iterator[Estim
 
 
 def _at_one(connection: Connection, pairs: Sequence[Record]) -> Iterator[Estimate]:
-    """Yield the rows of the pairs of which both runs have timing samples."""
+    """Yield the rows of pairs in which both runs have timing samples."""
     from warehouse.comparison import latency_at_one
 
     runs: dict[str, TimedRun | None] = {}
@@ -460,20 +456,20 @@ def _at_one(connection: Connection, pairs: Sequence[Record]) -> Iterator[Estimat
 
 
 _RUNS_AT_ONCE = 50
-"""Runs whose problems are in memory together."""
+"""Maximum number of runs whose problems are in memory together."""
 _WITHOUT = """
 SELECT run_id FROM run ANTI JOIN (FROM estimate WHERE measure = 'pass_at_1') AS known USING (run_id) ORDER BY run_id
 """
 
 
 _OF_RUNS = (accuracies, judges, partial(of_problems, measures=_STORED), alone, throughputs, probed)
-"""What estimates runs by themselves."""
+"""Estimates of single runs."""
 
 
 def bring_up_to_date(connection: Connection) -> None:
-    """Compute the rows of runs that have none, and those of pairs of runs that other runs have changed.
+    """Compute the rows of runs that have none, and update the rows of run pairs affected by other runs.
 
-    Replacing a run deletes its rows, so these are the runs that were loaded since the last call.
+    Replacing a run deletes its rows, so these are the runs loaded since the last call.
     """
     with transaction(connection):
         run_ids = [str(row["run_id"]) for row in rows(connection, _WITHOUT)]

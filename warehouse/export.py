@@ -1,10 +1,10 @@
 """Export runs for other tools: `python -m warehouse.export RUN --format parquet|inspect`, and data frames.
 
 parquet: the run's rows of every table, one file per table, in a new folder. inspect: a log for Inspect's viewer and
-readers (inspect.aisi.org.uk; needs the extra `inspect`). There a sample is an epoch of its problem, a step an event,
-and the grade a score. Samples that have not been run are not in the log, and those without a grade have no score. The
-totals count both; accuracy and standard error are over the graded samples, as in a comparison, and the metadata say how
-many are missing.
+readers (inspect.aisi.org.uk; requires the extra `inspect`). A sample becomes an epoch of its problem, a step an event,
+and the grade a score. Samples that have not run are not in the log, and ungraded samples have no score. The totals
+include both. Accuracy and standard error are over the graded samples, as in a comparison, and the metadata have the
+number of missing samples.
 """
 
 from __future__ import annotations
@@ -93,14 +93,14 @@ LEVELS: Mapping[str, tuple[str, str]] = {
     "candidate": ("wide_candidate", "problem_id, sample_index, step_index, candidate_index"),
     "call": ("wide_call", "problem_id, sample_index, call_index"),
 }
-"""What a row can be: the view, or the query, that the rows come from, and the columns that order them within a run."""
+"""Row types of data frames: the view or query, and the columns for ordering within a run."""
 
 
 def data_frame(database: Path, runs: Sequence[str], level: str) -> pandas.DataFrame:
-    """Return the rows of runs, in the order of `runs`; without any, those of all runs of the database.
+    """Return the rows of runs, in the order of `runs`. Default: all runs in the database.
 
-    runs: run ids, beginnings of them, or run folders. level: one of LEVELS. `python -m warehouse.query --describe VIEW`
-    says what the columns of a view mean; shares and rates are from 0 to 1 and times in seconds. Raises WarehouseError.
+    runs: run ids, unique prefixes, or run folders. level: one of LEVELS. `python -m warehouse.query --describe VIEW`
+    lists the meanings of a view's columns. Shares and rates are from 0 to 1, times in seconds. Raises WarehouseError.
     """
     if level not in LEVELS:
         raise WarehouseError(f"level {level!r}: unknown; valid: {', '.join(LEVELS)}")
@@ -117,9 +117,9 @@ def data_frame(database: Path, runs: Sequence[str], level: str) -> pandas.DataFr
 
 
 def export_parquet(connection: Connection, run_id: str, folder: Path) -> int:
-    """Write one run's rows of every table into a new folder, and return the number of files.
+    """Write one run's rows of every table to a new folder, and return the number of files.
 
-    Raises WarehouseError where the folder exists.
+    Raises WarehouseError if the folder exists.
     """
     import pyarrow.parquet as pq
 
@@ -140,13 +140,13 @@ def export_parquet(connection: Connection, run_id: str, folder: Path) -> int:
 
 def _check_is_new(path: Path) -> None:
     if path.exists():
-        raise WarehouseError(f"{path} exists already: name another with -o")
+        raise WarehouseError(f"{path} already exists: choose another with -o")
 
 
 def export_inspect(connection: Connection, run_id: str, outcomes: Outcomes, path: Path) -> int:
     """Write a run's finished samples as an Inspect log (.eval or .json) and return their number.
 
-    Raises WarehouseError where inspect-ai is not installed, the file exists or its ending is another.
+    Raises WarehouseError if inspect-ai is not installed, if the file exists, or for another file extension.
     """
     from warehouse.database import rows
 
@@ -154,9 +154,9 @@ def export_inspect(connection: Connection, run_id: str, outcomes: Outcomes, path
         from inspect_ai import log
     except ImportError as error:
         remedy = "pip install 'speculative-reasoning-harness[inspect]'"
-        raise WarehouseError(f"an Inspect log needs inspect-ai: {remedy}") from error
+        raise WarehouseError(f"Inspect logs require inspect-ai: {remedy}") from error
     if path.suffix not in {".eval", ".json"}:
-        raise WarehouseError(f"{path}: an Inspect log ends in .eval or .json")
+        raise WarehouseError(f"{path}: Inspect logs must have the extension .eval or .json")
     _check_is_new(path)
     [run] = rows(connection, _RUN, {"run_id": run_id})
     samples = list(_samples(connection, run_id))
@@ -198,7 +198,7 @@ def _spec(run: Row) -> EvalSpec:
 
 
 def _results(run: Row, num_samples: int, present: Outcomes) -> EvalResults:
-    """Return the log's results: pass@1 over the samples that are there."""
+    """Return the log's results: pass@1 over the available samples."""
     from inspect_ai import log
 
     from warehouse.statistics.intervals import mean
@@ -298,9 +298,9 @@ def main(
     database: Path | None,
     wait_seconds: float,
 ) -> None:
-    """Write one run of the warehouse as Parquet files or as an Inspect log.
+    """Write one run as Parquet files or as an Inspect log.
 
-    RUN is a run id, a prefix of one, or a run folder.
+    RUN: a run id, a unique prefix, or a run folder.
     """
     from warehouse.comparison.outcomes import read_outcomes, resolve
     from warehouse.database import reader
@@ -317,7 +317,7 @@ def main(
         click.echo(f"{output}: {counted(export_inspect(connection, run_id, outcomes, output), 'sample')}")
         if missing := outcomes.num_missing:
             are = "is" if missing == 1 else "are"
-            note = "not counted as wrong: the log's accuracy is over the others"
+            note = "excluded, not counted as wrong: the log's accuracy covers only the remaining samples"
             click.echo(f"INCOMPLETE RUN: {missing} of {outcomes.num_samples} samples {are} missing and {note}.")
 
 

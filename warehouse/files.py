@@ -1,8 +1,7 @@
-"""The database as a file: who may write to it, and how a new state replaces the old one.
+"""The database file: write access, and replacing an old state with a new one.
 
-A writer works on a copy and renames it over the database when it is done. Readers therefore always find a complete
-database and never wait for a writer. A writer does not wait for readers either: they keep reading the file that they
-opened.
+A writer works on a copy and finally renames it over the database. So readers always find a complete database and never
+wait for a writer. A writer does not wait for readers either: they keep the file that they opened.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ from jobs.run.files import Lock, LocksRefused
 
 DATABASE_NAME = "warehouse.duckdb"
 RUNS_FOLDER = Path("runs")
-"""Folder into which launches write unless --output names another."""
+"""Default output folder of launches (--output)."""
 WAIT_SECONDS = 60.0
-"""Default time to wait for a database that another process has locked."""
+"""Default time to wait for a locked database."""
 SAY_SECONDS = 2.0
-"""Time after which somebody who waits is told for whom."""
+"""Waiting time after which a message is printed."""
 _BYTES_PER_CALL = 2**30
 _logger = logging.getLogger(__name__)
 
 
 class WarehouseError(Exception):
-    """The database, or what was asked of it, cannot be used; the message is one line that says what to do."""
+    """The database or a request to it is unusable. The message is one line with the remedy."""
 
 
 class WarehouseMissing(WarehouseError):
@@ -46,7 +45,7 @@ class WarehouseMissing(WarehouseError):
 
 
 class WarehouseBusy(WarehouseError):
-    """Another process had the file locked for the whole waiting time."""
+    """Another process held the lock for the whole waiting time."""
 
 
 class WarehouseOutdated(WarehouseError):
@@ -54,17 +53,16 @@ class WarehouseOutdated(WarehouseError):
 
 
 def database_beside(run_folder: Path) -> Path:
-    """Return the database that a run folder is loaded into unless `--database` names another."""
+    """Return the default database of a run folder."""
     return run_folder.parent / DATABASE_NAME
 
 
 def busy(database: Path, wait_seconds: float, holder: str = "another process") -> WarehouseBusy:
-    """Return the error to raise after waiting for `wait_seconds` in vain."""
+    """Return the error after waiting for `wait_seconds` in vain."""
     return WarehouseBusy(f"{database} was locked by {holder} for {wait_seconds:g} s: try again later")
 
 
 def say_waiting(database: Path, wait_seconds: float, holder: str) -> None:
-    """Say for whom this process waits, and how long."""
     _logger.warning("%s is locked by %s: waiting for up to %g s", database, holder, wait_seconds)
 
 
@@ -72,7 +70,7 @@ def say_waiting(database: Path, wait_seconds: float, holder: str) -> None:
 def write_lock(database: Path, wait_seconds: float) -> Iterator[None]:
     """Hold the lock that makes this process the only writer. Raises WarehouseBusy.
 
-    It is a lock on a file beside the database, which the operating system releases when its holder dies.
+    It locks a file next to the database; the operating system releases the lock if its holder dies.
     """
     database = database.resolve()
     lock = Lock(lock_path(database))
@@ -100,19 +98,19 @@ def write_lock(database: Path, wait_seconds: float) -> Iterator[None]:
 
 
 def lock_path(database: Path) -> Path:
-    """Return the file that a writer of a database locks: one, whatever links lead to the database."""
+    """Return the lock file of a database, the same through any symlink."""
     database = database.resolve()
     return database.with_name(f".{database.name}.lock")
 
 
 def check_readable(database: Path) -> None:
-    """Raise WarehouseError where this user may not read a database that exists."""
+    """Raise WarehouseError if the database exists but the user may not read it."""
     if database.exists() and not os.access(database, os.R_OK):
         raise WarehouseError(_not_allowed(database))
 
 
 def check_writable(database: Path) -> None:
-    """Raise WarehouseError where this user may not write to a database that exists."""
+    """Raise WarehouseError if the database exists but the user may not write to it."""
     check_readable(database)
     for path, mode in ((database.parent, os.W_OK | os.X_OK), (lock_path(database), os.W_OK)):
         if path.exists() and not os.access(path, mode):
@@ -125,7 +123,7 @@ def _not_allowed(path: Path) -> str:
 
 @contextmanager
 def successor(database: Path) -> Iterator[Path]:
-    """Give the path for a new database file, which replaces the old one when the block ends without an exception.
+    """Yield the path for a new database file, which replaces the old one if the block ends without an exception.
 
     The caller holds the write lock.
     """
@@ -142,23 +140,23 @@ def successor(database: Path) -> Iterator[Path]:
 
 
 def _keep_shared(old: Path, new: Path) -> None:
-    """Give a new database the group and the mode of the old one: whoever shared it goes on sharing it."""
+    """Give a new database the group and mode of the old one, so it stays shared."""
     if old.exists():
         found = old.stat()
-        with contextlib.suppress(OSError):  # a group that this user is not in
+        with contextlib.suppress(OSError):  # the user is not in this group
             os.chown(new, -1, found.st_gid)
         new.chmod(stat.S_IMODE(found.st_mode))
 
 
 def copy(database: Path, target: Path) -> None:
-    """Copy a database that nobody is writing to, inside the file system where that is supported."""
+    """Copy a database that is not being written, sharing blocks if the file system supports it."""
     for source, destination in ((database, target), (_log_of(database), _log_of(target))):
         if source.exists():
             _copy_file(source, destination)
 
 
 def remove(database: Path) -> None:
-    """Remove a database with its write-ahead log and its temporary files."""
+    """Remove a database with its write-ahead log and temporary files."""
     database.unlink(missing_ok=True)
     _log_of(database).unlink(missing_ok=True)
     shutil.rmtree(database.with_name(f"{database.name}.tmp"), ignore_errors=True)
@@ -166,7 +164,7 @@ def remove(database: Path) -> None:
 
 def _copy_file(source: Path, target: Path) -> None:
     with source.open("rb") as read, target.open("wb") as written:
-        try:  # file systems that support it share the blocks
+        try:  # share the blocks if the file system supports it
             while os.copy_file_range(read.fileno(), written.fileno(), _BYTES_PER_CALL):
                 pass
         except (AttributeError, OSError):
@@ -181,29 +179,29 @@ def _log_of(database: Path) -> Path:
 
 
 def check_is_file(database: Path) -> None:
-    """Raise WarehouseError where the path of a database is that of a folder."""
+    """Raise WarehouseError if the database path is a folder."""
     if database.is_dir():
         raise WarehouseError(f"the database {database} is a folder")
 
 
 def missing(database: Path) -> str:
-    """Return the message for a database that does not exist; launches create one beside their run folders."""
+    """Return the message for a missing database; launches create one next to their run folders."""
     if not database.parent.is_dir():
-        return f"{database.parent}: no such folder of runs"
+        return f"{database.parent}: no such folder"
     other = database.parent / "runs" / "warehouse.duckdb"
     if other.is_file():
-        return f"no warehouse at {database}; use --database {quote(str(other))}"
+        return f"no database at {database}; use --database {quote(str(other))}"
     return (
-        f"no warehouse at {database}; create one with: python -m warehouse.load RUNS --database {quote(str(database))}"
+        f"no database at {database}; create one with: python -m warehouse.load RUNS --database {quote(str(database))}"
     )
 
 
 _NOT_THE_MESSAGE = re.compile(r"LINE \d+:|Stack Trace:")
-"""Beginning of what follows the message of DuckDB's errors: the line of the SQL, or a trace of calls."""
+"""Start of the text after the message in DuckDB's errors: the SQL line or a stack trace."""
 
 
 def one_line(error: Exception) -> str:
-    """Return an error's message as one line, with DuckDB's hints but without its quotation of the SQL."""
+    """Return an error's message as one line, with DuckDB's hints but without the quoted SQL."""
     from pydantic import ValidationError
 
     if isinstance(error, ValidationError):

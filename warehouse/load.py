@@ -1,6 +1,6 @@
-"""Load run folders into the warehouse: `python -m warehouse.load RUNS_DIR`.
+"""Load run folders into the database: `python -m warehouse.load RUNS_DIR`.
 
-A command front: loading is in `warehouse.loading`.
+This module is the command; loading is in `warehouse.loading`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COMPLETE, _INCOMPLETE, _NOTHING = 0, 1, 2
 
 
 def _print(outcomes: Iterable[tuple[RunFolder, Outcome]]) -> int:
-    """Print what was loaded and what was left out; return the exit code."""
+    """Print what was loaded or left out, and return the exit code."""
     from harness.cli.screen import printable
     from warehouse.database import WarehouseError
     from warehouse.loading.runs import RunForbidden, describe, describe_journals
@@ -41,7 +41,7 @@ def _print(outcomes: Iterable[tuple[RunFolder, Outcome]]) -> int:
         warning = f"WARNING: {outcome.run_id}"
         if outcome.copies:
             names = ", ".join(outcome.copies)
-            same = "the database holds the same samples as several runs"
+            same = "the database contains the same samples in several runs"
             click.echo(printable(f"{warning} is a copy of {names}: {same}"), err=True)
         for file in outcome.skipped:
             click.echo(printable(f"{warning}: {file.name} cannot be read and is LEFT OUT: {file.reason}"), err=True)
@@ -53,11 +53,11 @@ def _print(outcomes: Iterable[tuple[RunFolder, Outcome]]) -> int:
 
 @click.command(cls=WarehouseCommand)
 @click.argument("paths", metavar="RUNS_DIR_OR_RUN…", nargs=-1, required=True, type=click.Path(path_type=Path))
-@database_option("Database to load into.", "beside the run folders")
-@click.option("--rebuild", "is_rebuild", is_flag=True, help="Rebuild the database from the given runs alone.")
+@database_option("Database to load into.", "next to the run folders")
+@click.option("--rebuild", "is_rebuild", is_flag=True, help="Rebuild the database from only the given runs.")
 @wait_option()
 def main(paths: tuple[Path, ...], database: Path | None, is_rebuild: bool, wait_seconds: float) -> int:
-    """Bring the warehouse up to date with run folders.
+    """Load run folders into the database or update them.
 
     Exit code 1: something was left out, with a warning; 2: nothing was loaded.
     """
@@ -73,14 +73,14 @@ def main(paths: tuple[Path, ...], database: Path | None, is_rebuild: bool, wait_
 
 
 def _run_of(path: Path) -> Path:
-    """Return the run folder that the name of a run, or its beginning, means. Raises click.UsageError."""
+    """Return the run folder for a run name or a unique prefix. Raises click.UsageError."""
     from jobs.run.folder import run_paths
 
     found = [] if path.exists() else run_paths(str(path))
     found = [run for run in found if run.name == path.name] or found
     if len(found) == 1:
         return found[0]
-    problem = f"the beginning of {len(found)} runs" if found else "not a folder" if path.exists() else "no such folder"
+    problem = f"a prefix of {len(found)} runs" if found else "not a folder" if path.exists() else "no such folder"
     raise click.UsageError(f"{path}: {problem}")
 
 

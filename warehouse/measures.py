@@ -1,8 +1,8 @@
-"""The registry of numbers: what each is called and means, how it is computed, with which interval, and who shows it.
+"""The registry of metrics: names, meanings, computation, interval method, and where they are shown.
 
-A number of a run is either Σx/Σy over its problems, with x and y as SQL over a `Source`, or what a function makes of a
-table of problems (no x; warehouse/estimates.py). Loading stores a row of the table `estimate` for each, and everything
-that shows a number reads these rows. A new measure is an entry here.
+A run's metric is either Σx/Σy over its problems, with x and y as SQL over a `Source`, or another function of a table of
+problems (no x; warehouse/estimates.py). Loading stores each metric as a row of the table `estimate`, and all output
+reads these rows. To add a measure, add an entry here.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from warehouse.statistics.ratios import mean_time
 from warehouse.statistics.shares import rate
 
 Place = Literal["summary", "report", "night"]
-"""Who shows a measure beside the tables of suites, which show what they are asked for: `summary`: as a line of its own;
-`report`: the table of efficiency; `night`: nights judge it."""
+"""Where a measure is shown, apart from tables of suites. `summary`: a line of its own; `report`: the efficiency table;
+`night`: judged by the nightly verdict.
+"""
 Method = Callable[[Floats, Floats, Families | None], Interval]
-"""Makes an interval of x and y, both (n,), one of each problem, and the problems' families; every y is positive."""
+"""Returns the interval for x and y, both (n,), one value per problem, with the problems' families; y is positive."""
 
 
 def mean(x: Floats, y: Floats, family: Families | None = None) -> Interval:
@@ -32,12 +33,12 @@ def mean(x: Floats, y: Floats, family: Families | None = None) -> Interval:
 
 
 def mean_share(x: Floats, y: Floats, family: Families | None = None) -> Interval:
-    """Return the mean over problems of x/y, where x is a part of y."""
+    """Return the mean over problems of x/y; x is part of y."""
     return intervals.mean(x / y, family)
 
 
 def ratio(x: Floats, y: Floats, family: Families | None = None) -> Interval:
-    """Return Σx/Σy where x is no part of y."""
+    """Return Σx/Σy; x is not part of y."""
     return rate(x, y, family, is_part=False)
 
 
@@ -55,16 +56,16 @@ def latency(x: Floats, y: Floats, family: Families | None = None) -> Interval:
 
 @dataclass(frozen=True)
 class Source:
-    """Rows that x and y are computed from, one for each run, problem and value of the keys."""
+    """Rows for computing x and y: one per run, problem and value of the keys."""
 
     sql: str
     """A table, or a SELECT in parentheses, with run_id, problem_id and the keys."""
     keys: tuple[str, ...] = ()
-    """What tells several rows of a problem apart: grader_version, role, group_value."""
+    """Columns that distinguish rows of a problem: grader_version, role, group_value."""
     group: str | None = None
-    """What group_value is, as `estimate.group_kind` has it."""
+    """Meaning of group_value, as in `estimate.group_kind`."""
     is_stored: bool = True
-    """False: computed when it is asked for, because few runs have the data."""
+    """False: computed on demand, because few runs have the data."""
 
 
 PROBLEMS = Source("problem_total")
@@ -117,7 +118,7 @@ SHOWN_SCORES = """(
         QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY scorer ILIKE '%shepherd%' DESC, scorer) = 1
     ) AS shown USING (run_id, scorer)
 )"""
-"""The papers' reward model is Math-Shepherd (Wang et al. 2023); without its scores those of another are shown."""
+"""The papers' reward model is Math-Shepherd (Wang et al. 2023); without its scores, another model's are shown."""
 REWARDS = Source(
     f"""(
     SELECT run_id, problem_id, sum(score) AS score, count(*) AS candidates,
@@ -131,7 +132,7 @@ _SCORED_WITH_REWARD = f"""
     FROM {SHOWN_SCORES} JOIN step USING (run_id, sample_id, step_index) JOIN sample USING (run_id, sample_id)
     WHERE verdict_kind = 'score' AND isfinite(verdict_score) AND score IS NOT NULL GROUP BY ALL
 """
-"""Drafts with the target's score (verdict_score) and the reward model's (score)."""
+"""Drafts with the target's score (verdict_score) and the reward model's score (score)."""
 TENTHS = Source(
     f"""(
     SELECT run_id, problem_id, least(floor(10 * score), 9) AS tenth, sum(verdict_score) AS verdict_score,
@@ -148,52 +149,51 @@ CORRELATED = Source(
 )""",
     is_stored=False,
 )
-"""Sums of the target's scores (x) and the reward model's (y) by problem, for their correlation."""
+"""Sums of the target's scores (x) and the reward model's scores (y) per problem, for their correlation."""
 WALL = Source("(SELECT *, '' AS problem_id FROM run_throughput)", is_stored=False)
-"""A row for the whole run, so that there is no interval."""
+"""One row for the whole run, so there is no interval."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """A number that is shown."""
+    """A metric that is shown."""
 
     name: str
     """Name in tables, SQL and JSON."""
     title: str = ""
-    """Heading where it is shown."""
+    """Heading in output."""
     meaning: str
-    """What it is, as a clause."""
+    """Definition, as a clause."""
     unit: str = "0 to 1"
     x: str | None = None
-    """SQL over a row of the source; None: a function computes it."""
+    """SQL over a row of the source. None: computed by a function."""
     y: str = "1"
-    """SQL; problems where it is not positive, or x is NULL, are left out."""
+    """SQL. Problems with y not positive or x NULL are left out."""
     method: Method = rate
     source: Source = PROBLEMS
     by_role: Source | None = None
-    """The same by role of the model."""
+    """Source of the metric by model role."""
     samples: str | None = None
-    """SQL for the samples of a problem that it is over; None: it does not count samples."""
+    """SQL for the number of samples of a problem. None: it does not count samples."""
     better: Literal[-1, 0, 1] = 0
-    """1: higher is better; 0: neither is."""
+    """1: higher is better; −1: lower is better; 0: neither."""
     shown: frozenset[Place] = frozenset()
     is_of_times: bool = False
     """Whether it depends on machine and load."""
     is_of_pair: bool = False
-    """Whether it is of a run and a baseline."""
+    """Whether it compares a run with a baseline."""
     warns: bool = False
-    """Whether nights report a change for the better, too."""
+    """Whether nights also report improvements."""
     is_graded: bool = False
-    """Whether it depends on grades, so that every grader version has its own."""
+    """Whether it depends on grades, so every grader version has its own value."""
 
     @property
     def is_percent(self) -> bool:
-        """Whether it is shown in percent."""
         return self.unit == "0 to 1" and self.method in (rate, mean_share)
 
     @property
     def definition(self) -> str:
-        """Σx/Σy as text; empty where the number is another function of the problems."""
+        """Σx/Σy as a string; empty for other functions of the problems."""
         return "" if self.x is None or self.method in (geometric, mean_share) else f"{self.x} / {self.y}"
 
 
@@ -223,20 +223,21 @@ def _of_pair(name: str, meaning: str, title: str = "", *places: Place, unit: str
 
 
 SAMPLES_PER_SLOT = 5
-"""Samples of each slot of a worker below which there is no throughput: start and tail are most of its time."""
+"""Minimum number of samples per slot of a worker for a throughput; with fewer, start and end take most of the time."""
 _ALL = (
-    _graded("pass_at_1", "pass@1 with missing samples as not correct, a lower bound while there are any", "pass@1",
+    _graded("pass_at_1", "pass@1 with missing samples counted as incorrect; a lower bound if any are", "pass@1",
         "night"),
     Measure(
-        name="fallback_rate", title="fallback rate", meaning="decisions that rejected all candidates", x="num_refused",
+        name="fallback_rate", title="fallback rate", meaning="share of decisions that rejected all candidates",
+        x="num_refused",
         y="num_decisions", better=-1, shown=_shown("report", "night"), warns=True,
     ),
     Measure(
-        name="mean_fallback_rate", meaning="mean over problems of the fallback rate of each", x="num_refused",
+        name="mean_fallback_rate", meaning="fallback rate per problem, averaged over problems", x="num_refused",
         y="num_decisions", method=mean_share, better=-1,
     ),
     Measure(
-        name="draft_share", title="draft's share of tokens", meaning="emitted tokens that the draft wrote",
+        name="draft_share", title="draft's share of tokens", meaning="share of emitted tokens written by the draft",
         x="draft_tokens", y="emitted_tokens", better=1, shown=_shown("report", "night"), warns=True,
     ),
     _per_sample("emitted_tokens", "emitted tokens per sample", "tokens of the accepted chain, per finished sample",
@@ -244,18 +245,19 @@ _ALL = (
     _per_sample("spent_tokens", "spent tokens per sample", "output tokens of all calls, per finished sample",
         "spent_tokens", "num_finished", "night"),
     _per_sample("critical_path_tokens", "critical-path tokens per sample",
-        "tokens that a user waits for, per finished sample", "critical_path_tokens", "num_finished", "night"),
+        "tokens on the critical path, per finished sample", "critical_path_tokens", "num_finished", "night"),
     Measure(
-        name="truncated", title="samples cut off", meaning="graded samples that a limit ended", x="num_truncated",
+        name="truncated", title="samples cut off", meaning="share of graded samples truncated by a limit",
+        x="num_truncated",
         y="num_graded", source=GRADED, better=-1, shown=_shown("night"), is_graded=True,
     ),
     Measure(
-        name="cache_hit_rate", title="cache hits", meaning="prompt tokens that were in the prefix cache",
+        name="cache_hit_rate", title="cache hits", meaning="share of prompt tokens found in the prefix cache",
         x="cached_tokens", y="prompt_tokens", better=1, shown=_shown("summary", "night"), is_of_times=True,
     ),
     Measure(
         name="seconds_per_token", title="time per token", unit="s", x="nullif(timed_seconds, 0)", y="timed_tokens",
-        meaning="wall time by emitted tokens, geometric mean over problems", method=geometric, better=-1,
+        meaning="wall time per emitted token, geometric mean over problems", method=geometric, better=-1,
         shown=_shown("night"), is_of_times=True,
     ),
     _of_pair("speed_up", "latency of the target alone divided by the run's, geometric mean over problems", "speed-up",
@@ -267,33 +269,33 @@ _ALL = (
         meaning="emitted tokens per chain divided by the baseline's, geometric mean over problems",
     ),
     _of_pair("speed_up_at_one", "ratio of mean latencies with one sample in flight, from timing samples"),
-    _graded("graded_pass_at_1", "correct of the samples with a result, mean over problems", "pass@1"),
+    _graded("graded_pass_at_1", "share of samples with a result that are correct, mean over problems", "pass@1"),
     _graded("pass_at_k", "unbiased pass@k over samples with a result"),
-    _graded("maj_at_k", "majority of k samples with a result is right"),
-    _graded("accuracy", "pass@1 of a level, missing samples as not correct"),
-    _graded("graded_accuracy", "pass@1 of a level over samples with a result alone"),
-    _graded("accuracy_at_budget", "correct of the samples at a token budget (view budget_point), mean over problems"),
-    _graded("graded_accuracy_at_budget", "the same over samples with a result alone"),
-    _graded("judge_auroc", "probability that a decision's number is higher before a correct final answer"),
+    _graded("maj_at_k", "share of problems where the majority vote over k samples with a result is correct"),
+    _graded("accuracy", "pass@1 for one level, with missing samples counted as incorrect"),
+    _graded("graded_accuracy", "pass@1 for one level, over samples with a result only"),
+    _graded("accuracy_at_budget", "share of samples correct at a token budget (view budget_point), mean over problems"),
+    _graded("graded_accuracy_at_budget", "accuracy_at_budget over samples with a result only"),
+    _graded("judge_auroc", "probability that a decision's score is higher before a correct final answer"),
     *(
         _graded(f"probe_{name}", meaning, better=0)
         for name, meaning in (
-            ("false_acceptance", "cost of all proposals that accepted ones cause"),
-            ("false_rejection", "steps without a loss that were refused"),
+            ("false_acceptance", "share of the loss of all proposals that is due to accepted ones"),
+            ("false_rejection", "share of the right steps that were rejected"),
             ("loss_of_accepted", "mean loss of accepted steps"),
-            ("loss_of_refused", "mean loss of refused steps"),
-            ("auroc", "area under the ROC curve of the judge's number against what a step was worth"),
-            ("oracle_escalated", "decisions in which the step that is worth more is the target's"),
-            ("oracle_worth", "chance of a right answer behind a step, where always the one worth more is taken"),
-            ("oracle_worth_of_drafts", "the same, where every draft is kept"),
-            ("oracle_worth_of_judge", "the same, by the judge's decisions"),
-            ("oracle_worth_of_target", "the same, where every step is the target's"),
-            ("oracle_over_judge", "probe_oracle_worth minus probe_oracle_worth_of_judge, at the same decisions"),
+            ("loss_of_refused", "mean loss of rejected steps"),
+            ("auroc", "AUROC of the judge's score for predicting step value"),
+            ("oracle_escalated", "share of decisions in which the target's step is better"),
+            ("oracle_worth", "probability of a correct answer after a step if the better step is always taken"),
+            ("oracle_worth_of_drafts", "probability of a correct answer after a step if every draft is kept"),
+            ("oracle_worth_of_judge", "probability of a correct answer after a step with the judge's decisions"),
+            ("oracle_worth_of_target", "probability of a correct answer after a step if every step is the target's"),
+            ("oracle_over_judge", "probe_oracle_worth minus probe_oracle_worth_of_judge, over the same decisions"),
         )
     ),
     Measure(
-        name="acceptance_rate", meaning="decisions at a place of the chain that accepted a candidate", x="accepted",
-        y="decisions", source=PLACES,
+        name="acceptance_rate", meaning="share of decisions at a position in the chain that accepted a candidate",
+        x="accepted", y="decisions", source=PLACES,
     ),
     Measure(
         name="latency_seconds", title="latency", unit="s", method=latency,
@@ -303,7 +305,7 @@ _ALL = (
     ),
     *(
         Measure(name=name, title=title, unit=f"{of}/s", better=1, is_of_times=True,
-            meaning=f"{of} of a worker per second while all its slots are full, each by the share of its time in it")
+            meaning=f"{of} per second and worker while all slots are in use, each by the share of its time in it")
         for name, title, of in (
             ("samples_per_second", "throughput", "samples"),
             ("emitted_tokens_per_second", "emitted tokens per second", "tokens"),
@@ -322,37 +324,38 @@ _ALL = (
         is_of_pair=True,
     ),
     # Of the papers' tables.
-    _of_pair("latency_saved", "part of the baseline's mean latency that the run saves", unit="0 to 1"),
-    _of_pair("latency_saved_seconds", "mean latency of the baseline minus that of the run", unit="s"),
-    _of_pair("wall_speed_up", "wall time of the baseline divided by that of the run, both over the same samples"),
+    _of_pair("latency_saved", "fraction of the baseline's mean latency saved", unit="0 to 1"),
+    _of_pair("latency_saved_seconds", "baseline's mean latency minus the run's", unit="s"),
+    _of_pair("wall_speed_up", "baseline's wall time divided by the run's, over the same samples"),
     Measure(name="wall_seconds", unit="s", x="wall_seconds", y="num_workers", method=ratio, source=WALL, better=-1,
-        meaning="wall time of the run by its workers", is_of_times=True),
+        meaning="wall time of the run divided by its number of workers", is_of_times=True),
     Measure(name="emitted_tokens_per_wall_second", unit="tokens/s", x="emitted_tokens / wall_seconds * num_workers",
         method=ratio, source=WALL, better=1, meaning="emitted tokens of all workers per second of wall time",
         is_of_times=True),
     _per_sample("longest_draft_tokens", "", "tokens of the longest completion of each draft call",
         "longest_draft_tokens", "num_drafted"),
-    _per_sample("thinking_tokens", "", "emitted tokens without the answer", "emitted_tokens - answer_tokens"),
-    _per_sample("target_thinking_tokens", "", "those that the target wrote", "target_tokens - target_answer_tokens"),
+    _per_sample("thinking_tokens", "", "emitted tokens excluding the answer", "emitted_tokens - answer_tokens"),
+    _per_sample("target_thinking_tokens", "", "the target's emitted tokens excluding the answer",
+        "target_tokens - target_answer_tokens"),
     _per_sample("answer_tokens", "", "tokens of the final answer", "answer_tokens", "num_answered"),
     *(
         Measure(name=name, unit="tokens/s", x=f"{x} / nullif({number}, 0)", method=ratio, meaning=meaning, better=1,
             is_of_times=True)
         for name, x, number, meaning in (
-            ("tokens_per_second", "token_rates", "num_timed", "emitted tokens of a sample by its wall time"),
-            ("thought_tokens_per_second", "thought_rates", "num_thoughts", "thinking tokens by the time of thinking"),
+            ("tokens_per_second", "token_rates", "num_timed", "emitted tokens per second of a sample's wall time"),
+            ("thought_tokens_per_second", "thought_rates", "num_thoughts", "reasoning tokens per reasoning second"),
         )
     ),
     *(
         Measure(name=f"{name}_share", x=x, y="waited_seconds - timed_answer_seconds", is_of_times=True,
-            meaning=f"time of the thought that {meaning} took")
+            meaning=f"share of the reasoning time spent on {meaning}")
         for name, x, meaning in (
             ("drafting", "drafting_seconds", "drafts"),
             ("selection", "verdict_seconds", "verdicts"),
-            ("target", "waited_seconds - timed_answer_seconds - drafting_seconds - verdict_seconds", "all else"),
+            ("target", "waited_seconds - timed_answer_seconds - drafting_seconds - verdict_seconds", "everything else"),
         )
     ),
-    Measure(name="draft_steps", x="num_draft_steps", y="num_steps", meaning="steps that the draft wrote"),
+    Measure(name="draft_steps", x="num_draft_steps", y="num_steps", meaning="share of steps written by the draft"),
     *(
         Measure(name=f"reflection_in_{role}s", unit="words in 1,000 tokens", x=f"1000 * {role}_words",
             y=f"{role}_tokens_written", method=ratio, meaning=f"wait, but and hmm in steps of role {role}")
@@ -360,18 +363,18 @@ _ALL = (
     ),
     Measure(name="mean_score", unit="0 to 9", x="score", y="num_scores", method=ratio, meaning="score of a verdict"),
     Measure(name="drafts_chosen_right", x="chosen", y="some_right", source=SELECTED,
-        meaning="correct draft taken where there is one"),
+        meaning="share of cases with a correct draft in which one was selected"),
     Measure(name="drafts_rejected_right", x="rejected", y="none_right", source=SELECTED,
-        meaning="all drafts rejected where none is correct"),
+        meaning="share of cases without a correct draft in which all were rejected"),
     Measure(name="draft_quality", x="score", y="candidates", method=ratio, source=REWARDS, meaning="reward of drafts"),
     Measure(name="selected_quality", x="accepted_score", y="accepted_candidates", method=ratio, source=REWARDS,
         meaning="reward of accepted drafts"),
     *(
         Measure(name=f"score_at_reward_{tenth}", unit="0 to 9", x=f"CASE tenth WHEN {tenth} THEN verdict_score END",
-            y="drafts", method=ratio, source=TENTHS, meaning=f"target's score of drafts of reward {tenth / 10} on")
+            y="drafts", method=ratio, source=TENTHS, meaning=f"target's score of drafts with rewards from {tenth / 10}")
         for tenth in range(10)
     ),
     Measure(name="score_reward_correlation", unit="-1 to 1", source=CORRELATED,
-        meaning="correlation of the target's score of a draft and its reward"),
+        meaning="correlation between the target's score and the reward of a draft"),
 )  # fmt: skip
 MEASURES = {measure.name: measure for measure in _ALL}

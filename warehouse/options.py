@@ -1,9 +1,8 @@
-"""What the warehouse's commands share: options, the default database, the output's format, and one-line errors.
+"""Shared parts of the warehouse's commands: options, default database, output format, and one-line errors.
 
-The database of a command without `--database` is the `warehouse.duckdb` beside the runs: beside the run folder that the
-command loads or names first, else in the folder `runs`, else in the working directory; see `default_database`. What
-judges nights reads the one in `runs/nightly` before these. A run is named everywhere by its folder, its run id or a
-unique beginning of that.
+Without `--database`, a command uses the `warehouse.duckdb` next to the runs: next to the first run folder on the
+command line, otherwise in the folder `runs`, otherwise in the working directory; see `default_database`. Commands for
+nights try `runs/nightly` first. Runs are given as a folder, a run id or a unique prefix.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from jobs.arguments import RunName
 from warehouse.files import DATABASE_NAME, RUNS_FOLDER, WAIT_SECONDS, WarehouseError, database_beside
 
 NIGHTLY_FOLDER = RUNS_FOLDER / "nightly"
-"""Folder into which `jobs nightly` writes unless the suite names another."""
+"""Default output folder of `jobs nightly`."""
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Format = TypeVar("Format", bound=str)
 ComparisonFormat = Literal["table", "json", "csv", "markdown", "latex"]
@@ -33,19 +32,18 @@ ReportFormat = Literal["html", "md", "latex"]
 
 
 class Option(Protocol):
-    """What adds an option to a command's function."""
+    """Decorator that adds an option to a command's function."""
 
     def __call__(self, function: Decorated, /) -> Decorated: ...
 
 
 class WarehouseCommand(OneLineErrors):
-    """A command that ends with one line and exit code 2 where the database or a file cannot be used.
+    """A command that ends with one line and exit code 2 if the database or a file cannot be used.
 
-    The exit code is 1 where the machine failed to compare answers (GraderFailed).
+    The exit code is 1 if comparing answers failed because of the machine (GraderFailed).
     """
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; see `usage_errors`."""
         try:
             with usage_errors():
                 return super().invoke(ctx)
@@ -55,10 +53,10 @@ class WarehouseCommand(OneLineErrors):
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """Raise click.UsageError with one line in place of an error of the warehouse, of DuckDB or of a file."""
+    """Convert errors of the warehouse, of DuckDB and of files to a one-line click.UsageError."""
     try:
         yield
-    except BrokenPipeError:  # the reader of our output has what it wanted, as `head` does; click ends the command
+    except BrokenPipeError:  # the reader of our output closed the pipe, as `head` does; click ends the command
         raise
     except _foreseen() as error:
         from harness.cli.screen import printable
@@ -68,32 +66,32 @@ def usage_errors() -> Iterator[None]:
 
 
 def _foreseen() -> tuple[type[Exception], ...]:
-    """Return the exceptions that are wrong inputs; DuckDB's need DuckDB, so this is asked once there is one."""
+    """Return the exceptions for invalid input. DuckDB's need its import, so this is called only after an error."""
     from warehouse.database import DatabaseError
 
     return (WarehouseError, DatabaseError, OSError, UnicodeError, OverflowError)
 
 
 def default_database(run: str | Path | None = None) -> Path:
-    """Return the database to read where `--database` names none: the first that exists of those beside the runs.
+    """Return the default database to read: the first existing one next to the runs.
 
-    They are the one beside the run folder that `run`, a path, a run id or the beginning of one, means; the one in
-    `runs`; and the one in the working directory. Where none exists it is the first of them. Where no run folder is
-    meant and both of the others exist, a line on standard error says which one is read.
+    Candidates in order: next to the run folder of `run` (a path, a run id or a prefix), in `runs`, and in the working
+    directory. If none exists, the first is returned. If no run folder is given and both of the others exist, a line on
+    standard error shows which one is read.
     """
     beside = [] if run is None else _beside(str(run))
     places = [*beside, RUNS_FOLDER / DATABASE_NAME, Path(DATABASE_NAME)]
     existing = list(dict.fromkeys(place for place in places if place.is_file()))
     if len(existing) > 1 and existing[0] not in beside:
-        click.echo(f"Reading {existing[0]}; to read the other one: --database {existing[1]}", err=True)
+        click.echo(f"Reading {existing[0]}; to read {existing[1]} instead, use --database", err=True)
     return existing[0] if existing else places[0]
 
 
 def default_nightly_database() -> Path:
-    """Return the database to judge a night by where `--database` names none: of nightly runs, if there is one.
+    """Return the default database for the nightly verdict: the one of nightly runs, if it exists.
 
-    Otherwise the runs of the nights may be among others, as a suite with an output of its own has them, and the
-    database is that of `default_database`. Where there is none at all, it is that of nightly runs.
+    Otherwise nightly runs may be stored with other runs, if their suite sets an output folder, and `default_database`
+    is used. If there is no database at all, it is the one of nightly runs.
     """
     nightly = NIGHTLY_FOLDER / DATABASE_NAME
     other = nightly if nightly.is_file() else default_database()
@@ -101,7 +99,7 @@ def default_nightly_database() -> Path:
 
 
 def _beside(run: str) -> list[Path]:
-    """Return the database beside the run folder that is meant; of several with the same beginning, beside the first."""
+    """Return the database next to the run's folder, or next to the first of several matching folders."""
     if "/" in run or Path(run).is_dir():
         path = Path(run)
         return [database_beside(path if path.name not in ("", "..") else path.resolve())]
@@ -111,37 +109,35 @@ def _beside(run: str) -> list[Path]:
 
 
 def database_option(text: str = "Database to read.", default: str | None = None) -> Option:
-    """Add `--database`, None where it is not given; `default` describes another default than that of reading."""
-    default = default or "warehouse.duckdb beside the runs: beside RUN, in runs, or here"
+    """Add `--database`, None if not given. `default`: description of the default."""
+    default = default or "warehouse.duckdb next to RUN, in runs, or in the current folder"
     return click.option("--database", type=click.Path(path_type=Path), help=f"{text}  [default: {default}]")
 
 
 def runs_argument(metavar: str = "RUN…") -> Option:
-    """Add the argument of several runs, of which there is at least one."""
+    """Add an argument of one or more runs."""
     return click.argument("runs", metavar=metavar, nargs=-1, required=True, type=RunName(), callback=_without_files)
 
 
 def _without_files(context: click.Context, _: click.Parameter, runs: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the runs of an argument such as `runs/*`, which also has the files beside them: no run is a file."""
+    """Return the runs of an argument such as `runs/*`, without files next to the run folders."""
     found = tuple(run for run in runs if not Path(run).is_file())
     if runs and not found:
-        raise click.UsageError(f"{', '.join(runs)}: no run, but a file", context)
+        raise click.UsageError(f"{', '.join(runs)}: not a run but a file", context)
     return found
 
 
 def baseline_option(text: str = "Baseline of the comparison.  [default: each dataset's target alone]") -> Option:
-    """Return the option --baseline."""
     return click.option("--baseline", metavar="RUN", type=RunName(), help=text)
 
 
 def margin_option(text: str = "Non-inferiority margin, in percentage points of accuracy.") -> Option:
-    """Return the option --margin, in points, by the name margin_points."""
+    """Add `--margin`, in points, as the parameter margin_points."""
     kind = click.FloatRange(0, 100, min_open=True)
     return click.option("--margin", "margin_points", type=kind, default=2.0, show_default=True, help=text)
 
 
 def wait_option() -> Option:
-    """Add `--wait`, the parameter `wait_seconds`."""
     return click.option(
         "--wait",
         "wait_seconds",
@@ -156,13 +152,13 @@ def grader_option() -> Option:
     return click.option(
         "--grader",
         metavar="VERSION",
-        help="Count this grader version's grades: its name, first word or beginning (table grade_total).  "
+        help="Use this grader version's grades: its name, first word or a prefix (table grade_total).  "
         "[default: each run's newest]",
     )
 
 
-def format_option(formats: Sequence[str], default: str = "by FILE's ending, else table") -> Option:
-    """Add `--format`, the parameter `output_format`, None where it is not given; and `--json` where that is one."""
+def format_option(formats: Sequence[str], default: str = "by FILE's extension, or table") -> Option:
+    """Add `--format`, the parameter `output_format`, None if not given; and `--json` if it is a format."""
     named = click.option(
         "--format", "output_format", type=click.Choice(formats), help=f"Output format.  [default: {default}]"
     )
@@ -175,19 +171,18 @@ def format_option(formats: Sequence[str], default: str = "by FILE's ending, else
 
 
 def check_output(_: click.Context, parameter: click.Parameter, output: Path | None) -> Path | None:
-    """Return the file to write; raise click.UsageError where its folder does not exist."""
+    """Return the file to write. Raises click.UsageError if its folder does not exist."""
     check_output_folder(parameter.opts[0], output)
     return output
 
 
 def check_output_folder(option: str, output: Path | None) -> None:
-    """Raise click.UsageError where the folder of a file that an option names does not exist."""
+    """Raise click.UsageError if the folder of an option's file does not exist."""
     if output is not None and not output.parent.is_dir():
         raise click.UsageError(f"{option} {output}: the folder {output.parent} does not exist")
 
 
 def output_option() -> Option:
-    """Add `-o`/`--output`, a file to write."""
     return click.option(
         "-o",
         "--output",
@@ -207,23 +202,23 @@ def choose_format(
     file_only: Sequence[Format] = (),
     is_ending_required: bool = False,
 ) -> Format:
-    """Return the format to write: the one named, else the one of the file's ending (in any case), else `default`.
+    """Return the output format: `output_format`, or by the file's extension (in any case), or `default`.
 
-    file_only: formats that are not written to standard output. is_ending_required: a file name without an ending is an
-    error, as an unknown ending always is. Raises click.UsageError.
+    file_only: formats that cannot go to standard output. is_ending_required: a file name without extension is an error,
+    like an unknown extension. Raises click.UsageError.
     """
     ending = output.suffix.lower() if output else ""
     if output and output_format is None and ending not in by_ending and (ending or is_ending_required):
-        raise click.UsageError(f"{output} ends in none of {', '.join(by_ending)}: rename it or give --format")
+        raise click.UsageError(f"{output}: unknown extension; use {', '.join(by_ending)} or --format")
     chosen = output_format or by_ending.get(ending, default)
     if chosen in file_only and output is None:
-        raise click.UsageError(f"--format {chosen} needs -o FILE")
+        raise click.UsageError(f"--format {chosen} requires -o FILE")
     return chosen
 
 
 @contextmanager
 def complete_output(output: Path | None) -> Iterator[IO[str]]:
-    """Open a text file for writing, or standard output; a file that an error leaves incomplete is removed."""
+    """Open a text file for writing, or standard output. A file left incomplete by an error is removed."""
     try:
         with output.open("w", encoding="utf-8", newline="") if output else nullcontext(sys.stdout) as out:
             yield out

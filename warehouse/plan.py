@@ -1,6 +1,6 @@
 """Plan a comparison: `python -m warehouse.plan [RUN…] --margin 2 --power 0.8`.
 
-A command front: what is planned from which runs is in `warehouse.comparison.plans`, the statistics in
+This module is the command. The plan is in `warehouse.comparison.plans`, the statistics are in
 `warehouse.statistics.planning`.
 """
 
@@ -33,7 +33,7 @@ _BY_ENDING: dict[str, _Shape] = {".json": "json", ".txt": "table"}
 _MOST_SAMPLES = 4096
 
 
-_SAMPLES = whole_numbers(f"whole numbers from 1 to {_MOST_SAMPLES}, as in 4,16", most=_MOST_SAMPLES)
+_SAMPLES = whole_numbers(f"integers from 1 to {_MOST_SAMPLES}, separated by commas, e.g. 4,16", most=_MOST_SAMPLES)
 
 
 @click.command(cls=WarehouseCommand)
@@ -45,7 +45,7 @@ _SAMPLES = whole_numbers(f"whole numbers from 1 to {_MOST_SAMPLES}, as in 4,16",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     default=0.8,
     show_default=True,
-    help="Chance with which the comparison is to show it.",
+    help="Probability that the comparison shows non-inferiority.",
 )
 @click.option(
     "--difference",
@@ -53,20 +53,20 @@ _SAMPLES = whole_numbers(f"whole numbers from 1 to {_MOST_SAMPLES}, as in 4,16",
     type=click.FloatRange(-100, 100),
     default=0.0,
     show_default=True,
-    help="True difference that is assumed, method minus baseline, in points.",
+    help="Assumed true difference, method minus baseline, in points.",
 )
 @click.option(
     "--samples", "ks", metavar="K,K…", callback=_SAMPLES, help="Samples per problem.  [default: 1,2,4,8,16,32]"
 )
 @click.option(
-    "--problems", type=click.IntRange(2, 100_000), help="Problems of the set to use.  [default: all of the dataset]"
+    "--problems", type=click.IntRange(2, 100_000), help="Number of problems to use.  [default: all of the dataset]"
 )
 @click.option(
     "--correlation",
     type=click.FloatRange(-1, 1),
     default=0.75,
     show_default=True,
-    help="With one run alone: correlation of both methods' accuracies over problems.",
+    help="With only one run: assumed correlation of both methods' accuracies over problems.",
 )
 @database_option()
 @format_option(("table", "json"))
@@ -88,19 +88,19 @@ def main(
     grader: str | None,
     wait_seconds: float,
 ) -> None:
-    """Plan how many problems and samples a comparison needs, from the variances of earlier runs.
+    """Plan the number of problems and samples of a comparison, from the variances of earlier runs.
 
-    RUN: a run id, a prefix of one, or a run folder; the baseline and another run are a pilot of a comparison, a run
-    alone is one with an assumption (--correlation). Without RUN, all settings in the database are planned from. The
-    plan is for the decision "not worse" of warehouse.compare, and for GPU-hours as these runs took them.
+    RUN: a run id, a unique prefix, or a run folder. The baseline and another run are a pilot of the comparison; a
+    single run needs an assumption (--correlation). Without RUN, plans are made for all settings in the database. The
+    plan covers the "not worse" decision of warehouse.compare, and GPU-hours based on these runs.
     """
     from warehouse.comparison import plans
     from warehouse.database import reader
 
     if difference_points <= -margin_points:
         raise click.UsageError(
-            f"--difference {difference_points:g}: expected more than −{margin_points:g}, as a method that is worse by "
-            "the margin is not to be shown as not worse"
+            f"--difference {difference_points:g}: must be greater than −{margin_points:g}: a method that is worse by "
+            "the margin cannot be shown to be non-inferior"
         )
     shape = choose_format(output_format, output, _BY_ENDING, "table")
     question = plans.Question(margin_points / 100, power, difference_points / 100, correlation, num_problems=problems)

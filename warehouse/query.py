@@ -1,6 +1,6 @@
-"""Query the warehouse with SQL: `python -m warehouse.query "SELECT * FROM pass_at_1"`.
+"""Query the database with SQL: `python -m warehouse.query "SELECT * FROM pass_at_1"`.
 
-The connection is read-only: the SQL can neither change the warehouse nor reach another file.
+The connection is read-only: the SQL can neither change the database nor access other files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import IO, TYPE_CHECKING, Any, get_args
 
 import click
 
-from harness.cli.messages import counted
 from harness.cli.screen import Column, Screen, Table, printable
 from warehouse.files import WarehouseError, one_line
 from warehouse.options import (
@@ -46,16 +45,15 @@ ORDER BY kind DESC, NOT starts_with(name, 'wide_'), name
 NULL = "NULL"
 _CHUNK_ROWS = 1024
 _FEW_ROWS = 2
-"""Rows that are shown as blocks, a line per column, rather than without some of their columns."""
+"""Maximum number of rows that are shown as blocks, one line per column, instead of hiding columns."""
 _SIGNIFICANT_DIGITS = 4
 _LARGE = 1e15
-"""Fractions from which on no decimal is known; they and what is not a number are shown as they are."""
+"""Fractions from this size on, NaN and infinity are printed unrounded."""
 _LONGEST_CONSTANT = 120
-"""Characters of a value that is said once above the table because every row has it."""
+"""Maximum length of a value that is printed once above the table if it is equal in all rows."""
 
 
 def named_queries() -> dict[str, Traversable]:
-    """Return the files of the bundled queries by name."""
     files = (resources.files("warehouse") / "sql" / "queries").iterdir()
     return {file.name.removesuffix(".sql"): file for file in sorted(files, key=lambda file: file.name)}
 
@@ -77,7 +75,7 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> Table:
 
 
 def _description(connection: Connection, name: str) -> Table:
-    """Return the columns of a table or view with type and meaning. Raises WarehouseError for any other name."""
+    """Return the columns of a table or view with type and meaning. Raises WarehouseError for an unknown name."""
     from warehouse.sql import schema
 
     columns = [schema.Column(*row) for row in connection.execute(schema.COLUMNS).fetchall()]
@@ -85,7 +83,7 @@ def _description(connection: Connection, name: str) -> Table:
     found = [(c.name, c.type, meanings[name, c.name]) for c in columns if c.table == name]
     if not found:
         names = ", ".join(str(entry[1]) for entry in connection.execute(_LIST).fetchall())
-        raise WarehouseError(f"no table or view {name!r}; there are: {names}")
+        raise WarehouseError(f"no table or view {name!r}; available: {names}")
     return _table(("column", "type", "comment"), found)
 
 
@@ -94,7 +92,7 @@ def _sql(sql: str | None, name: str | None) -> str:
         assert sql is not None
         return sql
     if name not in named_queries():
-        raise click.UsageError(f"no query {name!r}; there are: {', '.join(named_queries())}")
+        raise click.UsageError(f"no query {name!r}; available: {', '.join(named_queries())}")
     return named_queries()[name].read_text(encoding="utf-8")
 
 
@@ -111,21 +109,21 @@ def _write_parquet(connection: Connection, sql: str, columns: Sequence[str], out
 
 
 def selected(given: Table, columns: Sequence[str]) -> Table:
-    """Return some of the columns, in the given order. Raises WarehouseError for one that is not there."""
+    """Return some of the columns, in the given order. Raises WarehouseError for a missing one."""
     places = places_of(columns, given.names)
     return Table([Column(name) for name in columns], ([row[i] for i in places] for row in given.rows))
 
 
 def places_of(columns: Sequence[str], names: Sequence[str]) -> list[int]:
-    """Return the place of each of the columns among the names. Raises WarehouseError for one that is not there."""
+    """Return the index of each column among the names. Raises WarehouseError for a missing one."""
     for column in columns:
         if column not in names:
-            raise WarehouseError(f"the answer has no column {column!r}; it has: {', '.join(names)}")
+            raise WarehouseError(f"no column {column!r} in the result; available: {', '.join(names)}")
     return [names.index(column) for column in columns]
 
 
 def answer(connection: Connection, sql: str) -> Table:
-    """Run one statement that returns rows. Its first rows are computed now, the others as they are read.
+    """Run one statement that returns rows. The first rows are computed now, the others when read.
 
     Raises WarehouseError and DatabaseError.
     """
@@ -135,7 +133,7 @@ def answer(connection: Connection, sql: str) -> Table:
     try:
         result = connection.execute(sql)
     except UnknownName as error:
-        raise WarehouseError(f"{one_line(error)} Tables: --list; columns: --describe TABLE") from error
+        raise WarehouseError(f"{one_line(error)} For tables use --list, for columns --describe TABLE") from error
     if result.description is None:
         raise WarehouseError("the SQL returns no rows")
     first = result.fetchmany(_CHUNK_ROWS)
@@ -144,7 +142,7 @@ def answer(connection: Connection, sql: str) -> Table:
 
 
 def check_statement(connection: Connection, sql: str) -> None:
-    """Raise WarehouseError unless the text is exactly one statement, and DatabaseError where it cannot be parsed."""
+    """Raise WarehouseError unless the string is exactly one statement, and DatabaseError if it cannot be parsed."""
     statements = connection.extract_statements(sql)
     if not statements:  # only blanks or comments
         raise WarehouseError("the SQL is empty")
@@ -153,9 +151,9 @@ def check_statement(connection: Connection, sql: str) -> None:
 
 
 def write(given: Table, out: IO[str], output_format: QueryFormat, *, is_wide: bool = False) -> None:
-    """Write the rows as a table, CSV or JSON, to a terminal escaped.
+    """Write the rows as a table, CSV or JSON; escaped on a terminal.
 
-    is_wide: align a table at any width, with every column and full numbers.
+    is_wide: align the table at any width, with all columns and unrounded numbers.
     """
     if output_format == "json":
         write_json(given, out)
@@ -169,7 +167,7 @@ def write(given: Table, out: IO[str], output_format: QueryFormat, *, is_wide: bo
 
 
 def print_rows(given: Table, out: IO[str], *, is_wide: bool = False) -> None:
-    """Print rows for a person; `is_wide`: every column with full numbers and one line per row, at any width."""
+    """Print rows as text. `is_wide`: all columns with unrounded numbers and one line per row, at any width."""
     rows = list(given.rows)
     columns = [_shown(column.name, [row[i] for row in rows], is_wide) for i, column in enumerate(given.columns)]
     screen, table = Screen(out, is_whole=is_wide), _together(columns)
@@ -181,9 +179,7 @@ def print_rows(given: Table, out: IO[str], *, is_wide: bool = False) -> None:
     screen.table(_together([varying[i] for i in kept]) if len(kept) > 1 or len(varying) == 1 else table)
     if 1 < len(kept) < len(varying):
         left_out = [column.name for i, (column, _) in enumerate(varying) if i not in kept]
-        verb = "does" if len(left_out) == 1 else "do"
-        text = f"{counted(len(left_out), 'column')} {verb} not fit: {', '.join(left_out)}"
-        screen.say(f"{text} (--columns NAME,NAME chooses, --wide shows all)")
+        screen.say(f"Hidden: {', '.join(left_out)} (--columns, --wide)")
 
 
 _Shown = tuple[Column, Sequence[str]]
@@ -202,14 +198,14 @@ def _shown(name: str, values: Sequence[Any], is_wide: bool) -> _Shown:
 
 
 def full(value: Any) -> str:
-    """Return a value as the text of a cell, with ten significant digits."""
+    """Return a value as a cell's text, with ten significant digits."""
     if value is None:
         return NULL
     return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
 def rounded(values: Sequence[Any]) -> list[str]:
-    """Return a column's values as text; its fractions have as many decimals as four digits of the largest need."""
+    """Return a column's values as strings. Decimals: those of the largest fraction with four digits."""
     fractions = [value for value in values if isinstance(value, float) and abs(value) < _LARGE]
     decimals = _decimals(fractions)
     return [_rounded(value, decimals) if isinstance(value, float) else full(value) for value in values]
@@ -231,7 +227,7 @@ def _rounded(value: float, decimals: int) -> str:
 
 
 def _without_constant(screen: Screen, columns: Sequence[_Shown]) -> list[_Shown]:
-    """Print the columns but the first that have one value in every row, and return the others."""
+    """Print the columns, except the first, that are equal in all rows, and return the others."""
     constant = [
         (column, cells)
         for column, cells in columns[1:]
@@ -239,7 +235,7 @@ def _without_constant(screen: Screen, columns: Sequence[_Shown]) -> list[_Shown]
     ]
     said = ", ".join(f"{column.name} {cells[0]}" for column, cells in constant if cells[0] != NULL)
     empty = ", ".join(column.name for column, cells in constant if cells[0] == NULL)
-    for opening, text in (("In every row", said), ("NULL in every row", empty)):
+    for opening, text in (("In all rows", said), ("NULL in all rows", empty)):
         if text:
             screen.say(f"{opening}: {text}")
     return [shown for shown in columns if shown not in constant]
@@ -250,7 +246,7 @@ def _names(context: click.Context, parameter: click.Parameter, value: str | None
         return ()
     names = tuple(name.strip() for name in value.split(","))
     if not all(names):
-        raise click.BadParameter(f"{value!r}: expected names of columns, as in run_id,pass_at_1")
+        raise click.BadParameter(f"{value!r}: expected column names separated by commas, e.g. run_id,pass_at_1")
     return names
 
 
@@ -261,7 +257,10 @@ def _names(context: click.Context, parameter: click.Parameter, value: str | None
 @click.option("--describe", metavar="VIEW", help="List the columns of a view or table with type, unit and meaning.")
 @click.option("--columns", metavar="NAME,NAME…", callback=_names, help="Only these columns, in this order.")
 @click.option(
-    "--wide", "is_wide", is_flag=True, help="Table with every column, full numbers and one line per row, at any width."
+    "--wide",
+    "is_wide",
+    is_flag=True,
+    help="Table with all columns, unrounded numbers and one line per row, at any width.",
 )
 @database_option()
 @format_option(get_args(QueryFormat))
@@ -281,10 +280,10 @@ def main(
     grader: str | None,
     wait_seconds: float,
 ) -> None:
-    """Run SQL on the warehouse, read-only.
+    """Run SQL on the database, read-only.
 
-    On a terminal, a table is made to fit: numbers are rounded, and columns without room are named below it. In a pipe
-    or a file it has every column, tabs between them, and full numbers.
+    On a terminal, a table is fitted to the width: numbers are rounded, and hidden columns are listed below. In a pipe
+    or a file, it has all columns, separated by tabs, and unrounded numbers.
     """
     from warehouse.database import reader
 
@@ -294,7 +293,7 @@ def main(
     with reader(database or default_database(), wait_seconds, grader) as connection:
         if chosen == "parquet" and output is not None:
             if describe is not None:
-                raise click.UsageError("--describe has no Parquet form: --format is one of table, csv, json")
+                raise click.UsageError("--describe cannot write Parquet: use --format table, csv or json")
             _write_parquet(connection, _LIST if is_list else _sql(sql, name), columns, output)
             return
         if describe is not None:

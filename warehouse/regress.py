@@ -1,4 +1,4 @@
-"""A former name of `python -m warehouse.nightly`, until the next release."""
+"""Former name of `python -m warehouse.nightly`, removed in the next release."""
 
 from warehouse.nightly.__main__ import main
 

@@ -1,7 +1,7 @@
-"""What jobs ask of the warehouse: the end of a run, in a job or in a terminal, forecasts, and verdicts on nights.
+"""The warehouse's functions for jobs: finish a run, in a job or a terminal; forecasts; nightly verdicts.
 
-A run is graded and loaded, its result is printed, and `results.json` is written. Jobs come here through `jobs.after`
-alone. A small launch needs little of the warehouse, so that each function imports what it needs.
+Finishing grades and loads a run, prints its result, and writes `results.json`. Jobs access this module only through
+`jobs.after`. Each function imports what it needs, because a small launch needs little of the warehouse.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ if TYPE_CHECKING:
     from warehouse.report.summary import RunSummary
 
 _IN_SHORT = ("models", "pass@1", "once complete", "verdicts", "fallback rate", "tokens per sample", "speed-up")
-"""What the end of a run prints of its numbers."""
+"""Lines of the result that are printed when a run ends."""
 _DOUBT = "CHECK THE JUDGE"
-"""In a line that it prints too."""
+"""Marks a line that is also printed."""
 _WAIT_SECONDS = 3600.0
-"""How long to wait for the warehouse: the runs of a night end at the same time."""
+"""Maximum wait in seconds for the database: all runs of a night end at the same time."""
 
 
 @contextmanager
 def _warehouse_errors() -> Iterator[None]:
-    """Raise WarehouseError in place of an error of DuckDB."""
+    """Convert errors of DuckDB to WarehouseError."""
     from warehouse.database import DatabaseError
 
     try:
@@ -62,14 +62,13 @@ def _warehouse_errors() -> Iterator[None]:
 
 
 def database_of(run: RunFolder) -> Path:
-    """Return the warehouse beside the run folder."""
     return run.path.parent / files.DATABASE_NAME
 
 
 def check(database: Path) -> None:
-    """Raise WarehouseError where a database file exists and a run could not be loaded into it when it has ended.
+    """Raise WarehouseError if a database file exists into which the run could not be loaded later.
 
-    A database that is locked at the moment passes: loading waits for it.
+    A locked database passes: loading waits for it.
     """
     from warehouse.database import reader
 
@@ -79,13 +78,11 @@ def check(database: Path) -> None:
 
 
 def num_unfinished(folder: Path) -> int:
-    """Return how many samples of a run are not finished."""
     return endings.num_unfinished(RunFolder(folder))
 
 
 def load(run: str, database: Path | None = None) -> tuple[Path, Path]:
-    """Bring a database up to date with a run that a path, an id or a beginning of one names; returns folder and
-    database. Raises WarehouseError."""
+    """Load or update a run given by path, id or unique prefix; return folder and database. Raises WarehouseError."""
     from warehouse.loading.runs import load_run
 
     run_folder = RunFolder(run_path(run))
@@ -96,7 +93,7 @@ def load(run: str, database: Path | None = None) -> tuple[Path, Path]:
 
 
 def load_again(run: RunFolder, database: Path) -> str:
-    """Load a run that was graded again, whose result is written where this is its own database; returns one line.
+    """Reload a regraded run, and update its result if this is its own database. Return one line.
 
     Raises WarehouseError.
     """
@@ -111,18 +108,18 @@ def load_again(run: RunFolder, database: Path) -> str:
 
 
 def summary_of(database: Path, run: Path) -> RunSummary:
-    """Return the numbers of a run. Raises WarehouseError."""
+    """Return a run's summary. Raises WarehouseError."""
     from warehouse.report.summary import UnknownRun, summary
 
     try:
         with _warehouse_errors():
             return summary(database, [run.name])[0]
     except UnknownRun as error:
-        raise WarehouseError(f"{error}; harness.load({str(run)!r}) loads it") from error
+        raise WarehouseError(f"{error}; load it with harness.load({str(run)!r})") from error
 
 
 def data_frame(database: Path | None, runs: Sequence[str], level: str) -> pandas.DataFrame:
-    """Return the rows of runs, by default from the database beside the first. Raises WarehouseError."""
+    """Return the rows of runs, by default from the database next to the first run. Raises WarehouseError."""
     from warehouse import export
     from warehouse.options import default_database
 
@@ -133,9 +130,9 @@ def data_frame(database: Path | None, runs: Sequence[str], level: str) -> pandas
 def forecast(
     run: RunFolder, launch: Launch, spec: RunSpec, num_samples: int, own: Forecast | None, to_time: int = 0
 ) -> Forecast | None:
-    """Return what samples of a launch are likely to take, from the warehouse beside the run folder.
+    """Estimate the cost of a launch's samples, from the database next to the run folder, or None.
 
-    `own`: what the run itself tells of it; `to_time`: samples to be timed one at a time. None: nothing tells.
+    `own`: estimate from the run's own progress; `to_time`: number of samples to time one at a time.
     """
     database = database_of(run)
     if not (to_time or database.exists()):
@@ -146,16 +143,16 @@ def forecast(
 
 
 def short_names(runs: Sequence[RunSpec]) -> list[str]:
-    """Return a short name for each run, by which it can be told from the others."""
+    """Return a short, unique name for each run."""
     from warehouse.report.summary import row_labels, told_apart
 
     return told_apart(runs, row_labels(runs, [None] * len(runs)), lambda spec: spec.dataset)
 
 
 def conclude(folder: str, database: str | None = None) -> bool:
-    """Conclude a run for a log or a terminal; returns whether it is complete. Raises what `report` raises."""
+    """Finish a run in a log or a terminal and return whether it is complete. Raises the exceptions of `report`."""
     console, run = terminal(), RunFolder(Path(folder))
-    if client.this_job():  # the workers have ended on other machines a moment ago
+    if client.this_job():  # the workers have just ended on other machines
         wait_for_endings(run)
     try:
         report(run, console, Path(database) if database else None, _WAIT_SECONDS)
@@ -163,7 +160,7 @@ def conclude(folder: str, database: str | None = None) -> bool:
         left, untimed = endings.num_unfinished(run), timings.progress(run).left
         if left or (untimed and not timings.is_at_work(run)):
             samples = counted(left or untimed, "sample is", "samples are")
-            what = f"NOT COMPLETE: {samples} not finished" if left else f"NOT TIMED: {samples} still to be timed"
+            what = f"NOT COMPLETE: {samples} not finished" if left else f"NOT TIMED: {samples} not timed yet"
             resume = f"To resume:  {typed('jobs resume')} {quote(str(run.path))}"
             how = resume if submissions.read(run) else "To resume, run its launch command again."
             console.print(f"{what}. {how}", style="bold yellow", soft_wrap=True)
@@ -178,13 +175,13 @@ def report(
     *,
     among: str | None = None,
 ) -> None:
-    """Grade and load what is finished, print the result, and write `results.json` once all is.
+    """Grade and load the finished samples, print the result, and write `results.json` if the run is complete.
 
-    Raises WarehouseError, with traces and grades safe, and, after all that, GraderFailed where samples are ungraded.
+    Raises WarehouseError, with traces and grades safe, and, at the end, GraderFailed if samples are ungraded.
 
-    `wait_seconds`: how long to wait for a warehouse that is being written; None: as long as its own commands do.
-    `among`: the beginning of the result's line where the run is one of several, whose warnings and next commands come
-    after the last; None: it has some lines.
+    `wait_seconds`: maximum wait for a locked database; None: as in the warehouse's commands. `among`: prefix of a
+    one-line result, for one of several runs whose warnings and next commands follow after the last run; None: the
+    result has several lines.
     """
     database = database or database_of(run)
     ungraded: GraderFailed | None = None
@@ -210,7 +207,7 @@ def report(
 def _load_and_print(
     run: RunFolder, database: Path, console: Console, wait_seconds: float | None, among: str | None
 ) -> RunSummary:
-    """Load a run and print its result in short; that of a probe is a table. Returns the result."""
+    """Load a run, print its result in short (a probe's is a table), and return it."""
     from warehouse.database import WAIT_SECONDS
     from warehouse.loading.runs import load_run
     from warehouse.report.summary import in_one_line, lines, summary
@@ -219,7 +216,7 @@ def _load_and_print(
     load_run(run, database, wait)
     if kind := derived.continuation(run):
         if kind == "budget_cuts" and (source := RunFolder(run.path.parent / derived.source_of(run, kind))).exists():
-            load_run(source, database, wait)  # whose verdicts it shows
+            load_run(source, database, wait)  # its verdicts are shown
         show(run, console, database)
     [result] = summary(database, [run.path.name])
     if kind:
@@ -240,7 +237,7 @@ def _load_and_print(
 
 
 def show(run: RunFolder, console: Console, database: Path | None = None) -> None:
-    """Print all numbers of a run that the warehouse has; of one that goes on from another, what that one asked for.
+    """Print all metrics of a run; for a continuation of another run (probe, sweep), the results that it provides.
 
     Raises WarehouseError.
     """
@@ -264,12 +261,12 @@ def show(run: RunFolder, console: Console, database: Path | None = None) -> None
 
 
 def write_results(run: RunFolder, result: RunSummary) -> None:
-    """Write the result of a run that was just loaded, if all its samples are finished and graded; otherwise remove it.
+    """Write the result of a run that was just loaded if all samples are finished and graded; otherwise remove it.
 
-    `results.json` has the same numbers as the summary, from the same tables, for programs.
+    `results.json` has the same values as the summary, from the same tables.
     """
     path, content = run.results_path, result.to_json()
-    if result.state != "finished":  # samples that had failed are retried
+    if result.state != "finished":  # failed samples are being retried
         path.unlink(missing_ok=True)
     elif not is_concluded(run) or path.read_bytes() != content:
         write_atomically(path, content)
@@ -278,7 +275,7 @@ def write_results(run: RunFolder, result: RunSummary) -> None:
 def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
     """Print a short comparison of finished runs with the target alone, and write an HTML report on all of them.
 
-    The report is written even if the runs cannot be compared, which needs a finished sample of each. Raises
+    The report is written even if the runs cannot be compared because one has no finished samples. Raises
     WarehouseError.
     """
     from warehouse.comparison.contrasts import Settings, compare_runs
@@ -299,26 +296,25 @@ def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
 
 
 def _print_next(runs: Sequence[RunFolder], database: Path, console: Console) -> None:
-    """Print what to do with runs, by the last of them and the first on its problems with as many samples in flight."""
+    """Print the next commands, for the last run and the first run on its problems with as many samples in flight."""
     last, spec = runs[-1], runs[-1].spec()
-    is_usual = database == files.RUNS_FOLDER / files.DATABASE_NAME  # where a hash is enough
+    is_usual = database == files.RUNS_FOLDER / files.DATABASE_NAME  # a hash is sufficient
     at, name = "" if is_usual else f" --database {quote(str(database))}", spec.digest
     problem = quote(last.problems()[0].id)
     kind, commands = derived.continuation(last), dict[str, str]()
     if kind == "probe_points":
-        commands[f"{typed('warehouse.probed')}{at} {name}"] = "what the probe found"
+        commands[f"{typed('warehouse.probed')}{at} {name}"] = "results of the probe"
     elif kind is None:
         alike = (spec.dataset, spec.concurrency)
         first = next(run for run in runs if (run.spec().dataset, run.spec().concurrency) == alike)
         other = first.spec().digest if first.path != last.path else "OTHER_RUN"
         commands = {
-            f"{typed('warehouse.trace')}{at} {'-- ' * problem.startswith('-')}{name} {problem} 0": "one sample, step "
-            "by step",
-            f"{typed('warehouse.compare')}{at} {other} {name}": "tests, what differs",
+            f"{typed('warehouse.trace')}{at} {'-- ' * problem.startswith('-')}{name} {problem} 0": "a sample's steps",
+            f"{typed('warehouse.compare')}{at} {other} {name}": "tests and differences",
         }
         if len(runs) == 1:
-            commands[f"{typed('warehouse.report')}{at} {name} -o report.html"] = "a page with charts"
-    commands[f"{typed('jobs show')} {name if is_usual else quote(str(last.path))}"] = "all numbers of a run"
+            commands[f"{typed('warehouse.report')}{at} {name} -o report.html"] = "HTML report with charts"
+    commands[f"{typed('jobs show')} {name if is_usual else quote(str(last.path))}"] = "all metrics of a run"
     width = max(map(len, commands))
     console.print("Next:", style="bold")
     for command, meaning in commands.items():
@@ -326,7 +322,7 @@ def _print_next(runs: Sequence[RunFolder], database: Path, console: Console) -> 
 
 
 def judged(database: Path, night: date, since: date | None = None) -> Judged:
-    """Print and return the verdict on a night's runs against the nights before; those before `since` are ignored.
+    """Print and return a night's verdict against earlier nights, without those before `since`.
 
     Raises WarehouseError.
     """
@@ -337,7 +333,7 @@ def judged(database: Path, night: date, since: date | None = None) -> Judged:
 
 
 def junit(database: Path, night: date, since: date | None, error: str | None, exit_code: int) -> str:
-    """Return the verdict on a night as JUnit XML, or the error for which there is none."""
+    """Return a night's verdict as JUnit XML, or the error that prevented a verdict."""
     from warehouse.nightly import verdict
 
     try:

@@ -1,4 +1,4 @@
-"""Print one sample for people: `python -m warehouse.trace RUN PROBLEM_ID SAMPLE_INDEX`.
+"""Print one sample as text: `python -m warehouse.trace RUN PROBLEM_ID SAMPLE_INDEX`.
 
 Model output is printed with its control characters escaped.
 """
@@ -37,12 +37,12 @@ _TABLES = {
     "verdict": "step_index, verdict_index",
     "call": "call_index",
 }
-"""Tables of what a sample consists of, and their order."""
+"""Tables with a sample's parts, and their order."""
 _MOST_NAMED = 20
 
 
 class UnknownSample(WarehouseError):
-    """The warehouse does not hold the sample; the message lists what it holds."""
+    """The sample is not in the database; the message lists the available ones."""
 
 
 def trace_lines(connection: Connection, run_id: str, problem_id: str, sample_index: int) -> Iterator[Text]:
@@ -126,19 +126,19 @@ def _prompts(folder: Path, problem_id: str, sample_index: int, step: int) -> Ite
         raise WarehouseError(str(error)) from error
     for number, sent in enumerate(calls):
         call = sent.call
-        told = "" if sent.is_as_recorded else ": not as recorded, because the trace does not keep the reply before it"
+        told = "" if sent.is_as_recorded else ": reconstructed, because the trace does not contain the preceding reply"
         yield plain(f"── step {step}, its call {number}: {call.purpose} by {call.model}{told}", style="bold")
         yield from map(_block, sent.prompts)
 
 
 def _option(step: Row, place: int) -> str:
-    """Return an option by the name that the judge knows it by, else by its number from 1."""
+    """Return an option by its name in the judge's prompt, or by its number from 1."""
     options = step["verdict_options"] if step["verdict_kind"] == "choice" else ()
     return str(options[place] if place < len(options) else place + 1)
 
 
 def _decided(step: Row) -> str:
-    """Return how a step was decided about by other means than a verdict, such as `rejected, 0.412 < 0.65`."""
+    """Describe a decision made without a verdict, such as `rejected, 0.412 < 0.65`."""
     outcome = "accepted" if step["decision_accepted"] else "rejected"
     value, threshold = step["decision_value"], step["decision_threshold"]
     if value is None or threshold is None:
@@ -168,12 +168,12 @@ def _verdict(verdict: Row, threshold: float | None) -> Iterator[Text]:
 def _confirmed(call: Row) -> str:
     if call["proposed_tokens"] is None:
         return ""
-    return f", {call['confirmed_tokens']} of {call['proposed_tokens']} proposed tokens confirmed"
+    return f", {call['confirmed_tokens']} of {call['proposed_tokens']} proposed tokens accepted"
 
 
 def _overlapped(call: Row) -> str:
     seconds = call["overlapped_seconds"]
-    return f", {seconds:.3f} s of it overlapped with other calls" if seconds else ""
+    return f", {seconds:.3f} s of that overlapping with other calls" if seconds else ""
 
 
 def _call(call: Row) -> Text:
@@ -188,7 +188,7 @@ def _call(call: Row) -> Text:
 
 
 def _block(text: str, indent: str = "   │ ", style: str = "") -> Text:
-    """Return model output with every line indented, so that none can pass for a line of this program."""
+    """Return model output with every line indented, so none can look like a line of this program."""
     return plain("\n".join(indent + line for line in text.split("\n")), style=style, keep="\n")
 
 
@@ -199,7 +199,7 @@ def _explain_missing(connection: Connection, run_id: str, problem_id: str, sampl
     problems = [str(row["problem_id"]) for row in rows(connection, sql, {"run_id": run_id})]
     if problem_id not in problems:
         more = f" and {len(problems) - _MOST_NAMED:,} more" if len(problems) > _MOST_NAMED else ""
-        return f"no problem {problem_id} in {run_id}; there are: {', '.join(problems[:_MOST_NAMED])}{more}"
+        return f"no problem {problem_id} in {run_id}; available: {', '.join(problems[:_MOST_NAMED])}{more}"
     sql = "SELECT max(sample_index) AS last FROM sample WHERE run_id = $run_id AND problem_id = $problem_id"
     [row] = rows(connection, sql, {"run_id": run_id, "problem_id": problem_id})
     return f"no sample {sample_index} of {problem_id} in {run_id}; valid: 0 to {row['last']}"
@@ -214,7 +214,7 @@ def _explain_missing(connection: Connection, run_id: str, problem_id: str, sampl
     "step",
     type=click.IntRange(0),
     metavar="STEP",
-    help="Print what each call of this step sent instead, put together again from the run folder.",
+    help="Print the input of each call of this step instead, reconstructed from the run folder.",
 )
 @database_option()
 @wait_option()
@@ -223,8 +223,8 @@ def main(
 ) -> None:
     """Print one sample: prompt, steps, candidates, verdicts, calls.
 
-    RUN is a run id, a prefix of one, or a run folder. PROBLEM_ID is a problem of the dataset, e.g. demo/0; SAMPLE_INDEX
-    counts its samples from 0.
+    RUN: a run id, a unique prefix, or a run folder. PROBLEM_ID: a problem of the dataset, e.g. demo/0. SAMPLE_INDEX:
+    its sample, from 0.
     """
     from warehouse.comparison.outcomes import resolve
     from warehouse.database import reader

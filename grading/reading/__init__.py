@@ -11,8 +11,6 @@ PLUS_MINUS = re.compile(r"\\pm(?![a-z])|\+/?-")
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The outcome of one comparison."""
-
     is_equal: bool | None
     """None: the answer could not be read."""
     reason: str
@@ -20,14 +18,14 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A gold and a prediction as text, with what the benchmark allows. Comparisons are not symmetric."""
+    """A gold and a prediction as text, with the benchmark's tolerance and unit. Comparisons are not symmetric."""
 
     gold: str
     prediction: str
     tolerance: float | None = None
-    """Absolute error that the benchmark allows."""
+    """Absolute error allowed by the benchmark."""
     unit: str | None = None
-    """A unit that the prediction may carry."""
+    """A unit that the prediction may have."""
 
     @property
     def texts(self) -> tuple[str, str]:
@@ -40,14 +38,14 @@ class Pair:
         return PLUS_MINUS.search(self.gold + " " + self.prediction) is not None
 
     def with_texts(self, gold: str, prediction: str) -> Pair:
-        """Return a pair of other texts under the same tolerance and unit."""
+        """Return a pair of other texts with the same tolerance and unit."""
         return replace(self, gold=gold, prediction=prediction)
 
 
 Compare = Callable[[Pair], Match]
-"""The whole comparison, for readers that take an answer apart and compare its parts."""
+"""The whole comparison, for readers that compare parts of an answer."""
 
 
 def best_match(matches: list[Match]) -> Match:
-    """Return the first match that is equal, else the first that is unequal, else the first of all."""
+    """Return the first match that is equal, otherwise the first unequal one, otherwise the first."""
     return max(matches, key=lambda match: (match.is_equal is True, match.is_equal is not None))

@@ -1,6 +1,6 @@
-"""Expressions by their values; equations and inequalities: what they are worth, define, and whether two are the same.
+"""Compare expressions by their values, and equations and inequalities by value, definition or solutions.
 
-What cannot be read as a formula goes to math-verify.
+Input that is not readable as a formula is left to math-verify.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from grading.reading.quantities import read_number, rounds_to_value, split_unit,
 from grading.reading.symbolic import compare_symbols
 
 MAX_APPROXIMATIONS = 3
-r"""Sides of a chain of `\approx` that are compared, from its end."""
+r"""Number of sides of a chain of `\approx` that are compared, from its end."""
 _NAME = re.compile(r"(?![ei])[A-Za-z]")
 
 
@@ -41,7 +41,7 @@ def compare_expressions(pair: Pair, compare: Compare) -> Match:
     (gold, gold_unit), (prediction, unit) = (split_unit(text) for text in pair.texts)
     if units_differ(gold_unit, unit):
         return Match(False, "another unit")
-    readings = list(dict.fromkeys([pair, pair.with_texts(gold, prediction)]))  # as they stand, so that 90° is π/2
+    readings = list(dict.fromkeys([pair, pair.with_texts(gold, prediction)]))  # unchanged first, so 90° is π/2
     for reading in readings:
         is_equal = _has_same_value(reading)
         if is_equal or (is_equal is False and reading == readings[-1]):
@@ -50,10 +50,10 @@ def compare_expressions(pair: Pair, compare: Compare) -> Match:
 
 
 def _compare_approximations(pair: Pair, compare: Compare) -> Match:
-    """Compare any side of the gold with the last sides of the answer, but no name such as `x`."""
+    """Compare any side of the gold with the last sides of the answer, ignoring names such as `x`."""
     golds, sides = ([side.strip() for side in text.split(r"\approx") if side.strip()] for text in pair.texts)
     if not golds or not sides:
-        return Match(None, "nothing beside an approximation sign")
+        return Match(None, "nothing on one side of the approximation sign")
     if len(golds) == len(sides):
         return compare_ordered(golds, sides, pair, compare)
     golds = [side for side in golds if not _NAME.fullmatch(side)] or golds
@@ -61,7 +61,7 @@ def _compare_approximations(pair: Pair, compare: Compare) -> Match:
 
 
 def _has_same_value(pair: Pair) -> bool | None:
-    """Return whether both sides have the same values, or None where one of them cannot be read or computed."""
+    """Return whether both sides have the same values, or None if one of them cannot be read or computed."""
     gold, prediction = read_formula(pair.gold), read_formula(pair.prediction)
     if gold is None or prediction is None:
         return None
@@ -78,7 +78,7 @@ def _has_same_value(pair: Pair) -> bool | None:
 
 
 def with_constant_of(gold: Node, prediction: Node) -> Node:
-    """Return the prediction with its constant of integration named as in the gold (`C`, `C_1`)."""
+    """Return the prediction with its constant of integration renamed as in the gold (`C`, `C_1`)."""
     missing, extra = symbols(gold) - symbols(prediction), symbols(prediction) - symbols(gold)
     for name in extra:
         if re.fullmatch(r"[cCkK]_\d", name) and name.swapcase() in missing:
@@ -105,17 +105,17 @@ def compare_equations(pair: Pair, compare: Compare) -> Match | None:
         return _compare_two(pair, compare)
     if prediction.signs:
         if not is_equation(pair.prediction):
-            return Match(False, "a relation where none is asked for")
+            return Match(False, "a relation, but the gold has none")
         value = value_of_equation(pair.prediction)
         if value is None:
-            return Match(False, "an equation where none is asked for")
+            return Match(False, "an equation, but the gold has none")
         return compare(pair.with_texts(pair.gold, value))
     if not is_equation(pair.gold):
-        return Match(False, "a relation is asked for")
+        return Match(False, "the gold is a relation")
     has_value = without_name(pair.gold) != pair.gold or len(gold.signs) > 1
     value = value_of_equation(pair.gold) if has_value else None
     if value is None:
-        return Match(False, "an equation is asked for")
+        return Match(False, "the gold is an equation")
     return compare(pair.with_texts(value, pair.prediction))
 
 
@@ -155,9 +155,9 @@ def _is_same_definition(pair: Pair, compare: Compare) -> bool:
 
 
 def value_of_equation(text: str) -> str | None:
-    """Return the right side of an equation that can answer a bare gold, else None.
+    """Return the right side of an equation that can answer a bare gold, or None.
 
-    `x = 5`, `m+n = 5`, `P(A) = 5` and `2+3 = 5` can; `3x+4y = 0` states something else, and `5 = 5` nothing.
+    `x = 5`, `m+n = 5`, `P(A) = 5` and `2+3 = 5` can; `3x+4y = 0` and `5 = 5` cannot.
     """
     operands = read_relation(text).operands
     head, value = operands[0], operands[-1]
@@ -176,7 +176,7 @@ def value_of_equation(text: str) -> str | None:
 
 
 def definition(text: str) -> tuple[str, str] | None:
-    """Return the right side of `f(x) = …` or `y = …`, and the argument's name or an empty text; else None."""
+    """Return the right side of `f(x) = …` or `y = …`, and the argument's name or an empty string; otherwise None."""
     relation = read_relation(text)
     if relation.signs != ("=",) or not relation.operands[1]:
         return None
@@ -191,9 +191,9 @@ def definition(text: str) -> tuple[str, str] | None:
 
 
 def is_same_relation(gold: str, prediction: str) -> bool | None:
-    """Return whether two equations or inequalities have the same solutions, or None where that cannot be told.
+    """Return whether two equations or inequalities have the same solutions, or None if unknown.
 
-    The difference of the sides of one must be that of the other times a constant, for inequalities a positive one.
+    The difference of one's sides must be a constant multiple of the other's, with a positive constant for inequalities.
     Longer chains are compared as strings.
     """
     relations = read_relation(gold), read_relation(prediction)
@@ -229,7 +229,7 @@ def _is_same_chain(gold: Relation, prediction: Relation) -> bool | None:
 
 
 def _is_ratio_constant(left: Node, right: Node, must_be_positive: bool) -> bool | None:
-    """Compare the ratio at all points where it is defined; None where there are fewer than two of them."""
+    """Compare the ratio at all points where it is defined; None if there are fewer than two."""
     first: Value = None
     num_points = 0
     for point in points(symbols(left), with_negatives=True):

@@ -1,8 +1,8 @@
-"""Values of expressions at fixed points, and the comparison of two expressions by their values.
+"""Evaluate expressions at fixed points, and compare two expressions by their values.
 
-Rational arithmetic stays exact; everything else is computed with forty digits. Two expressions are equal where they
-agree at every point: variables take fixed rational values, so the outcome never changes from run to run. Numbers are
-the special case without variables. Sizes are bounded here, and time by the limits of the process.
+Rational arithmetic is exact; everything else is computed with forty digits. Two expressions are equal if they agree at
+every point. Variables take fixed rational values, so results are reproducible. Numbers are the special case without
+variables. Sizes are bounded here, and time by the limits of the process.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from grading.reading.formula import Node, contains, symbols
 
 DIGITS = 40
 RELATIVE_ERROR = 1e-25
-"""Largest relative difference of two equal inexact values, far above rounding errors and far below real differences."""
+"""Relative tolerance for equal inexact values, far above rounding errors and far below real differences."""
 DECIMAL_RELATIVE_ERROR = 1e-6
-"""Allowed where an expression contains a decimal of six or more digits, which may be rounded."""
+"""Tolerance if an expression contains a decimal of six or more digits, which may be rounded."""
 ENOUGH_DIGITS = 6
 MAX_BITS = 40_000
-"""Size of the largest exact number that is computed."""
+"""Maximum size of exact numbers."""
 MAX_FACTORIAL = 3_000
 
 POSITIVE = (
@@ -38,7 +38,7 @@ WITH_NEGATIVES = (
 
 
 INTEGERS = frozenset("ijklmn")
-"""Variables that stand for whole numbers wherever a floor or ceiling is."""
+"""Variables that are integers if the expression has a floor or ceiling."""
 
 
 class UndefinedError(ValueError):
@@ -46,12 +46,12 @@ class UndefinedError(ValueError):
 
 
 Value = Any
-"""A Fraction where the value is exact, else a number of mpmath (mpf or mpc)."""
+"""A Fraction if exact, otherwise an mpmath number (mpf or mpc)."""
 
 
 @lru_cache(maxsize=1)
 def arithmetic() -> Any:
-    """Return a separate context of mpmath, so that the global precision does not change."""
+    """Return a separate mpmath context, so the global precision does not change."""
     import mpmath
 
     context = mpmath.mp.clone()
@@ -60,7 +60,7 @@ def arithmetic() -> Any:
 
 
 def evaluate(node: Node, point: dict[str, Fraction], log_base: int = 0) -> Value:
-    """Return the value at a point, or raise UndefinedError. A bare `log` is natural, or decimal for `log_base` 10."""
+    """Return the value at a point. A bare `log` is natural, or base 10 with `log_base` 10. Raises UndefinedError."""
     try:
         return _value(node, point, log_base)
     except (ZeroDivisionError, OverflowError, TypeError, ValueError, NotImplementedError) as error:
@@ -68,7 +68,7 @@ def evaluate(node: Node, point: dict[str, Fraction], log_base: int = 0) -> Value
 
 
 def constant_value(node: Node) -> Value | None:
-    """Return the value of an expression without variables, else None."""
+    """Return the value of an expression without variables, or None."""
     if symbols(node):
         return None
     try:
@@ -97,7 +97,7 @@ def _value(node: Node, point: dict[str, Fraction], log_base: int) -> Value:
 
 
 def inexact(value: Value) -> Value:
-    """Return a Fraction as a number of mpmath."""
+    """Return a Fraction as an mpmath number."""
     if not isinstance(value, Fraction):
         return value
     context = arithmetic()
@@ -127,7 +127,7 @@ def _power(base: Value, exponent: Value) -> Value:
 
 
 def _root(value: Fraction, degree: int) -> Fraction | None:
-    """Return the exact real root, or None where there is none."""
+    """Return the exact real root, or None if there is none."""
     if (value < 0 and degree % 2 == 0) or degree > 64:
         return None
     parts = []
@@ -171,10 +171,10 @@ def _function(name: str, operands: list[Value], log_base: int) -> Value:
         return abs(value)
     if name == "root":
         if not isinstance(operands[1], Fraction) or operands[1] == 0:
-            raise UndefinedError("a root's degree")
+            raise UndefinedError("invalid degree of a root")
         return _power(value, 1 / operands[1])
     if name in ("floor", "ceil"):
-        # 2.99… of log 8 / log 2 is 3
+        # log 8 / log 2 is 3, not 2.99…
         near = 0 if isinstance(value, Fraction) else arithmetic().mpf(10) ** (10 - DIGITS)
         return Fraction(math.floor(value + near) if name == "floor" else math.ceil(value - near))
     if name == "binom":
@@ -185,7 +185,7 @@ def _function(name: str, operands: list[Value], log_base: int) -> Value:
     if name in ("exp", "cis"):
         return _power(context.e * 1, value) if name == "exp" else context.expj(inexact(value))
     if abs(value) > 10**9:
-        raise UndefinedError("too large an argument")
+        raise UndefinedError("argument too large")
     return getattr(context, _NAMES.get(name, name))(inexact(value))
 
 
@@ -209,7 +209,7 @@ def _logarithm(name: str, operands: list[Value], log_base: int) -> Value:
 
 
 def is_same_value(left: Value, right: Value, relative_error: float = RELATIVE_ERROR) -> bool:
-    """Return whether two values are equal, compared exactly where both are exact."""
+    """Return whether two values are equal; compared exactly if both are exact."""
     if isinstance(left, Fraction) and isinstance(right, Fraction) and relative_error == RELATIVE_ERROR:
         return left == right
     left, right = inexact(left), inexact(right)
@@ -223,7 +223,7 @@ def is_real(value: Value) -> bool:
 
 
 def points(names: frozenset[str], with_negatives: bool, steps: bool = False) -> list[dict[str, Fraction]]:
-    """Return the points at which expressions in these variables are compared; `steps`: with integers among them."""
+    """Return the points for comparing expressions in these variables; `steps`: include integers."""
     ordered = sorted(names)
     if steps:
         numbered = list(enumerate(ordered))
@@ -242,7 +242,7 @@ def _is_branched(node: Node) -> bool:
 
 
 def is_same_expression(gold: Node, prediction: Node) -> bool | None:
-    """Return whether two expressions agree wherever both are defined; None where that is at too few points."""
+    """Return whether two expressions agree wherever both are defined; None if there are too few such points."""
     names = symbols(gold) | symbols(prediction)
     is_rounded = any(contains(node, lambda n: (n.digits or 0) >= ENOUGH_DIGITS) for node in (gold, prediction))
     error = DECIMAL_RELATIVE_ERROR if is_rounded else RELATIVE_ERROR

@@ -1,9 +1,9 @@
-r"""Reader of one mathematical expression, LaTeX or plain text, into a tree. Nothing is computed here.
+r"""Parse one mathematical expression, LaTeX or plain text, into a tree. Nothing is computed here.
 
-The reader knows the notation of answers and no more: it refuses everything else (integrals, sums, prose, two numbers
-side by side) as a whole and never reads a part of it. Juxtaposition is a product, `i` is the imaginary unit, `e` is
-Euler's number, `|x|` is the absolute value, `a/bc` is `(a/b)c`, and an unbracketed argument of a function ends at the
-next sum or function. Depth and length are bounded by the caller (`grading.bounds`).
+The reader covers only the notation of answers. It rejects everything else (integrals, sums, prose, two adjacent
+numbers) as a whole and never reads a part. Juxtaposition is a product, `i` is the imaginary unit, `e` is Euler's
+number, `|x|` is the absolute value, and `a/bc` is `(a/b)c`. An unbracketed argument of a function ends at the next sum
+or function. Depth and length are bounded by the caller (`grading.bounds`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import lru_cache
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operation: its kind, its operands, and a number's value or a symbol's or function's name."""
+    """One operation: kind, operands, and a number's value or a symbol's or function's name."""
 
     kind: str
     """`number`, `symbol`, `+`, `*`, `/`, `^`, `-` (of one operand), `!`, `function`, or `constant` (e, i, pi)."""
@@ -29,7 +29,6 @@ class Node:
 
 
 def number(value: Fraction, digits: int | None = None) -> Node:
-    """Return a number's node."""
     return Node("number", value=value, digits=digits)
 
 
@@ -45,7 +44,6 @@ def contains(node: Node, test: Callable[[Node], bool]) -> bool:
 
 
 def with_symbol_renamed(node: Node, old: str, new: str) -> Node:
-    """Return the expression with one variable renamed."""
     if node.kind == "symbol" and node.name == old:
         return Node("symbol", name=new)
     if not node.operands:
@@ -55,7 +53,6 @@ def with_symbol_renamed(node: Node, old: str, new: str) -> Node:
 
 
 def names(text: str) -> frozenset[str]:
-    """Return the words of a text."""
     return frozenset(text.split())
 
 
@@ -64,7 +61,7 @@ MINUS_ONE = Node("-", (number(Fraction(1)),))
 
 
 class NotAFormulaError(ValueError):
-    """The text is not an expression that this reader knows."""
+    """The text is not an expression in the supported notation."""
 
 
 FUNCTIONS = names(
@@ -82,7 +79,7 @@ ACCENTS = names(
     "widetilde mathrm text textbf textit mathit mathsf operatorname rm"
 )
 MAX_EXPONENT = 400
-"""Largest power of ten in scientific notation."""
+"""Maximum power of ten in scientific notation."""
 _NUMBER = re.compile(r"(?:\d{1,3}(?:,\d{3})+(?![\d])|\d{1,3}(?: \d{3})+(?![\d])|\d+)(?:\.\d*)?|\.\d+")
 _REPEATING = re.compile(r"(\d*)\.(\d*)\s?(?:\\overline\s?(?:\{(\d+)\}|(\d))|\\dot\s?\{?(\d)\}?(?!\d)|\((\d+)\))")
 _EXPONENT = re.compile(r"[eE]([+-]?\d{1,4})(?![\w.])")
@@ -104,7 +101,7 @@ class Reader:
         self.text = text
         self.at = 0
         self.bars = 0
-        """Number of open `|`; while there are any, the next bar closes one."""
+        """Number of open `|`; if there are any, the next bar closes one."""
 
     def space(self) -> None:
         while self.text.startswith((" ", "{}"), self.at):
@@ -115,7 +112,7 @@ class Reader:
         return self.text[self.at] if self.at < len(self.text) else ""
 
     def command(self) -> str:
-        """Return the name of the command that comes next, without moving, or an empty text."""
+        """Return the name of the next command, without moving, or an empty string."""
         if self.peek() != "\\":
             return ""
         match = _COMMAND.match(self.text, self.at)
@@ -348,7 +345,7 @@ class Reader:
         raise NotAFormulaError(name)
 
     def accented(self, accent: str) -> Node:
-        """Read a letter with an accent or in a font as a symbol of its own, and an upright letter as itself."""
+        """Read a letter with an accent or in a font as its own symbol, and an upright letter as itself."""
         match = re.compile(r"\s?(?:\{\s?~?(\\?[A-Za-z]{1,10}\d?(?:_\{?\w+\}?)?)\s?\}|(\\?[A-Za-z]))").match(
             self.text, self.at
         )
@@ -421,7 +418,7 @@ class Reader:
 
 @lru_cache(maxsize=4096)
 def read_formula(text: str) -> Node | None:
-    """Return the tree of a cleaned text, or None where it is not one expression that this reader knows."""
+    """Return the tree of a cleaned text, or None if it is not one supported expression."""
     reader = Reader(text)
     try:
         node = reader.sum()

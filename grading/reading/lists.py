@@ -1,4 +1,4 @@
-r"""Answers of several parts: bare lists and sets in any order, tuples in order, matrices, and `a \pm b` as two values.
+r"""Answers of several parts: unordered lists and sets, ordered tuples, matrices, and `a \pm b` as two values.
 
 Only brackets, commas and line breaks are read here; the parts are compared one by one.
 """
@@ -23,7 +23,7 @@ from grading.reading.notation import (
 from grading.reading.quantities import read_number, split_unit
 
 MAX_PARTS = 400
-"""Longer lists are not compared, except for parts that are equal as strings."""
+"""Maximum length of compared lists, without parts that are equal as strings."""
 _ARGUMENT = re.compile(r"\\?[A-Za-z]{1,8}'{0,2}\s?\(\s?([a-z])\s?\)\s?=")
 _MINUS_PLUS = re.compile(r"\\mp(?![a-z])")
 
@@ -43,7 +43,7 @@ def split_plus_minus(parts: list[str]) -> list[str]:
 def compare_unordered(golds: list[str], predictions: list[str], pair: Pair, compare: Compare) -> Match:
     """Compare two lists as multisets: in any order, every element as often as in the gold.
 
-    `pair` is the pair that the parts come from; its tolerance and unit hold for each part.
+    `pair`: the pair that contains the parts; its tolerance and unit apply to each part.
     """
     golds = split_plus_minus([clean(part) for part in golds])
     predictions = split_plus_minus([clean(part) for part in predictions])
@@ -58,7 +58,7 @@ def compare_unordered(golds: list[str], predictions: list[str], pair: Pair, comp
         for index, prediction in enumerate(predictions):
             unit = split_unit(prediction)[1]
             if unit in units and unit != split_unit(gold)[1]:
-                continue  # the words after a number tell the parts apart: `3 boys, 5 girls`
+                continue  # words after a number distinguish the parts: `3 boys, 5 girls`
             match = compare(pair.with_texts(gold, prediction))
             is_readable = is_readable and match.is_equal is not None
             if match.is_equal:
@@ -70,7 +70,7 @@ def compare_unordered(golds: list[str], predictions: list[str], pair: Pair, comp
 
 
 def compare_unnamed(golds: list[str], predictions: list[str], pair: Pair, compare: Compare) -> Match:
-    """Compare two lists of values that may have names: by name where each gold has its own, else as multisets."""
+    """Compare two lists of values with optional names: by name if each gold has its own, otherwise as multisets."""
     golds, predictions = ([text for part in parts for text in with_one_name(part)] for parts in (golds, predictions))
     predictions = _with_argument_of(golds, predictions)
     names, other = ([name_of(part) for part in parts] for parts in (golds, predictions))
@@ -84,14 +84,14 @@ def compare_unnamed(golds: list[str], predictions: list[str], pair: Pair, compar
         if sorted(names) == sorted(other):
             predictions = [predictions[other.index(name)] for name in names]
         elif set(names) & set(other) or (any("(" in name for name in names) and all(other)):
-            return Match(False, "other names")
+            return Match(False, "different names")
         if not any(other) or len(set(other)) == len(other):
             return compare_ordered(golds, predictions, pair, compare)
     return compare_unordered(golds, predictions, pair, compare)
 
 
 def _with_argument_of(golds: list[str], predictions: list[str]) -> list[str]:
-    """Write `f(t) = 2t` as `f(x) = 2x` where all functions of the golds have the argument x, and x is nothing else."""
+    """Rewrite `f(t) = 2t` as `f(x) = 2x` if all functions of the golds have the argument x, and x has no other use."""
     letters = [{match.group(1) for part in parts if (match := _ARGUMENT.match(part))} for parts in (golds, predictions)]
     if any(len(found) != 1 for found in letters) or letters[0] == letters[1]:
         return predictions
@@ -103,7 +103,7 @@ def _with_argument_of(golds: list[str], predictions: list[str]) -> list[str]:
 
 
 def in_order_of_names(parts: list[str]) -> list[str]:
-    """Return the values of `y = 2, x = 1` in the order of coordinates, other parts as they stand, all without names."""
+    """Return the values of `y = 2, x = 1` in coordinate order, and other parts in place, all without names."""
     is_point = sorted(name_of(part) for part in parts) in (["x", "y"], ["x", "y", "z"])
     return [without_name(part) for part in (sorted(parts, key=name_of) if is_point else parts)]
 
@@ -119,11 +119,11 @@ def compare_ordered(golds: list[str], predictions: list[str], pair: Pair, compar
 
 
 def _other_length(golds: list[str], predictions: list[str]) -> Match:
-    return Match(False, f"{len(predictions)} parts where {len(golds)} are asked for")
+    return Match(False, f"{len(predictions)} parts, expected {len(golds)}")
 
 
 def _without_equal_strings(golds: list[str], predictions: list[str]) -> tuple[list[str], list[str]]:
-    """Return the golds and predictions that have no counterpart with the same characters."""
+    """Return the golds and predictions without a counterpart with the same characters."""
     by_string: dict[str, list[str]] = {}
     for prediction in predictions:
         by_string.setdefault(squeezed(prediction), []).append(prediction)
@@ -146,14 +146,14 @@ _MARKS = (",", ";", "matrix", "array", " ", "{")
 
 @dataclass(frozen=True, slots=True)
 class ListShape:
-    """Values one after the other without brackets; their order does not count."""
+    """Unordered values in sequence without brackets."""
 
     parts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SetShape:
-    """Values in braces; their order does not count."""
+    """Unordered values in braces."""
 
     parts: tuple[str, ...]
 
@@ -181,7 +181,7 @@ Shape = ListShape | SetShape | TupleShape | MatrixShape
 
 
 def shape_of(text: str) -> Shape | None:
-    """Return the shape of a cleaned answer, or None where it is one value."""
+    """Return the shape of a cleaned answer, or None if it is one value."""
     if not any(mark in text for mark in _MARKS) or (text[:1].isdigit() and read_number(text)):
         return None
     if matrix := _MATRIX.fullmatch(text.strip()):
@@ -221,7 +221,7 @@ def _shape_in_brackets(text: str) -> Shape | None:
 
 
 def compare_shapes(pair: Pair, compare: Compare) -> Match | None:
-    """Compare two answers of which at least one has several parts; None where neither has."""
+    """Compare two answers if at least one has several parts; otherwise None."""
     pair = pair.with_texts(pair.gold, _without_extra_name(pair))
     gold, prediction = shape_of(pair.gold), shape_of(pair.prediction)
     if gold is None and (bare := without_name(pair.gold)) != pair.gold:
@@ -234,7 +234,7 @@ def compare_shapes(pair: Pair, compare: Compare) -> Match | None:
 
 
 def _without_extra_name(pair: Pair) -> str:
-    """Return the prediction without `P =` in front, unless it is a list or the gold itself is an equation."""
+    """Return the prediction without a leading `P =`, unless it is a list or the gold itself is an equation."""
     is_gold_equation = is_equation(pair.gold) and not shape_of(pair.gold) and not shape_of(without_name(pair.gold))
     if isinstance(shape_of(pair.prediction), ListShape) or is_gold_equation:
         return pair.prediction
@@ -247,34 +247,34 @@ def _compare_two(gold: Shape, prediction: Shape, pair: Pair, compare: Compare) -
         case ((ListShape() | SetShape()), (ListShape() | SetShape())):
             return compare_unnamed(golds, predictions, pair, compare)
         case (SetShape(), TupleShape(brackets="[]")) | (TupleShape(brackets="[]"), SetShape()) if len(predictions) > 2:
-            return compare_unnamed(golds, predictions, pair, compare)  # a list in a programmer's brackets
+            return compare_unnamed(golds, predictions, pair, compare)  # a list in programming brackets
         case (ListShape(), TupleShape(brackets="()" | "[]")) | (TupleShape(brackets="()" | "[]"), ListShape()):
             golds, predictions = in_order_of_names(golds), in_order_of_names(predictions)
     return _mismatch(gold, prediction) or compare_ordered(golds, predictions, pair, compare)
 
 
 def _mismatch(gold: Shape, prediction: Shape) -> Match | None:
-    """Return why two shapes cannot be equal, whatever their parts are, or None."""
+    """Return why two shapes cannot be equal for any parts, or None."""
     match gold, prediction:
         case (SetShape(), _) | (_, SetShape()):
             return Match(False, "a pair or matrix is not a set")
         case MatrixShape(_, rows, columns), MatrixShape(_, other_rows, other_columns):
             is_same_size = (rows, columns) == (other_rows, other_columns)
-            return None if is_same_size else Match(False, "another size of matrix")
+            return None if is_same_size else Match(False, "different matrix size")
         case MatrixShape(_, rows, columns), TupleShape():
             is_vector = 1 in (rows, columns)
             return None if is_vector else Match(False, "a matrix is not a tuple")
         case TupleShape(), MatrixShape(_, _, columns):
             return None if columns == 1 else Match(False, "a matrix is not a tuple")
         case TupleShape(_, brackets), TupleShape(_, other_brackets):
-            return None if brackets == other_brackets else Match(False, "other brackets")
+            return None if brackets == other_brackets else Match(False, "different brackets")
         case (ListShape(), TupleShape(_, brackets)) | (TupleShape(_, brackets), ListShape()):
-            return None if brackets in ("()", "[]") else Match(False, "other brackets")
+            return None if brackets in ("()", "[]") else Match(False, "different brackets")
     return None
 
 
 def _compare_with_value(gold: Shape | None, prediction: Shape | None, pair: Pair, compare: Compare) -> Match | None:
-    r"""Compare several parts with one value: `\pm` stands for two values, and a set of one element is its element."""
+    r"""Compare several parts with one value: `\pm` represents two values, and a set of one element is its element."""
     if pair.has_plus_minus:
         golds = list(gold.parts) if isinstance(gold, ListShape | SetShape) else [pair.gold]
         predictions = list(prediction.parts) if isinstance(prediction, ListShape | SetShape) else [pair.prediction]
@@ -290,4 +290,4 @@ def _compare_with_value(gold: Shape | None, prediction: Shape | None, pair: Pair
         is_determinant = any("|" in text or "vmatrix" in text for text in pair.texts)
         if is_determinant or shape is None or len(shape.parts) == 1 or read_number(other) is None:
             return None
-    return Match(False, "one value against several")
+    return Match(False, "one value vs. several")

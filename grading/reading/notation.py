@@ -1,6 +1,6 @@
-"""Light cleaning of answers, which changes their notation and never their meaning.
+"""Light cleaning of answers, which changes their notation but never their meaning.
 
-All functions work on strings, in linear time, over text whose length the caller has bounded.
+All functions work on strings, in linear time, over text whose length is bounded by the caller.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _ROW_END = re.compile(
     r"(?<!\\)\\\\(?:\[[^\]]*\])?(?=\s|\\[A-Za-z]|[A-Za-z](?![A-Za-z])|[-\d]|$)|\\q?quad(?![a-zA-Z])|\\newline(?![a-z])|\n"
 )
 _FRENCH = re.compile(r"([\[\]])([^\[\](),]+,[^\[\](),]+)([\[\]])")
-"""An interval whose open ends have turned brackets: `]0, 1]`."""
+"""An interval whose open ends have reversed brackets: `]0, 1]`."""
 _TWO_WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,} +[A-Za-z]{2,}")
 _THOUSANDS = re.compile(r"\d,\d{3}(?!\d)")
 _WORD_BETWEEN = re.compile(
@@ -68,7 +68,7 @@ _WORD_BETWEEN = re.compile(
 
 @lru_cache(maxsize=4096)
 def clean(answer: str) -> str:
-    """Return the answer with one notation for one thing: no dollar signs, spacing, sizing or final period."""
+    """Normalize an answer's notation: remove dollar signs, spacing, sizing commands and a final period."""
     text = _ascii_maths(_rows_as_list(answer) if re.search(r"\n|\\\\|\\q?quad|\\begin", answer) else answer)
     text = _clean_latex(text) if "\\" in text else text.replace("$", "").replace("~", " ")
     text = text.replace("**", "^") if re.search(r"[\w)]\s?\*\*\s?[\w(-]", text) else text.replace("**", "")
@@ -106,7 +106,7 @@ def _clean_latex(text: str) -> str:
 
 
 def _rows_as_list(text: str) -> str:
-    """Separate equations by commas where they stand in rows, or beside each other with wide space."""
+    """Separate equations in rows, or next to each other with wide space, by commas."""
     text = _ALIGNED.sub(lambda match: match.group(3).replace("&", ""), text)
     if r"\begin" in text:
         return text
@@ -121,7 +121,7 @@ def _rows_as_list(text: str) -> str:
 
 
 def _ascii_maths(answer: str) -> str:
-    """Replace typographic mathematics by its LaTeX, other scripts' digits by ASCII ones, and drop invisible marks."""
+    """Replace typographic mathematics by LaTeX and other scripts' digits by ASCII, and remove invisible characters."""
     if answer.isascii():
         return re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", " ", answer)
     answer = _SUPERSCRIPT_RUN.sub(lambda m: "^{" + m.group().translate(SUPERSCRIPTS) + "}", answer)
@@ -160,13 +160,13 @@ def _plain_character(character: str) -> str:
 
 
 def squeezed(text: str) -> str:
-    """Return the text without white space, for comparison as a string; a lone `{5}` group loses its braces."""
+    """Return the text without white space, for comparison as a string; a single `{5}` group loses its braces."""
     text = re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", text)
     return re.sub(r"([\^_])\{(\w)\}", r"\1\2", text)
 
 
 def without_text_commands(text: str) -> str:
-    r"""Replace `\text{…}` and its like by their contents."""
+    r"""Replace `\text{…}` and similar commands by their contents."""
     return _TEXT_COMMAND.sub(r" \1 ", text).strip()
 
 
@@ -182,9 +182,9 @@ def depth_at_each(text: str) -> Iterator[tuple[str, int]]:
 
 
 def split_list(text: str) -> list[str]:
-    r"""Split a list at its top-level commas, semicolons and the words `and` and `or`; an outer `\{…\}` is opened.
+    r"""Split a list at its top-level commas, semicolons and the words `and` and `or`; an outer `\{…\}` is removed.
 
-    Where any comma is followed by a space, a comma inside a number such as `1,234` does not separate.
+    If any comma is followed by a space, a comma inside a number such as `1,234` does not separate.
     """
     inner = re.fullmatch(r"\\\{(.*)\\\}", text, re.DOTALL)
     text = inner.group(1) if inner else text
@@ -247,7 +247,7 @@ class Relation:
     """`=`, `!=`, `<`, `<=`, `>`, `>=`, `in` or `notin`."""
 
     def ascending(self) -> Relation:
-        """Return the same chain, turned around where all its signs are `>` or `>=`."""
+        """Return the same chain, reversed if all its signs are `>` or `>=`."""
         if self.signs and set(self.signs) <= {">", ">="}:
             return Relation(self.operands[::-1], tuple(sign.replace(">", "<") for sign in self.signs[::-1]))
         return self
@@ -274,12 +274,12 @@ def read_relation(text: str) -> Relation:
 
 
 def is_equation(text: str) -> bool:
-    """Return whether a text has a `=` outside brackets, and no other relation sign."""
+    """Return whether a text has an `=` outside brackets, and no other relation sign."""
     return "=" in text and set(read_relation(text).signs) == {"="}
 
 
 def without_name(text: str) -> str:
-    r"""Drop `x =`, `f(x) =`, `x \in` in front of a value, and the left sides of a chain of equalities."""
+    r"""Remove `x =`, `f(x) =` or `x \in` before a value, and the left sides of a chain of equalities."""
     relation = read_relation(text)
     signs = relation.signs
     if not signs or not set(signs) <= {"=", "in"} or (signs[0] == "in" and len(signs) > 1):
@@ -289,13 +289,13 @@ def without_name(text: str) -> str:
 
 
 def name_of(text: str) -> str:
-    """Return the name in front of a value (`x` of `x = 5`, `f(x)` of `f(x) = 2x`), or an empty text."""
+    """Return the name before a value (`x` of `x = 5`, `f(x)` of `f(x) = 2x`), or an empty string."""
     operands = read_relation(text).operands
     return squeezed(operands[0]) if len(operands) == 2 and without_name(text) != text else ""
 
 
 def with_one_name(text: str) -> list[str]:
-    """Return `x = y = 4` as `x = 4` and `y = 4`, and any other text as it stands."""
+    """Return `x = y = 4` as `x = 4` and `y = 4`, and any other text unchanged."""
     *names, value = read_relation(text).operands if is_equation(text) else (text,)
     is_chain = len(names) > 1 and all(_LETTER.fullmatch(name) for name in names)
     return [f"{name} = {value}" for name in names] if is_chain else [text]

@@ -71,7 +71,7 @@ _MODULUS = re.compile(r"\s?\(?\s?\\(?:[bp]?mod)(?![a-z])\s?\{?\s?\d+\s?\}?\s?\)?
 
 
 def without_condition(text: str) -> str:
-    r"""Drop a condition on a letter of the value in front of it (`2k\pi, k \in \mathbb{Z}`), or a residue's modulus."""
+    r"""Remove a condition on a letter of the preceding value (`2k\pi, k \in \mathbb{Z}`), or a residue's modulus."""
     if match := _CONDITION.search(text):
         head, name = text[: match.start()].rstrip(" ,"), match.group(1) or match.group(2)
         is_used = re.search(rf"(?<![A-Za-z\\]){re.escape(name)}(?![A-Za-z])", head)
@@ -82,7 +82,7 @@ def without_condition(text: str) -> str:
 
 
 def without_lead(text: str) -> str:
-    r"""Drop `The answer is` where an answer starts with it, in or out of `\text{…}`."""
+    r"""Remove a leading `The answer is`, with or without `\text{…}`."""
     if not text[:1].isalpha() and not text.startswith("\\text"):
         return text
     plain = re.sub(r"^\\text\{([^{}]*)\}", r"\1 ", text)
@@ -91,7 +91,7 @@ def without_lead(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def is_text(text: str) -> bool:
-    """Return whether an answer is prose or a name, and not a formula."""
+    """Return whether an answer is prose or a name, not a formula."""
     has_text = bool(_TEXT.search(text))
     plain = without_text_commands(_ENVIRONMENT.sub(" ", text)).strip("\"'` ")
     if re.fullmatch(r"\(?[A-Za-z]\)?", plain):
@@ -110,13 +110,13 @@ def _is_joined(word: str) -> bool:
 
 
 def _is_word(run: str) -> bool:
-    """Return whether a run is a word; with hyphens, one of three letters must be among its parts (`a-b` is none)."""
+    """Return whether a run is a word. With hyphens, one part must be a word of three letters (unlike `a-b`)."""
     parts = run.split("-")
     return any(_looks_like_a_word(part.replace("'", "")) for part in parts if len(parts) == 1 or len(part) > 2)
 
 
 def _looks_like_a_word(text: str) -> bool:
-    """Return whether letters form a word, as `no` and `even` do, and not a product, as `xy` and `abc` do."""
+    """Return whether letters form a word, as in `no` and `even`, and not a product, as in `xy` and `abc`."""
     lower = text.lower()
     if len(lower) <= 2:
         return lower in _SHORT_WORDS
@@ -129,14 +129,14 @@ def _looks_like_a_word(text: str) -> bool:
 
 
 def words_of(text: str) -> str:
-    """Return the words, numbers and signs of a prose answer in one spelling."""
+    """Return the words, numbers and signs of a prose answer in a normalized spelling."""
     plain = without_text_commands(without_text_commands(text)).casefold().replace("\\%", "%")
     plain = re.sub(r"(?<=[a-z])'(?=[a-z])", "", plain)
     return re.sub(r"\s+", " ", re.sub(r"[^a-z0-9.+\-*/^=<>%]+|(?<![0-9])\.|\.(?![0-9])", " ", plain)).strip()
 
 
 def meaning(text: str) -> str | None:
-    """Return the name of a phrase that has many spellings (`none`, `dne`, `reals`, `yes` …), or None."""
+    """Return the name of a phrase with many spellings (`none`, `dne`, `reals`, `yes` …), or None."""
     stripped = re.sub(r"(?<=[a-z])-(?=[a-z])", " ", words_of(text))
     if re.sub(r"\s", "", text) in (r"\{\}", "∅"):
         return "none"
@@ -149,7 +149,7 @@ def meaning(text: str) -> str | None:
 
 
 def is_same_words(pair: Pair, compare: Compare) -> bool:
-    """Return whether two prose answers agree in words, except for case, punctuation and fillers, and in formulas."""
+    """Return whether two prose answers have equal words, ignoring case, punctuation and fillers, and equal formulas."""
     gold_meaning, prediction_meaning = meaning(pair.gold), meaning(pair.prediction)
     if gold_meaning is not None or prediction_meaning is not None:
         is_yes_or_no = gold_meaning in ("yes", "no")
@@ -181,7 +181,7 @@ def _is_same_formula(part: Pair, whole: Pair, compare: Compare) -> bool:
 
 
 def _pieces(text: str) -> list[tuple[bool, str]]:
-    """Split prose into its words (True) and the formulas between them (False), in order and without fillers."""
+    """Split prose into words (True) and formulas (False), in order and without fillers."""
     plain = without_text_commands(without_text_commands(text)).replace("\\%", "%")
     plain = _TWO_DIGITS.sub(r"\1-\2", plain)
     pieces, start = [], 0
@@ -214,6 +214,6 @@ def _singular(word: str) -> str:
 
 
 def digits_of_word(text: str) -> str | None:
-    """Return `7` for the word "seven" (up to ninety-nine), in or out of a text command; None for anything else."""
+    """Return `7` for the word "seven" (up to ninety-nine), with or without a text command; otherwise None."""
     value = _DIGITS.get(words_of(text).replace("-", " "))
     return None if value is None else str(value)

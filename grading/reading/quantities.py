@@ -1,8 +1,8 @@
-r"""Units at the end of an answer, and numbers that can be read exactly, without a symbolic library.
+r"""Units at the end of an answer, and numbers that can be read exactly without a symbolic library.
 
-Lengths, times, masses and money are known by name; any other word after a number (`12 apples`) is dropped. A unit is
-dropped where one side has none, and compared where both name a known one. Nothing is converted: `5 cm` and `0.05 m` are
-different answers.
+Lengths, times, masses and money are known by name; any other word after a number (`12 apples`) is removed. A unit is
+removed if the other side has none, and compared if both sides have a known one. Nothing is converted: `5 cm` and `0.05
+m` are different answers.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _CANONICAL = {alias: name for name, aliases in _NAMES.items() for alias in (name
 
 @lru_cache(maxsize=2048)
 def split_unit(text: str) -> tuple[str, str]:
-    r"""Return an answer without the one unit at its end, and that unit (`5 cm`, `5\text{ cm}^2`, `90^\circ`)."""
+    r"""Return an answer without the unit at its end, and the unit (`5 cm`, `5\text{ cm}^2`, `90^\circ`)."""
     match = _UNIT.search(text, max(0, len(text) - 120))
     if match is None or _NO_UNIT_TEXT.match(match.group().strip()) or _MATHS_TEXT.match(match.group().strip()):
         return text, ""
@@ -70,12 +70,12 @@ def split_unit(text: str) -> tuple[str, str]:
 
 
 def without_unit(text: str) -> str:
-    """Return an answer without the one unit at its end."""
+    """Return an answer without the unit at its end."""
     return split_unit(text)[0]
 
 
 def known_unit(unit: str) -> str | None:
-    """Return the canonical name of a known unit with its powers (`cm^2` for `square centimetres`), else None."""
+    """Return the canonical name of a known unit with its powers (`cm^2` for `square centimetres`), or None."""
     plain = re.sub(
         r"\\(?:text(?:rm|bf|it|normal)?|mbox|mathrm|rm|hbox)|\\cdot|[{}~\s.]+", " ", unit.replace("^", " ^ ")
     ).strip()
@@ -114,14 +114,14 @@ def units_differ(gold: str, prediction: str) -> bool:
         return False
     names = known_unit(gold), known_unit(prediction)
     if None in names or len({re.match("unit", name or "") is None for name in names}) > 1:
-        return False  # `units` stands for any unit, but square units are no units
+        return False  # `units` matches any unit, but square units do not
     return names[0] != names[1]
 
 
 MAX_DIGITS = 400
-"""Length of the longest run of digits that is read as a number."""
+"""Maximum length of a run of digits that is read as a number."""
 ENOUGH_DIGITS = 6
-"""Significant digits from which a rounded decimal stands for a fraction that has no finite decimal."""
+"""Minimum number of significant digits for a rounded decimal to represent a fraction without a finite decimal."""
 
 _UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?: \d{3})+|\d+(?:\.\d*)?|\.\d+)"
 _DECIMAL = re.compile(_UNSIGNED)
@@ -196,7 +196,7 @@ def _with_dots(digits: str) -> Number | None:
 
 
 def compare_numbers(pair: Pair) -> Match | None:
-    """Compare two answers that can both be read as exact numbers; else None."""
+    """Compare two answers that can both be read as exact numbers; otherwise return None."""
     gold = read_number(pair.gold)
     prediction = read_number(pair.prediction) if gold is not None else None
     if gold is None or prediction is None:
@@ -209,8 +209,8 @@ def compare_numbers(pair: Pair) -> Match | None:
 def is_same_number(gold: Number, prediction: Number, tolerance: float | None = None) -> bool:
     """Compare exactly, except for a stated tolerance and for decimals of a fraction that has no finite decimal.
 
-    A missing percent sign is a dropped unit. An extra one is a dropped unit too (gold `5`, answer `5%`), or a share
-    (gold `0.35`, answer `35%`) where the gold can be a share at all, so `500%` is not 5.
+    A missing percent sign is an omitted unit. An extra one is an omitted unit too (gold `5`, answer `5%`), or a share
+    (gold `0.35`, answer `35%`) if the gold can be a share, so `500%` is not 5.
     """
     if tolerance is not None and abs(gold.value - prediction.value) <= Fraction(str(tolerance)):
         return True
@@ -225,7 +225,7 @@ def is_same_number(gold: Number, prediction: Number, tolerance: float | None = N
 
 
 def rounds_to_value(value: Value, decimal: Number) -> bool:
-    """Return whether a decimal of enough digits is the rounding or truncation of a value without a finite decimal."""
+    """Return whether a decimal with enough digits is the rounding or truncation of a value without a finite decimal."""
     digits, scale = decimal.decimal_digits, 10**decimal.places
     if digits is None or decimal.percent or digits < ENOUGH_DIGITS - (decimal.places > ENOUGH_DIGITS):
         return False

@@ -1,7 +1,7 @@
 r"""Sets of real numbers in every notation: intervals, unions, inequalities, set-builders, `\mathbb{R}\setminus\{2\}`.
 
-Membership is tested at all end points of both sets, at one point in every gap between them and at one beyond each end;
-sets that agree there are equal. Only sets with numbers as end points are read; the rest is None.
+Membership is tested at all end points of both sets, at one point in every gap between them and at one beyond each end.
+Sets that agree there are equal. Only sets with numbers as end points are read; others give None.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _SYMBOL = re.compile(r"\\?[A-Za-z]+(?:_\{?\w+\}?)?(?:\([a-z]\))?'?")
 
 @dataclass(slots=True)
 class RealSet:
-    """A set of real numbers: a test of membership, and the numbers at which membership can change."""
+    """A set of real numbers: a membership test, and the numbers at which membership can change."""
 
     has: Callable[[Value], bool]
     ends: list[Value]
     variables: set[str] = field(default_factory=set)
-    """Names of free variables that an inequality was written in."""
+    """Names of free variables in an inequality."""
 
 
 _EVERYTHING = RealSet(lambda x: True, [])
@@ -50,7 +50,7 @@ def looks_like_a_set(text: str) -> bool:
 
 
 def compare_sets(pair: Pair) -> Match | None:
-    """Compare two answers that both denote sets of real numbers, at least one of them visibly; else None."""
+    """Compare two answers that are sets of real numbers, at least one with a mark of a set; otherwise None."""
     if not any(looks_like_a_set(text) for text in pair.texts) or any(is_equation(text) for text in pair.texts):
         return None
     gold = read_set(pair.gold)
@@ -58,12 +58,12 @@ def compare_sets(pair: Pair) -> Match | None:
     if gold is None or prediction is None:
         others = [text for text, known in zip(pair.texts, (gold, prediction), strict=True) if known is None]
         is_union = len(others) == 1 and any(r"\cup" in text for text in pair.texts)
-        return Match(False, "a set beside a value") if is_union and read_formula(others[0]) else None
+        return Match(False, "a set vs. a value") if is_union and read_formula(others[0]) else None
     return Match(is_same_set(gold, prediction), "sets of real numbers")
 
 
 def first_spelling(text: str) -> str:
-    r"""Return `x<2` where a set is written twice, `x<2 : (-\infty,2)`; any other text as it stands."""
+    r"""Return `x<2` if a set is written twice, `x<2 : (-\infty,2)`; any other text unchanged."""
     spellings = split_top(text, ":") if ":" in text else []
     sets = [read_set(spelling) for spelling in spellings]
     if len(sets) == 2 and sets[0] and sets[1] and is_same_set(sets[0], sets[1]):
@@ -73,7 +73,7 @@ def first_spelling(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def read_set(text: str) -> RealSet | None:
-    """Return the set of real numbers that a cleaned text denotes, or None."""
+    """Return the set of real numbers in a cleaned text, or None."""
     text = text.strip()
     for word, combine in (("or", _union), ("and", _intersection)):
         parts = split_top(text, rf"\\(?:text|mbox|mathrm)\s?\{{\s*,?\s*{word}\s*\}}|(?<=[\s\d)])\s*{word}(?=[\s\\(])|"
@@ -90,7 +90,7 @@ def read_set(text: str) -> RealSet | None:
 
 
 def _listed_conditions(parts: list[str]) -> RealSet | None:
-    """Read conditions separated by commas: exclusions hold together, ranges are alternatives."""
+    """Read conditions separated by commas: exclusions all apply, ranges are alternatives."""
     relations = [read_relation(part) for part in parts]
     first = relations[0]
     if first.signs == ("!=",):
@@ -155,7 +155,7 @@ def _read_condition(text: str) -> RealSet | None:
 
 
 def _without_modulus(left: str, right: str, sign: str) -> str | None:
-    r"""Return `|x - a| < b` as `a - b < x < a + b`, and `|x - a| > b` as two rays; None for anything else."""
+    r"""Return `|x - a| < b` as `a - b < x < a + b`, and `|x - a| > b` as two rays; otherwise None."""
     if "|" in right:
         left, right, sign = right, left, _MIRRORED.get(sign, "")
     modulus = _MODULUS.fullmatch(left)
@@ -236,7 +236,7 @@ def _read_builder(inner: str) -> RealSet | None:
         conditions = [part for part in parts if not _is_in_reals(part)]
         if not conditions:
             return _EVERYTHING
-        are_whole = all(read_relation(part).signs for part in conditions)  # `x \ne 1, 2` excludes 2 too
+        are_whole = all(read_relation(part).signs for part in conditions)  # `x \ne 1, 2` also excludes 2
         members = _combined(conditions, _intersection) if are_whole else read_set(", ".join(conditions))
         return RealSet(members.has, members.ends) if members and len(members.variables) <= 1 else None
     values = [_bound(part) for part in split_top(inner, r"[,;]")]
@@ -277,7 +277,7 @@ def _probes(ends: list[Value]) -> list[Value]:
 
 
 def is_same_set(gold: RealSet, prediction: RealSet) -> bool:
-    """Return whether both contain the same numbers, and inequalities are in the same variable."""
+    """Return whether both contain the same numbers, and inequalities use the same variable."""
     if gold.variables and prediction.variables and gold.variables != prediction.variables:
         return False
     return all(gold.has(x) == prediction.has(x) for x in _probes(gold.ends + prediction.ends))

@@ -1,8 +1,7 @@
-"""Access to math-verify and sympy, for answers that no other reader of this package can read. Loaded lazily.
+"""Lazy access to math-verify and sympy, for answers that no other reader of this package can read.
 
-math-verify decides, and its positive answers are checked again where it is known to be unreliable: numbers by relative
-error, equations by a constant ratio, free `i` as the imaginary unit. No number is picked out of a text that does not
-parse.
+math-verify decides. Its positive answers are verified in known unreliable cases: numbers by relative error, equations
+by a constant ratio, free `i` as the imaginary unit. No number is extracted from a text that does not parse.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from grading.bounds import is_balanced, unhurried, why_not_parsed
 from grading.reading import Match, Pair
 
 Parsed = Any
-"""What math-verify makes of a text: a sympy expression, set, relation or matrix, or the text itself."""
+"""Result of math-verify: a sympy expression, set, relation or matrix, or the text itself."""
 _IMAGINARY = re.compile(r"(?<![\\A-Za-z])i(?![A-Za-z])|\\(?:mathrm|text)\{i\}|\\imath(?![A-Za-z])")
 _NUMBERS_SIDE_BY_SIDE = re.compile(r"(?<![\^_\d.])\d+ \d")
 RELATIVE_ERROR = 1e-6
-"""Allowed where one side contains a rounded decimal."""
+"""Tolerance if one side contains a rounded decimal."""
 SYMBOLIC_ERRORS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """Exceptions of the symbolic libraries on expressions that they cannot compare."""
 
 
 class Libraries(NamedTuple):
-    """The symbolic libraries, of which none has types."""
+    """The symbolic libraries, which have no types."""
 
     parse: Callable[..., list[Parsed]]
     verify: Callable[..., bool]
@@ -39,32 +38,31 @@ class Libraries(NamedTuple):
 
 @lru_cache(maxsize=1)
 def load() -> Libraries:
-    """Import the symbolic libraries."""
     with unhurried():
         import sympy
         from math_verify import LatexExtractionConfig, parse, verify
 
-        logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its own time limits are off
+        logging.getLogger("math_verify").setLevel(logging.ERROR)  # silences the warning that its time limits are off
         logging.getLogger("latex2sympy2_extended").setLevel(logging.ERROR)
         config = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
-        parse(r"\boxed{\frac{1}{2}+x}", extraction_config=config, parsing_timeout=None)  # it builds its tables
+        parse(r"\boxed{\frac{1}{2}+x}", extraction_config=config, parsing_timeout=None)  # builds its tables
     return Libraries(parse, verify, config, sympy)
 
 
 def compare_symbols(pair: Pair) -> Match:
-    """Compare two cleaned answers by math-verify."""
+    """Compare two cleaned answers with math-verify."""
     if not is_balanced(pair.prediction):
         return Match(None, "unbalanced braces")
     if why_not_parsed(pair.gold) or not is_balanced(pair.gold):
-        return Match(False, "the gold is compared as a string only")
+        return Match(False, "the gold is only compared as a string")
     if _NUMBERS_SIDE_BY_SIDE.search(pair.prediction):
-        return Match(False, "two numbers side by side")
+        return Match(False, "two adjacent numbers")
     golds, predictions = _parsed_gold(pair.gold), _parsed(pair.prediction)
     is_gold_text = not golds or isinstance(golds[0], str)
     if not predictions or (isinstance(predictions[0], str) and not is_gold_text):
         return Match(None, "does not parse")
     if is_gold_text:
-        return Match(False, "the gold is compared as a string only")
+        return Match(False, "the gold is only compared as a string")
     try:
         return _compare_parsed(golds, predictions, pair)
     except SYMBOLIC_ERRORS as error:
@@ -94,7 +92,7 @@ def _parsed_gold(gold: str) -> list[Parsed]:
 
 
 def _is_same_complex(gold: Parsed, prediction: Parsed) -> bool | None:
-    """Compare with every free `i` as the imaginary unit; None where one side is not a plain expression."""
+    """Compare with every free `i` as the imaginary unit; None if one side is not a plain expression."""
     sympy = load().sympy
     if not (isinstance(gold, sympy.Expr) and isinstance(prediction, sympy.Expr)):
         return None
@@ -108,7 +106,7 @@ def _is_number(value: Parsed) -> bool:
 
 
 def _is_confirmed(gold: Parsed, prediction: Parsed) -> bool:
-    """Check again two sides that math-verify calls equal: numbers by relative error, equations by a constant ratio."""
+    """Verify two sides that math-verify calls equal: numbers by relative error, equations by a constant ratio."""
     sympy = load().sympy
     if isinstance(prediction, sympy.Eq):
         return isinstance(gold, sympy.Eq) and _is_same_equation(gold, prediction)

@@ -106,7 +106,7 @@ def test_what_an_answer_does_to_its_own_process_twice_is_its_verdict() -> None:
     """Its neighbors are graded, and so is an answer whose process others or the machine end: later."""
     by_answer = {
         "work": "more than 0.25 s of processor time", "memory": "more memory than", "SIGSEGV": "SIGSEGV",
-        "exit": "exit status 3",
+        "exit": "exited with status 3",
     }  # fmt: skip
     by_others = ["SIGKILL", "SIGSTOP", "raise OSError"]
     texts = [word for text in [*by_answer, "raise RecursionError", *by_others] for word in (text, f"fine, not {text}")]

@@ -164,7 +164,7 @@ def test_a_run_folder_is_loaded_into_the_database_that_is_named(
     [
         (lambda folder: harness.load(folder / "none"), "none is not a run folder: it does not exist"),
         (harness.load, "cannot be loaded"),
-        (lambda folder: harness.results(database=folder / "none.duckdb"), "no warehouse at"),
+        (lambda folder: harness.results(database=folder / "none.duckdb"), "no database at"),
         (lambda folder: harness.results(level="token"), "level 'token': unknown; valid: run, problem, sample, step"),
     ],
 )

@@ -33,7 +33,7 @@ def invoke(*arguments: str) -> Result:
         (("speccot-table2", "--costs"), "--costs"),
         (("speccot-table2", "--dry-run", "--table"), "prints the plan and --table the table"),
         (("speccot-table2", "--drafts", "0", "--dry-run"), "--drafts must be from 1 to 25"),
-        (("speccot-table2", "--table", "--database", "nowhere.duckdb"), "no warehouse at nowhere.duckdb"),
+        (("speccot-table2", "--table", "--database", "nowhere.duckdb"), "no database at nowhere.duckdb"),
     ],
 )
 def test_a_mistake_gets_one_line_and_exit_code_2(arguments: tuple[str, ...], message: str) -> None:
@@ -80,9 +80,9 @@ def test_the_costs_of_every_suite_are_listed(tmp_path: Path) -> None:
 
 def test_what_the_harness_lacks_is_reported_and_not_planned(tmp_path: Path) -> None:
     result = invoke("scot-table2", "--dry-run", "--output", str(tmp_path))
-    assert result.output.count("awaits") == 5
+    assert result.output.count("requires") == 5
     aligned = invoke("scot-table2", "--dry-run", "--output", str(tmp_path), "--aligned", "org/aligned")
-    assert "awaits" not in aligned.output
+    assert "requires" not in aligned.output
 
 
 def test_the_selection_adapter_and_the_aligned_draft_go_to_their_rows_and_to_no_other() -> None:
@@ -99,7 +99,7 @@ def test_the_selection_adapter_and_the_aligned_draft_go_to_their_rows_and_to_no_
 
 
 def test_ours_stands_beside_the_published_value_with_the_reasons(tmp_path: Path) -> None:
-    """A run of three problems with other models: shown, and not comparable, because …"""
+    """A run of three problems with other models: shown, and not comparable: …"""
     params = {**defaults("speccot"), "drafts": 2}
     small, large = (
         ModelSpec(model=name, path=name, revision=None, fingerprint=f"{name}@r") for name in ("org/small", "org/large")

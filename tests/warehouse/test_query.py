@@ -74,7 +74,7 @@ def test_several_statements_and_an_unknown_ending_are_refused(loaded: Loaded, tm
     result = query(loaded.database, "SELECT 1; SELECT 2", "-o", str(tmp_path / "a.csv"))
     assert (result.exit_code, result.stderr) == (2, "error: expected one SQL statement, not 2\n")
     result = query(loaded.database, "SELECT 1;", "-o", str(tmp_path / "a.xlsx"))
-    assert (result.exit_code, "a.xlsx ends in none of .csv" in result.stderr) == (2, True)
+    assert (result.exit_code, "a.xlsx: unknown extension; use .csv" in result.stderr) == (2, True)
     assert query(loaded.database, "SELECT 1;  -- one").exit_code == 0
     assert query(loaded.database, "PIVOT problem ON dataset USING count(*)").exit_code == 0
 
@@ -161,7 +161,7 @@ def test_a_grader_version_can_be_chosen_by_its_first_word_and_a_wrong_one_is_one
     ):
         result = query(database, sql, "--format", "json", *arguments)
         assert [list(row.values()) for row in json.loads(result.stdout)] == [expected]
-    for grader, message in (("7", "graded nothing here"), ("", "is ambiguous")):
+    for grader, message in (("7", "has no grades in this database"), ("", "is ambiguous")):
         result = query(database, sql, "--grader", grader)
         assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
         assert message in result.stderr

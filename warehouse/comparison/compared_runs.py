@@ -1,4 +1,4 @@
-"""Runs as inputs of a comparison: what is read of them, their scores under each metric, and their baseline."""
+"""Inputs of a comparison: each run's data, its scores under each metric, and its baseline."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from warehouse.statistics.samples import maj_at_k, pass_at_k
 
 @dataclass(frozen=True)
 class Run:
-    """Everything that a comparison needs of a run."""
+    """A run's data for a comparison."""
 
     summary: RunSummary
     manifest: Manifest
@@ -34,27 +34,26 @@ class Run:
     votes: Mapping[str, Votes] | None
     """Votes by problem id; None if no majority vote is computed."""
     dataset: str
-    """The dataset whose runs this one is compared with."""
+    """Name of the dataset. Runs on the same dataset are compared."""
     times: Mapping[str, Times] = field(default_factory=dict)
-    """The times of its setting: of each finished run that repeats it, itself included, by run id."""
+    """Times of all finished repeats of the run's setting, including its own, by run id."""
     timed: TimedRun | None = None
-    """Its timing samples; None where it has none."""
+    """Timing samples, if any."""
 
     def under(self, metric: Metric) -> Run:
-        """Return the run with the samples that a metric is over: pass@k and maj@k count no repeats."""
+        """Return the run with the samples used by a metric. pass@k and maj@k leave out repeated samples."""
         return self if metric.kind == "pass@1" else self.without_repeats()
 
     def without_repeats(self) -> Run:
-        """Return the run with the first graded sample of each problem where the others repeat it."""
+        """Return the run with only the first graded sample of each problem whose samples are repeats of it."""
         if not self.summary.is_greedy:
             return self
-        first = (self.outcomes.is_counted & ~self.outcomes.is_missing).argmax(axis=1)  # 0 where none is graded
+        first = (self.outcomes.is_counted & ~self.outcomes.is_missing).argmax(axis=1)  # 0 if none is graded
         is_first = np.arange(self.outcomes.is_counted.shape[1]) == first[:, np.newaxis]
         return replace(self, outcomes=self.outcomes.among(is_first))
 
     @property
     def run_id(self) -> str:
-        """Name of the run folder."""
         return self.summary.run_id
 
     @property
@@ -74,8 +73,8 @@ class Run:
 
     @property
     def why_empty(self) -> str:
-        """Why a run without any sample has no row."""
-        return f"{self.run_id}: none of its {self.outcomes.num_samples} samples is finished and graded; {self.remedy}"
+        """Why a run without samples has no row."""
+        return f"{self.run_id}: none of its {self.outcomes.num_samples} samples are finished and graded; {self.remedy}"
 
 
 @dataclass(frozen=True)
@@ -84,11 +83,11 @@ class Metric:
 
     kind: Literal["pass@1", "pass@k", "maj@k"]
     k: int
-    """Smallest number of samples of a problem that the metric needs."""
+    """Minimum number of samples per problem."""
 
     @property
     def measure(self) -> str:
-        """Its name in the registry of measures."""
+        """Name in the registry of measures."""
         return {"pass@1": "graded_pass_at_1", "pass@k": "pass_at_k", "maj@k": "maj_at_k"}[self.kind]
 
     @property
@@ -98,18 +97,18 @@ class Metric:
 
 
 def counted(run: Run, metric: Metric) -> Outcomes:
-    """Return the outcomes that the run's own result is over: problems with enough samples that are not missing.
+    """Return the outcomes used for the run's own result: present samples of problems with enough of them.
 
     Raises WarehouseError if the run has planned fewer than k samples of a problem.
     """
     fewest = int(run.under(metric).outcomes.samples.min())
     if not 1 <= metric.k <= fewest:
-        raise WarehouseError(f"{run.run_id}: {metric.name} needs 1 ≤ k ≤ samples per problem, and the run has {fewest}")
+        raise WarehouseError(f"{run.run_id}: {metric.name} requires 1 ≤ k ≤ {fewest} samples per problem")
     return run.under(metric).outcomes.present().holding(metric.k)
 
 
 def scores(run: Run, outcomes: Outcomes, metric: Metric) -> Floats:
-    """Return the scores (n,), one per problem, of the counted samples in `outcomes`, a subset of the run's."""
+    """Return the score per problem (n,) over the counted samples of `outcomes`, a subset of the run's."""
     if metric.kind == "pass@1":
         return outcomes.scores
     if metric.kind == "pass@k":
@@ -121,10 +120,10 @@ def scores(run: Run, outcomes: Outcomes, metric: Metric) -> Floats:
 
 
 def possible_scores(run: Run, outcomes: Outcomes, metric: Metric) -> tuple[Floats, Floats]:
-    """Return the lowest and the highest scores (n,), one per problem, that the missing samples leave possible.
+    """Return the lowest and highest possible score per problem, both (n,), given the missing samples.
 
-    outcomes: planned samples of the run. A missing sample may turn out wrong, or right. What it does to a majority
-    depends on its answer, so there a problem with a missing sample may have any score from 0 to 1.
+    outcomes: planned samples of the run. A missing sample may be right or wrong. For a majority vote, a problem with a
+    missing sample may have any score from 0 to 1, because the effect depends on the sample's answer.
     """
     missing = outcomes.is_missing.sum(axis=1)
     if metric.kind == "maj@k":
@@ -141,10 +140,10 @@ def possible_scores(run: Run, outcomes: Outcomes, metric: Metric) -> tuple[Float
 
 
 def read_runs(connection: Connection, names: Sequence[str], *, votes: bool) -> list[Run]:
-    """Read everything that a comparison needs of the named runs, in their order. Raises WarehouseError.
+    """Read the named runs in the given order. Raises WarehouseError.
 
-    Runs on own datasets with a problem in common get the name that the first of them has: files are renamed and copied.
-    Known benchmarks are told apart by their names alone.
+    Runs on custom datasets that share a problem get the dataset name of the first run, because files are renamed and
+    copied. Built-in benchmarks are identified by name only.
     """
     ids = list(dict.fromkeys(resolve(connection, name) for name in names))
     manifests, repeats = read_manifests(connection, ids), repeats_of(connection, ids)
@@ -175,27 +174,27 @@ def read_runs(connection: Connection, names: Sequence[str], *, votes: bool) -> l
 
 @dataclass(frozen=True)
 class Baseline:
-    """The run that others of its dataset are compared with."""
+    """A run that the other runs on its dataset are compared with."""
 
     run: Run
     why: str
-    """Why this run, as a clause: `it is the target alone`."""
+    """Reason for the choice, as a clause: `it is the target alone`."""
     members: Sequence[Run] = ()
-    """The runs that are compared with it, in the order given, with itself and with those that have no sample."""
+    """Runs compared with it, in the given order. Includes itself and runs without samples."""
 
     @property
     def regimes(self) -> Sequence[str]:
-        """The regimes of these runs, each once: `latency` (one sample in flight) and `load`."""
+        """Distinct regimes of these runs: `latency` (one sample in flight) and `load`."""
         return list(dict.fromkeys(member.summary.regime for member in self.members))
 
 
 def choose(runs: Sequence[Run], named: str | None = None) -> list[Baseline]:
-    """Return the baseline of every dataset that has a run with a sample; the others have none.
+    """Return the baseline of every dataset that has a run with samples.
 
-    named: run id of the baseline of its dataset. Otherwise it is the target alone; of several such runs the one that
-    fits the others best; without any it is the first run. Where a dataset has the target alone beside other runs in
-    both regimes, with one sample in flight and with several, each regime has its own: times are comparable within a
-    regime only. Raises WarehouseError if the named run has no samples.
+    named: run id of the baseline of its dataset. The default is the run of the target alone. Among several, the
+    best-fitting one is used; without any, the first run. If a dataset has the target alone and other runs in both
+    regimes (one and several samples in flight), each regime gets its own baseline, because times are comparable only
+    within a regime. Raises WarehouseError if the named run has no samples.
     """
     by_dataset: dict[str, list[Run]] = {}
     for run in runs:
@@ -215,7 +214,7 @@ def _of_dataset(members: Sequence[Run], named: str | None) -> Iterator[Baseline]
 
 
 def _by_regime(members: Sequence[Run]) -> Sequence[Sequence[Run]]:
-    """Return the runs of a dataset regime by regime, or all together: a regime alone needs a target to compare with."""
+    """Return a dataset's runs by regime, or all together if a regime has no target run to compare with."""
     regimes: dict[str, list[Run]] = {}
     for run in members:
         regimes.setdefault(run.summary.regime, []).append(run)
@@ -228,17 +227,18 @@ def _by_regime(members: Sequence[Run]) -> Sequence[Sequence[Run]]:
 def _default(runs: Sequence[Run]) -> Baseline:
     alone = [run for run in runs if run.manifest.is_target_alone]
     if not alone:
-        return Baseline(runs[0], "it is the first run, and none is the target alone (--baseline RUN names another)")
+        return Baseline(runs[0], "it is the first run and none is the target alone (--baseline RUN selects another)")
     if len(alone) == 1:
         return Baseline(alone[0], "it is the target alone")
     others = [run for run in runs if not run.manifest.is_target_alone]
     best = max(alone, key=lambda run: _fit(run, others))
-    return Baseline(best, f"of {len(alone)} runs of the target alone it fits best (--baseline RUN names another)")
+    return Baseline(best, f"it fits best of {len(alone)} runs of the target alone (--baseline RUN selects another)")
 
 
 def _fit(run: Run, others: Sequence[Run]) -> tuple[float, ...]:
-    """Return how well a run of the target alone serves as the baseline of others, the most important first: runs with
-    its target, common problems, runs with comparable times, share of samples there."""
+    """Return how well a run of the target alone fits the others, as a sort key. Most important first: runs with its
+    target, common problems, runs with comparable times, share of samples available there.
+    """
     if not others:
         return ()
     return (

@@ -1,8 +1,8 @@
 """Results of every run, and contrasts of every run with the baseline of its dataset.
 
-One problem is one observation, runs are paired by problem, and Holm's correction covers every test of the table.
-Missing samples are excluded: a run's own result is over the samples that it has, a difference is over the samples
-that both runs have. Only the claim that a run is not worse counts them, against the run.
+One problem is one observation, runs are paired by problem, and Holm's correction covers all tests of the table. Missing
+samples are excluded: results use the run's available samples, differences use samples available in both runs. Only the
+non-inferiority test counts missing samples, against the run.
 """
 
 from __future__ import annotations
@@ -47,39 +47,40 @@ class Settings:
     margin: float = 0.02
     """Non-inferiority margin, as a fraction."""
     ks: tuple[int, ...] = ()
-    """Each k of pass@k and maj@k in addition to pass@1."""
+    """Values of k for pass@k and maj@k, in addition to pass@1."""
     majority: bool = False
-    """Whether maj@k is computed."""
     is_latency_forced: bool = False
-    """Whether latency is compared although hardware or settings differ."""
+    """Whether latency is compared even if hardware or settings differ."""
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """Contrast of a run with its baseline on the problems and samples that both have; fractions, run − baseline."""
+    """A run minus its baseline, as fractions, over the problems and samples available in both."""
 
     baseline: str
-    """Run id of the baseline."""
     pair: Pair
-    """The compared samples for this metric: problems with fewer than k common samples are left out."""
+    """Compared samples for this metric, without problems that have fewer than k common samples."""
     is_unfinished: bool
     """Whether a sample of either run is missing."""
     like_these: Interval
-    """On problems like these."""
+    """Interval for similar problems."""
     on_these: Interval | None
-    """On these very problems, run again; None but for pass@1."""
+    """Interval for rerunning the same problems; only for pass@1."""
     worst: Interval | None
-    """If single problems, or families, may be lost entirely, with missing samples counted against the run; its p is
-    one-sided: that the run loses the margin or more. None below LEAST_COMPLETENESS."""
+    """Interval if single problems, or families, may be lost entirely, with missing samples counted against the run. Its
+    p is one-sided, for a loss of at least the margin. None below LEAST_COMPLETENESS.
+    """
     is_same_subject: bool
-    """Whether both are the same method with the same parameters and models, so that it is asked whether it changed on
-    these problems, and not which is better on others."""
+    """Whether both runs have the same method, parameters and models. The question is then whether results changed on
+    these problems, not which method is better on others.
+    """
     margin: float
     num_needed: int | None
-    """Problems like these with as many samples that show "not worse" of an equally accurate method with a power of
-    planning.POWER; None where it is shown, and where nothing can be planned."""
+    """Number of similar problems, with the same samples per problem, to show "not worse" for an equally accurate method
+    with power planning.POWER. None if it is already shown or if no plan is possible.
+    """
     p_holm: float | None = None
-    """p, adjusted for every test of the table; None without p."""
+    """p, adjusted for all tests of the table."""
 
     @property
     def n(self) -> int:
@@ -88,63 +89,62 @@ class Contrast:
 
     @property
     def difference(self) -> Interval:
-        """The interval that answers what is asked, with its unadjusted two-sided p."""
+        """The interval for the question at hand (see `is_same_subject`), with its unadjusted two-sided p."""
         is_answered = self.is_same_subject and self.on_these and self.on_these.p is not None
         return self.on_these if is_answered and self.on_these else self.like_these
 
     @property
     def is_non_inferior(self) -> bool | None:
-        """Whether the worst case lies above −margin; None without one."""
+        """Whether the worst case lies above −margin; None without a worst case."""
         return None if self.worst is None or self.worst.p is None else self.worst.p < ALPHA / 2
 
     @property
     def is_worse(self) -> bool:
-        """Whether the run is worse by the adjusted p."""
+        """Whether the run is worse, by the adjusted p."""
         return self.p_holm is not None and self.p_holm < ALPHA and self.difference.estimate < 0
 
 
 @dataclass(frozen=True)
 class SpeedRatio:
-    """Latency of the baseline divided by latency of the run: above 1 the run is faster."""
+    """The baseline's latency divided by the run's; above 1 the run is faster."""
 
     baseline: str
-    """Run id of the baseline."""
     n: int
-    """Number of problems that both runs timed."""
+    """Number of problems timed in both runs."""
     ratio: Interval | None
     """None if the ratio is refused or no problem was timed in both runs."""
     unlike: Sequence[str]
-    """Reasons why the times are not comparable; with a ratio, the user forced it."""
+    """Reasons why the times are not comparable. If there is a ratio, the user forced it."""
     factor: RunFactor | None
-    """The run factor in the ratio's interval; None: the interval holds within these runs only."""
+    """Run factor included in the ratio's interval. None: the interval holds only within these runs."""
     at_one: SpeedUpAtOne | None = None
-    """Ratio of mean latencies with one sample in flight; None where it is refused, or a run has no timing samples."""
+    """Ratio of mean latencies with one sample in flight. None if refused, or if a run has no timing samples."""
     num_runs: tuple[int, int] = (1, 1)
-    """Finished repeats of the run and of the baseline that the ratio is over."""
+    """Number of finished repeats of the run and of the baseline in the ratio."""
     num_cards: tuple[int | None, int | None] = (None, None)
-    """Cards of the run and of the baseline."""
+    """Number of GPUs of the run and of the baseline."""
 
     @property
     def per_card_second(self) -> float | None:
-        """The ratio by the card-seconds of both sides; None where it or a number of cards is not known."""
+        """The ratio in GPU-seconds; None if the ratio or a number of GPUs is unknown."""
         own, of_base = self.num_cards
         return self.ratio.estimate * of_base / own if self.ratio and own and of_base else None
 
     @property
     def sides(self) -> str:
-        """The cards of both sides where they differ, and how many runs repeat each; empty without a ratio."""
+        """The GPUs of both sides if they differ, and the repeats of each; empty without a ratio."""
         return sides(self.num_cards, self.num_runs) if self.ratio else ""
 
 
 @dataclass(frozen=True)
 class Row:
-    """Result of one run under one metric, and its contrast with the baseline."""
+    """A run's result under one metric, and its contrast with the baseline."""
 
     run: Run
     metric: str
     k: int
     outcomes: Outcomes
-    """The problems and samples that the result is over, which are those that are not missing."""
+    """Problems and samples in the result, without missing ones."""
     result: Interval
     rerun_standard_error: float | None
     contrast: Contrast | None
@@ -155,15 +155,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The whole table, the differences between manifests, and what is missing from the table."""
+    """The whole table, the differences between manifests, and the runs or metrics left out."""
 
     rows: Sequence[Row]
     differences: Sequence[Difference]
     settings: Settings
     left_out: Sequence[str]
-    """One message for each run, or metric of a run, that lacks samples: the reason and the remedy."""
+    """One message per run or metric that lacks samples, with reason and remedy."""
     baselines: Sequence[Baseline] = ()
-    """One for each dataset, and for each regime where it has both, with the reason for it."""
+    """One baseline per dataset, or per regime if the dataset has both."""
 
 
 def compare_runs(
@@ -177,24 +177,24 @@ def compare_runs(
 ) -> Comparison:
     """Compare runs of a database, paired by problem.
 
-    runs: run ids, prefixes of run ids, or paths of run folders. baseline: likewise; default: the target alone, by
-    dataset. Raises WarehouseError, also for fewer than two runs, and DatabaseError.
+    runs: run ids, unique prefixes, or paths of run folders. baseline: the same; default: the target alone, per dataset.
+    Raises DatabaseError, and WarehouseError, for example for fewer than two runs.
     """
     settings = settings or Settings()
     names = [*([baseline] if baseline else []), *runs]
     with reader(database, wait_seconds, grader) as connection:
         records = read_runs(connection, names, votes=settings.majority)
         if len(records) < 2:
-            raise WarehouseError(f"two different runs are needed; all arguments name {records[0].run_id}")
+            raise WarehouseError(f"pass at least two different runs: all arguments refer to {records[0].run_id}")
         return compare(records, settings, resolve(connection, baseline) if baseline else None)
 
 
 def compare(runs: Sequence[Run], settings: Settings, baseline: str | None = None) -> Comparison:
-    """Compare runs; the baseline of a dataset is the run named `baseline`, else the target alone (see `choose`).
+    """Compare runs. The baseline of a dataset is the run named `baseline`, or the target alone (see `choose`).
 
-    Rows are by dataset and regime, the baseline's first. Rows that lack too many samples are left out. Raises
-    WarehouseError if fewer than two runs remain, if `baseline` has no samples, if a run shares no problem with its
-    baseline, or if a run has planned too few samples for some k.
+    Rows are ordered by dataset and regime, with the baseline first. Rows that lack too many samples are left out.
+    Raises WarehouseError if fewer than two runs remain, if `baseline` has no samples, if a run shares no problem with
+    its baseline, or if a run has planned too few samples for some k.
     """
     chosen = choose(runs, baseline)
     rows: list[Row] = []
@@ -208,14 +208,14 @@ def compare(runs: Sequence[Run], settings: Settings, baseline: str | None = None
             left_out += messages
     compared_runs = {row.run.run_id: row.run for row in rows}
     if len(compared_runs) < 2:
-        raise WarehouseError(f"fewer than two runs are left to compare: {'; '.join(left_out)}")
+        raise WarehouseError(f"fewer than two runs can be compared: {'; '.join(left_out)}")
     unequal = differences([run.manifest for run in compared_runs.values()])
     used = [base for base in chosen if base.run.run_id in compared_runs]
     return Comparison(_holm_adjusted(rows), unequal, settings, left_out, used)
 
 
 def _metrics(runs: Sequence[Run], settings: Settings) -> list[Metric]:
-    """Return the metrics of the runs of a dataset; the majority is by default over as many samples as all have."""
+    """Return the metrics for a dataset's runs. By default, the majority vote uses the samples that all runs have."""
     metrics = [_PASS_AT_1]
     metrics += [Metric("pass@k", k) for k in settings.ks if k > 1]
     if settings.majority:
@@ -226,7 +226,6 @@ def _metrics(runs: Sequence[Run], settings: Settings) -> list[Metric]:
 
 
 def _holm_adjusted(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows with p-values that are adjusted for all tests among them."""
     p_values = [row.contrast.difference.p for row in rows if row.contrast]
     adjusted = iter(holm([p for p in p_values if p is not None]))
     return [
@@ -238,10 +237,10 @@ def _holm_adjusted(rows: Sequence[Row]) -> list[Row]:
 
 
 def _rows(run: Run, base: Run, metrics: Sequence[Metric], settings: Settings) -> tuple[list[Row], list[str]]:
-    """Return the rows of a run that has a sample, and a message for each metric that is left out."""
+    """Return the rows of a run with samples, and a message for each metric left out."""
     pair = None if run is base else _pair(run, base, _PASS_AT_1)
     if pair is not None and not pair.n:
-        reason = f"no sample is finished and graded in both this run and {base.run_id}"
+        reason = f"it shares no finished and graded sample with {base.run_id}"
         return [], [f"{run.run_id}: {reason}{_remedies(run, base)}"]
     pairs = {metric: None if pair is None else _pair(run, base, metric) for metric in metrics}
     reasons = {metric: _reason_left_out(run, base, pairs[metric], metric) for metric in metrics}
@@ -255,22 +254,19 @@ def _remedies(run: Run, base: Run) -> str:
 
 
 def _pair(run: Run, base: Run, metric: Metric) -> Pair:
-    """Pair the samples of two runs that a metric is over. Raises WarehouseError."""
+    """Pair the samples that a metric uses. Raises WarehouseError."""
     pair = paired(run.under(metric).outcomes, base.under(metric).outcomes)
     if not pair.num_shared_problems:
-        raise WarehouseError(
-            f"{run.run_id} and {base.run_id} have no problem in common: compare runs over the same problems"
-        )
+        raise WarehouseError(f"{run.run_id} and {base.run_id} share no problems: compare runs over the same problems")
     return pair
 
 
 def _reason_left_out(run: Run, base: Run, pair: Pair | None, metric: Metric) -> str | None:
-    """Return why there is no row for this metric; None if there is a row."""
     for member in (run,) if pair is None else (run, base):
         if metric.k > 1 and member.summary.is_greedy:
-            return f"no model was sampled in {member.run_id}: every sample of a problem repeats the first"
+            return f"{member.run_id} is greedy: all samples of a problem repeat the first one"
         if not counted(member, metric).problems:
-            return f"no problem of {member.run_id} has {metric.k} samples that are finished and graded"
+            return f"no problem of {member.run_id} has {metric.k} finished and graded samples"
     if pair is not None and not pair.holding(metric.k).n:
         return f"no problem has {metric.k} samples in common with {base.run_id}"
     return None
@@ -318,7 +314,7 @@ def _on_these(run: Run, base: Run) -> Interval:
 
 
 def _worst(run: Run, base: Run, metric: Metric, margin: float) -> Interval:
-    """Return the worst case if the run's missing samples are wrong and those of the baseline right."""
+    """Return the worst case: the run's missing samples are wrong and the baseline's are right."""
     own, other = shared(run.under(metric).outcomes, base.under(metric).outcomes)
     lowest, highest = possible_scores(run, own, metric)[0], possible_scores(base, other, metric)[1]
     return worst_case(lowest, highest, margin, common_family(own, other))
@@ -333,10 +329,9 @@ def _num_needed(run: Run, base: Run, pair: Pair, margin: float) -> int | None:
 
 
 def pilot(run: Run, base: Run, pair: Pair) -> tuple[Pilot, Families]:
-    """Return the counts of two runs on the problems with two samples or more of each, and the families of these.
+    """Return two runs' counts on the problems with at least two samples of each, and these problems' families.
 
-    Those of a greedy run count twice, as each would repeat itself if drawn again: its one sample shows that it has no
-    noise. Raises CannotPlan.
+    Counts of a greedy run are doubled, because it would repeat itself: a single sample has no noise. Raises CannotPlan.
     """
     sides = ((run, pair.first), (base, pair.second))
     counts = [
@@ -346,14 +341,14 @@ def pilot(run: Run, base: Run, pair: Pair) -> tuple[Pilot, Families]:
     ]
     places = np.flatnonzero((counts[1] > 1) & (counts[3] > 1))
     if not len(places):
-        places = np.arange(pair.n)  # whose lack of samples the pilot names
+        places = np.arange(pair.n)  # the pilot raises if they lack samples
     return Pilot(*(numbers[places] for numbers in counts)), [pair.family[place] for place in places]
 
 
 def _speed(run: Run, base: Run, settings: Settings) -> SpeedRatio:
-    """Return the ratio of the times of two settings, over all finished repeats of both, as the view `speed_up` does.
+    """Return the ratio of the times of two settings, over all finished repeats of both, like the view `speed_up`.
 
-    Two repeats of one setting are compared with each other alone.
+    Two repeats of one setting are compared with each other only.
     """
     mismatches = latency_mismatches(run.manifest, base.manifest)
     is_same_setting = base.run_id in run.times

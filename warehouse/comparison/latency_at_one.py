@@ -1,16 +1,15 @@
-"""Latency of one sample at a time, from timing samples: the latency model over all chains, and its error on the timed.
+"""Estimate latency with one sample in flight: a latency model over all chains, corrected by timing samples.
 
-The model is fitted to the calls of the timed samples, once for each fold of them, without the problems of that fold.
-What it predicts from are token counts that follow from a chain alone (table timing_work). Counts of tokens that a cache
-held, or of requests in flight, depend on the load: with those, the chains of the full batches would be predicted
-otherwise than equal chains that ran alone, and the estimate would not be unbiased any more.
+The model is fitted to the calls of the timed samples, once per fold, without that fold's problems. Its inputs are token
+counts that follow from a chain alone (table timing_work). Counts of cached tokens or concurrent requests depend on the
+load. With such inputs, the chains of full batches would get other predictions than equal chains that ran alone, and the
+estimate would be biased.
 
-The model has the latency of a sample as a sum over its calls, linear in token counts, with a handful of speeds per
-model. A call waits for its prompt's tokens that no cache holds, then for those of its longest completion. Both take
-longer the more requests are running. The calls of one sample run one after the other, so a sample's latency is the sum
-of its calls and of what the harness itself adds. SpecReason section 4.1 and SpecCoT section 3.4 count a verdict in the
-same way: one short prefill and one token. A draft that was started under a verdict (specreason's `--lookahead`) adds
-what it takes beyond that verdict.
+A sample's latency is a sum over its calls, linear in token counts, with a few speeds per model. A call waits for its
+uncached prompt tokens, then for the tokens of its longest completion. Both take longer if more requests are running. A
+sample's calls are sequential, so its latency is the sum over calls plus the harness's overhead. SpecReason section 4.1
+and SpecCoT section 3.4 count a verdict in the same way: one short prefill and one token. A draft started during a
+verdict (specreason's `--lookahead`) adds only the time beyond that verdict.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from warehouse.statistics.two_phase import Measured, Predicted, TwoPhaseMean, tw
 MEAN, SPEED_UP = "latency_at_one", "speed_up_at_one"
 """Metrics of the table `estimate`."""
 FOLDS = 10
-"""Most folds of the cross-fitting."""
+"""Maximum number of cross-fitting folds."""
 USABLE = "num_attempts = 1 AND stop_reason <> 'error' AND latency_seconds IS NOT NULL AND isfinite(latency_seconds)"
-"""Timing samples whose time is one, as a condition in SQL."""
+"""SQL condition for timing samples with a valid time."""
 _CALLS = f"""
 SELECT sample_id, model, purpose, unread_prompt_tokens AS new_prompt_tokens, longest_output_tokens, n, 1 AS in_flight,
     end_seconds, overlapped_seconds, latency_seconds
@@ -52,28 +51,28 @@ FROM timing_work WHERE run_id = $run_id ORDER BY part, model
 """
 _COUNTS = ("num_calls", "new_prompt_tokens", "output_tokens", "further_output_tokens")
 _Work = dict[tuple[str, str], Floats]
-"""The counts of chains, (chains, 4) in the order of `_COUNTS`, by part and model."""
+"""Counts per part and model: (chains, 4), in the order of `_COUNTS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One call, or the sum of several calls of one model: the latency model is linear, so both are treated alike."""
+    """One call, or the sum of several calls of one model; the latency model is linear."""
 
     model: Role
     calls: float
     new_prompt_tokens: float
-    """Prompt tokens that the prefix cache did not hold."""
+    """Prompt tokens not in the prefix cache."""
     output_tokens: float
-    """Tokens of the longest completion, which are on the critical path."""
+    """Tokens of the longest completion, which determines the call's latency."""
     further_completions: float = 0.0
     """Completions of the call beyond the first."""
     further_requests: float = 0.0
-    """Further requests of this engine that run at the same time."""
+    """Other concurrent requests of this engine."""
     begun_under: Work | None = None
-    """The work that the sample waits for meanwhile; None where this work starts after all earlier work."""
+    """Work that runs at the same time and that the sample waits for. None: this work starts after all earlier work."""
 
     def features(self) -> tuple[float, ...]:
-        """Return the factors of `ModelSpeed`'s numbers, in the order of its fields."""
+        """Return the factors of `ModelSpeed`'s fields, in their order."""
         crowd = self.further_requests
         return (
             self.calls,
@@ -88,21 +87,20 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpeed:
-    """Speeds of one model on one machine, in seconds and non-negative."""
+    """Non-negative speeds of one model on one machine, in seconds."""
 
     call: float = 0.0
     """Fixed cost of a call."""
     prompt_token: float = 0.0
     output_token: float = 0.0
     output_token_per_completion: float = 0.0
-    """Added to an output token by every further completion of the call."""
+    """Added to an output token by each further completion of the call."""
     call_per_request: float = 0.0
-    """Added to a call by every further running request."""
+    """Added to a call by each further concurrent request."""
     prompt_token_per_request: float = 0.0
     output_token_per_request: float = 0.0
 
     def seconds(self, work: Work) -> float:
-        """Return the wall time of the work."""
         speeds: tuple[float, ...] = astuple(self)
         return sum(speed * cause for speed, cause in zip(speeds, work.features(), strict=True))
 
@@ -116,10 +114,10 @@ class LatencyModel:
 
     speeds: Mapping[Role, ModelSpeed]
     sample_overhead_seconds: float = 0.0
-    """Time that a sample spends outside of its calls."""
+    """Time that a sample spends outside its calls."""
 
     def sample_seconds(self, work: Iterable[Work]) -> float:
-        """Return the predicted latency of one sample. Raises KeyError where a model has no speeds."""
+        """Return one sample's predicted latency. Raises KeyError if a model has no speeds."""
         return self.sample_overhead_seconds + sum(self._waited(w) for w in work)
 
     def _waited(self, work: Work) -> float:
@@ -130,36 +128,36 @@ class LatencyModel:
 
 @dataclass(frozen=True)
 class TimedRun:
-    """A run of which some samples were timed one at a time."""
+    """A run with some samples timed one at a time."""
 
     run_id: str
     problems: Sequence[str]
-    """(N,): id and content of the problem of each sample that could be drawn."""
+    """(N,): problem id and content of each candidate sample."""
     strata: NDArray[np.int64]
     predicted: Floats
-    """(folds, N): seconds, by the model of each fold."""
+    """(folds, N): seconds predicted by each fold's model."""
     timed: NDArray[np.int64]
-    """(M,): which of these samples were timed."""
+    """(M,): indices of the timed samples."""
     folds: NDArray[np.int64]
     """(M,)."""
     predicted_timed: Floats
-    """(folds, M): seconds of the chains that were timed, by the model of each fold."""
+    """(folds, M): seconds predicted for the timed chains by each fold's model."""
     seconds: Floats
-    """(M,): measured."""
+    """(M,): measured seconds."""
     timed_ids: Sequence[str]
-    """(M,): ids of the samples that were timed."""
+    """(M,): ids of the timed samples."""
     families: Mapping[str, str]
-    """The family of each problem, which is the problem itself where it stands alone."""
+    """Family of each problem; a problem without a family is its own family."""
 
     def shared(self, other: TimedRun) -> Mapping[str, str]:
-        """Return the families of the problems that both runs have."""
+        """Return the families of the problems in both runs."""
         return {problem: family for problem, family in self.families.items() if problem in other.families}
 
     def measuring(self, values: Floats, *, grows_with_time: bool) -> TimedRun:
-        """Return the same run with another quantity of the timed chains, `values` (M,), in the place of their seconds.
+        """Return the run with another quantity of the timed chains, `values` (M,), instead of their seconds.
 
-        What is predicted is in proportion to the predicted seconds where the quantity grows with them, else one number
-        for all chains. Both are taken from the timed samples of the other folds, so the estimate is as unbiased.
+        grows_with_time: predictions are proportional to the predicted seconds; otherwise they are constant. Both are
+        fitted to the timed samples of the other folds, so the estimate stays unbiased.
         """
         predicted, own = np.empty_like(self.predicted), np.empty_like(self.predicted_timed)
         for fold in range(len(self.predicted)):
@@ -173,9 +171,9 @@ class TimedRun:
         return replace(self, predicted=predicted, predicted_timed=own, seconds=values)
 
     def mean(self, among: Mapping[str, str] | None = None) -> TwoPhaseMean:
-        """Return the estimated mean latency. Raises ValueError where none of it is timed.
+        """Return the estimated mean latency. Raises ValueError if no sample is timed.
 
-        among: the problems that it is over, with their families; None: all.
+        among: problems to include, with their families; None: all.
         """
         families = self.families if among is None else among
         kept = np.array([problem in families for problem in self.problems])
@@ -200,15 +198,15 @@ class SpeedUpAtOne:
     """How many times faster a run is than another one, both with one sample in flight."""
 
     ratio: Interval
-    """Within these two runs; `ratios.between_runs` adds what differs from one run to the next."""
+    """Ratio within these two runs; `ratios.between_runs` adds the variation between runs."""
     n: int
-    """Problems."""
+    """Number of problems."""
     num_timed: int
     num_timed_of_baseline: int
 
 
 def read(connection: Connection, run_id: str) -> TimedRun | None:
-    """Return a run's timing samples with their predictions; None where it has none that count."""
+    """Return a run's timing samples with their predictions; None if it has no valid ones."""
     measured = read_samples(connection, _CALLS, run_id)
     chains = rows(connection, _CHAINS, {"run_id": run_id})
     places = {str(chain["sample_id"]): place for place, chain in enumerate(chains)}
@@ -239,7 +237,7 @@ def read(connection: Connection, run_id: str) -> TimedRun | None:
 
 
 def speed_up(own: TimedRun, base: TimedRun) -> SpeedUpAtOne | None:
-    """Return how many times faster a run is, over the problems that both have; None where they share none."""
+    """Return how many times faster a run is over the problems in both runs; None if there are none."""
     shared = own.shared(base)
     try:
         first, second = base.mean(shared), own.mean(shared)
@@ -252,14 +250,14 @@ def speed_up(own: TimedRun, base: TimedRun) -> SpeedUpAtOne | None:
 
 
 def _folds(problems: Sequence[str]) -> NDArray[np.int64]:
-    """Return the fold of each timed sample; those of a problem (family) are in one."""
+    """Return the fold of each timed sample. All samples of a problem (family) are in one fold."""
     distinct = sorted(set(problems))
     numbers = {problem: number % min(FOLDS, len(distinct)) for number, problem in enumerate(distinct)}
     return np.array([numbers[problem] for problem in problems], dtype=np.int64)
 
 
 def _model(samples: Sequence[TimedSample], is_used: NDArray[np.bool_]) -> LatencyModel:
-    """Return the model fitted to some samples; to all of them where that would be none, as with a single problem."""
+    """Return the model fitted to the used samples, or to all samples if none are used (a single problem)."""
     used = [sample for sample, is_one in zip(samples, is_used, strict=True) if is_one]
     return fit(used or samples)
 
@@ -267,7 +265,7 @@ def _model(samples: Sequence[TimedSample], is_used: NDArray[np.bool_]) -> Latenc
 def _work(
     connection: Connection, run_id: str, places: dict[str, int], timed_places: dict[str, int]
 ) -> tuple[_Work, _Work]:
-    """Return the work of all chains of the run and of the timed chains."""
+    """Return the work of all the run's chains and of the timed chains."""
     found: tuple[_Work, _Work] = ({}, {})
     by_part = groupby(
         rows(connection, _WORK, {"run_id": run_id}), key=lambda row: (str(row["part"]), str(row["model"]))
@@ -284,9 +282,9 @@ def _work(
 
 
 def _seconds(model: LatencyModel, work: _Work, number: int) -> Floats:
-    """Return the predicted latency of chains (number,), as LatencyModel.sample_seconds does for one.
+    """Return the predicted latency of chains (number,), as LatencyModel.sample_seconds does for one chain.
 
-    A model that the fitted samples did not use costs nothing, which is an error of the prediction like any other.
+    A model without fitted samples costs nothing; this is a prediction error like any other.
     """
     parts = {name: np.zeros(number) for name in ("after", "ahead", "under")}
     for (part, role), counts in work.items():
@@ -305,7 +303,7 @@ class TimedCall:
     seconds: float
     purpose: str
     overlapped_seconds: float = 0.0
-    """The part of `seconds` for which the sample did not wait."""
+    """Part of `seconds` during which the sample did not wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,12 +315,12 @@ class TimedSample:
 
     @property
     def work(self) -> list[Work]:
-        """The work that the sample waited for."""
+        """Work that the sample waited for."""
         return [call.work for call in self.calls if call.purpose != "lookahead"]
 
 
 def read_samples(connection: Connection, sql: str, run_id: str) -> dict[str, TimedSample]:
-    """Return samples with their calls by id; `sql` has the columns of `_CALLS`, a row for each call in order."""
+    """Return samples with their calls, by id. `sql` returns the columns of `_CALLS`, one row per call in order."""
     calls: dict[str, list[TimedCall]] = {}
     latency: dict[str, float] = {}
     for row in rows(connection, sql, {"run_id": run_id}):
@@ -361,7 +359,7 @@ def _speed(calls: Sequence[TimedCall]) -> ModelSpeed | None:
 
 
 def _call(row: Record, before: Sequence[TimedCall]) -> TimedCall:
-    """Return a call; a draft that overlapped with other work began during the verdict before it."""
+    """Return a call. If a draft overlapped with other work, it began during the preceding verdict."""
     overlapped = row["overlapped_seconds"]
     verdicts = (call.work for call in reversed(before) if call.purpose == "verdict")
     work = Work(

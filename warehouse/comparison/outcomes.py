@@ -1,8 +1,8 @@
 """Outcomes of a run by problem and sample, and the pairing of two runs.
 
-A sample is missing while it is not finished or not graded by the grader version that counts. An error, a timeout or a
-cut-off is a result and counts as not correct. But an error without a grade is missing while that version has other
-samples of the run left to grade, because otherwise the errors alone would be the run's whole result.
+A sample is missing until it is finished and graded by the selected grader version. An error, a timeout or a truncation
+is a result and counts as incorrect. But an ungraded error is missing while other samples of the run are not graded by
+that version. Otherwise the errors alone would be the run's whole result.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from warehouse.statistics.intervals import Counts, Families, Floats
 
 Flags = NDArray[np.bool_]
 LEAST_COMPLETENESS = 0.99
-"""Share of the planned samples of a pair of runs below which it is not asked whether the run is not worse.
+"""Minimum share of a pair's planned samples for the non-inferiority test.
 
-Samples are not missing at random: long chains finish last, so that the missing ones are the hard ones, and nothing in
-the data tells how they end. From this share on they count against the run: its missing samples as wrong, those of the
-baseline as right (the worst case of Manski, Nonparametric Bounds on Treatment Effects, Am. Econ. Rev. 80, 1990), which
-shifts the difference by 1 point at most, half of the usual margin, if both runs have planned equally many samples. It
-is more if the run that lacks samples has planned fewer: 30 of a baseline's 400, against 3,200 of the run, are 0.9 % of
-what both planned and shift it by 7.5 points. With more samples missing that assumption would decide.
+Samples are not missing at random: long chains finish last, so the missing samples are the hard ones, and the data do
+not show their results. Above this share, missing samples count against the run: its own as wrong, the baseline's as
+right (the worst case of Manski, Nonparametric Bounds on Treatment Effects, Am. Econ. Rev. 80, 1990). If both runs have
+planned equally many samples, this shifts the difference by at most 1 point, half of the usual margin. It is more if the
+run that lacks samples has planned fewer: 30 of a baseline's 400 samples, against 3,200 of the run, are 0.9 % of all
+planned samples and shift the difference by 7.5 points. With more samples missing, the assumption would decide the
+result.
 """
 _PROBLEMS = """
 SELECT problem_id || ' ' || content_hash AS problem, problem_id, family
@@ -56,34 +57,32 @@ class Outcomes:
     """Samples of a run; arrays are (n, k): n problems in the run's order, k sample indices from 0."""
 
     problems: Sequence[str]
-    """Id and content hash, by which runs are paired."""
+    """Problem id and content hash; runs are paired by both."""
     problem_ids: Sequence[str]
     family: Families
-    """(n,). The family of each problem."""
+    """Family of each problem, (n,)."""
     is_counted: Flags
-    """Whether a sample counts; initially true for all planned samples."""
+    """Whether a sample counts; initially all planned samples."""
     is_missing: Flags
-    """Whether a counted sample is missing."""
     is_correct: Flags
 
     @cached_property
     def correct(self) -> Counts:
-        """(n,). Number of correct counted samples per problem."""
+        """Number of correct counted samples per problem, (n,)."""
         return np.asarray((self.is_correct & self.is_counted).sum(axis=1), dtype=np.int64)
 
     @cached_property
     def samples(self) -> Counts:
-        """(n,). Number of counted samples per problem."""
+        """Number of counted samples per problem, (n,)."""
         return np.asarray(self.is_counted.sum(axis=1), dtype=np.int64)
 
     @property
     def scores(self) -> Floats:
-        """(n,). Mean over a problem's counted samples; everything that is not correct counts as 0."""
+        """Mean over each problem's counted samples, (n,); every result other than correct counts as 0."""
         return np.asarray(self.correct / self.samples, dtype=float)
 
     @cached_property
     def num_samples(self) -> int:
-        """Number of counted samples."""
         return int(self.is_counted.sum())
 
     @cached_property
@@ -103,12 +102,12 @@ class Outcomes:
         )
 
     def among(self, is_kept: Flags) -> Outcomes:
-        """Return the same problems with only some of their samples counted; is_kept (n, k)."""
+        """Return the same problems with only the samples in is_kept (n, k) counted."""
         kept = self.is_counted & is_kept
         return replace(self, is_counted=kept, is_missing=self.is_missing & kept)
 
     def present(self) -> Outcomes:
-        """Return the samples that are not missing, without problems whose samples are all missing."""
+        """Return the samples that are not missing, without problems that have no remaining samples."""
         return self.among(~self.is_missing).holding(1)
 
     def holding(self, k: int) -> Outcomes:
@@ -118,14 +117,14 @@ class Outcomes:
 
 @dataclass(frozen=True)
 class Pair:
-    """The compared samples of two runs: the same problems, without samples whose index one of the runs lacks."""
+    """The compared samples of two runs: the same problems, and only sample indices available in both."""
 
     first: Outcomes
     second: Outcomes
     num_shared_problems: int
-    """Number of problems that both runs have with equal content, including those that are left out here."""
+    """Number of problems with equal content in both runs, including those left out here."""
     num_planned_samples: int
-    """Number of sample indices that at least one of the runs has planned, over these problems."""
+    """Number of sample indices planned by at least one run, over these problems."""
 
     @property
     def n(self) -> int:
@@ -134,17 +133,17 @@ class Pair:
 
     @property
     def family(self) -> Families:
-        """(n,). The family of each compared problem, as the first run states it, else the second."""
+        """Family of each compared problem, (n,), from the first run or else the second."""
         return common_family(self.first, self.second)
 
     @property
     def num_common_samples(self) -> int:
-        """Number of compared sample indices over all problems, including those that only one run has planned."""
+        """Number of compared sample indices over all problems, including those planned by only one run."""
         return int(np.sum(_wide(self.first.is_counted, self.second) | _wide(self.second.is_counted, self.first)))
 
     @property
     def num_missing_samples(self) -> int:
-        """Number of other planned sample indices: one run lacks them, or their problem is left out."""
+        """Number of planned sample indices not compared: missing in one run, or their problem is left out."""
         return self.num_planned_samples - self.num_common_samples
 
     @property
@@ -154,29 +153,29 @@ class Pair:
 
     @property
     def why_refused(self) -> str | None:
-        """Why it is not asked whether the first run is not worse, as a clause; None if enough samples are there."""
+        """Why the non-inferiority test is refused, as a clause; None if enough samples are available."""
         if self.completeness >= LEAST_COMPLETENESS:
             return None
         compared = f"{self.num_common_samples} of {self.num_planned_samples} planned samples"
         share = f"{floored_percent(self.completeness)} %"
-        return f"only {compared} are there ({share}), and {100 * LEAST_COMPLETENESS:g} % are needed"
+        return f"only {compared} are available ({share}); {100 * LEAST_COMPLETENESS:g} % are required"
 
     def holding(self, k: int) -> Pair:
-        """Return the problems of which both runs have at least k counted samples."""
+        """Return the problems with at least k counted samples in both runs."""
         places = np.flatnonzero((self.first.samples >= k) & (self.second.samples >= k))
         return replace(self, first=self.first.at(places), second=self.second.at(places))
 
 
 def common_family(first: Outcomes, second: Outcomes) -> Families:
-    """Return the families (n,) of the same n problems of two runs, as the first states them, else the second."""
+    """Return the families (n,) of the same n problems of two runs, from the first run or else the second."""
     return [own or other for own, other in zip(first.family, second.family, strict=True)]
 
 
 def paired(first: Outcomes, second: Outcomes) -> Pair:
     """Pair two runs by problem, in the order of the first.
 
-    A sample that one run lacks is left out of the other as well, because samples are not missing at random: long chains
-    finish last. A problem without a remaining sample in either run is left out.
+    A sample missing in one run is left out of the other too, because samples are not missing at random: long chains
+    finish last. Problems without a remaining sample in either run are left out.
     """
     own, other = shared(first, second)
     is_missing = _wide(own.is_missing, other) | _wide(other.is_missing, own)
@@ -186,18 +185,17 @@ def paired(first: Outcomes, second: Outcomes) -> Pair:
 
 
 def shared(first: Outcomes, second: Outcomes) -> tuple[Outcomes, Outcomes]:
-    """Return the planned samples of two runs on the problems that both have, in the order of the first."""
+    """Return the planned samples of two runs on their common problems, in the order of the first."""
     first_places, second_places = _common(first, second)
     return first.at(first_places), second.at(second_places)
 
 
 def num_shared_problems(first: Outcomes, second: Outcomes) -> int:
-    """Return the number of problems that both runs have with equal content."""
+    """Return the number of problems with equal content in both runs."""
     return len(_common(first, second)[0])
 
 
 def read_outcomes(connection: Connection, run_id: str) -> Outcomes:
-    """Read the outcomes of a run from the warehouse."""
     problems = rows(connection, _PROBLEMS, {"run_id": run_id})
     samples = columns(connection, _SAMPLES, {"run_id": run_id})
     shape = len(problems), int(samples["sample_index"].max()) + 1
@@ -217,13 +215,13 @@ def read_outcomes(connection: Connection, run_id: str) -> Outcomes:
 
 
 def families(connection: Connection, run_ids: Sequence[str]) -> Mapping[tuple[str, str], str]:
-    """Return the families of the runs' problems by run id and problem id; a problem that stands alone has none."""
+    """Return the families of the runs' problems by run id and problem id, without problems that have no family."""
     found = rows(connection, _FAMILIES, {"run_ids": list(run_ids)})
     return {(str(row["run_id"]), str(row["problem_id"])): str(row["family"]) for row in found}
 
 
 def _common(first: Outcomes, second: Outcomes) -> tuple[Counts, Counts]:
-    """Return the places in each run of the problems with equal content, in the order of the first run; both (m,)."""
+    """Return the places in each run of the problems with equal content, both (m,), in the order of the first run."""
     places: Mapping[str, int] = {problem: place for place, problem in enumerate(second.problems)}
     pairs = [(place, places[problem]) for place, problem in enumerate(first.problems) if problem in places]
     both = np.array(pairs, dtype=np.int64).reshape(-1, 2)
@@ -231,25 +229,25 @@ def _common(first: Outcomes, second: Outcomes) -> tuple[Counts, Counts]:
 
 
 def _wide(flags: Flags, other: Outcomes) -> Flags:
-    """Return flags (n, k) padded with false columns to the other run's number of samples per problem."""
+    """Pad flags (n, k) with false columns to the other run's number of samples per problem."""
     return np.pad(flags, ((0, 0), (0, max(0, other.is_counted.shape[1] - flags.shape[1]))))
 
 
 def resolve(connection: Connection, run: str) -> str:
-    """Return the run id for a run id, a unique beginning of one or of its hash, or a run folder's path.
+    """Return the run id for a run id, a unique prefix of it or of its hash, or a run folder's path.
 
     Raises WarehouseError.
     """
     ids = [str(row["run_id"]) for row in rows(connection, "SELECT run_id FROM run ORDER BY created_at, run_id")]
     name = run.rstrip("/")
-    if Path(run).is_dir():  # also `.` and a link
+    if Path(run).is_dir():  # includes `.` and symlinks
         name = Path(run).resolve().name
     elif "/" in name:
         name = Path(name).name
     matches = meant_by(name, ids)
     if len(matches) == 1 and name:
         return matches[0]
-    problem = f"is a prefix of {len(matches)} runs" if matches else "is not a run of this warehouse, which has"
+    problem = f"is a prefix of {len(matches)} runs" if matches else "is not a run in this database; available"
     listed = (matches or ids)[:20]
     more = "" if len(listed) == len(matches or ids) else ", …"
     unloaded = [] if matches else run_paths(run)

@@ -1,4 +1,4 @@
-"""The times of settings, each of all finished runs that repeat it, and the ratio of those of two settings."""
+"""Times of settings, over all finished repeats of each, and their ratios."""
 
 from __future__ import annotations
 
@@ -41,27 +41,25 @@ WHERE list_contains($run_ids::VARCHAR[], run_id) AND stopwatch = $stopwatch AND 
 
 @dataclass(frozen=True)
 class Times:
-    """The times of a run's samples; arrays are (n, k), NaN where a sample has no meaningful time."""
+    """Times of a run's samples; arrays (n, k), NaN if a sample has no meaningful time."""
 
     problems: Sequence[str]
-    """(n,). Id and content: problems are the same if both are."""
+    """Problem id and content, (n,). Problems are the same if both match."""
     family: Families
-    """(n,)."""
     seconds: Floats
     tokens: Floats
-    """Emitted."""
+    """Emitted tokens."""
     is_unfinished: NDArray[np.bool_]
-    """Whether a sample is planned and not finished."""
+    """Whether a sample is planned but not finished."""
 
 
 @dataclass(frozen=True)
 class TimedPair:
-    """The times of two settings on the problems that all their runs timed; an array (n,) for each run."""
+    """Times of two settings on the problems timed in all their runs; one array (n,) per run."""
 
     own: Sequence[Floats]
     base: Sequence[Floats]
     family: Families
-    """(n,)."""
     own_tokens: Sequence[Floats] = ()
     base_tokens: Sequence[Floats] = ()
 
@@ -77,23 +75,22 @@ class TimedPair:
 
     @cached_property
     def ratio(self) -> SettingRatio:
-        """The times of the baseline divided by those of the setting: above 1 it is faster."""
+        """The baseline's times divided by the setting's; above 1 the setting is faster."""
         return ratio(self.base, self.own, self.family)
 
     @property
     def length_ratio(self) -> float:
-        """Emitted tokens per chain by the baseline's, geometric mean over problems."""
+        """The setting's emitted tokens per chain divided by the baseline's, geometric mean over problems."""
         own, base = (np.log(np.stack(repeats)).mean() for repeats in (self.own_tokens, self.base_tokens))
         return float(np.exp(own - base))
 
 
 def repeats_of(connection: Connection, run_ids: Sequence[str]) -> dict[str, list[str]]:
-    """Return the finished runs of each run's setting, itself included; a run that is not finished stands alone."""
+    """Return the finished runs of each run's setting, including the run; an unfinished run has no repeats."""
     return {row["run_id"]: row["repeats"] for row in rows(connection, _REPEATS, {"run_ids": list(run_ids)})}
 
 
 def read_times(connection: Connection, run_ids: Sequence[str]) -> dict[str, Times]:
-    """Return the times of runs by run id."""
     asked = {"run_ids": list(run_ids)}
     problems = {row["run_id"]: row for row in rows(connection, _PROBLEMS, asked)}
     found = columns(connection, _SAMPLES, asked)
@@ -114,9 +111,9 @@ def read_times(connection: Connection, run_ids: Sequence[str]) -> dict[str, Time
 
 
 def timed_pair(own: Sequence[Times], base: Sequence[Times]) -> TimedPair | None:
-    """Pair the times of two settings, one `Times` for each repeat; None if there is no problem that all runs timed.
+    """Pair the times of two settings, one `Times` per repeat; None if no problem was timed in all runs.
 
-    A sample that a run has not finished is left out of the runs of the other setting, because long chains finish last.
+    A sample not finished in one run is left out of the other setting's runs, because long chains finish last.
     """
     shared = [name for name in own[0].problems if all(name in other.problems for other in (*own, *base))]
     places = [_places(one, shared) for one in (*own, *base)]
@@ -141,7 +138,7 @@ def _places(times: Times, problems: Sequence[str]) -> NDArray[np.int64]:
 
 
 def _means(times: Times, places: NDArray[np.int64], others: Sequence[_Side]) -> tuple[Floats, Floats]:
-    """Return mean seconds and emitted tokens (n,) over samples that no run of the other side lacks; NaN without any."""
+    """Return mean seconds and emitted tokens (n,) over samples present in all runs of the other side; NaN if none."""
     seconds, tokens = times.seconds[places], times.tokens[places]
     is_kept = np.isfinite(seconds)
     for other, of_other in others:
@@ -155,11 +152,10 @@ def _means(times: Times, places: NDArray[np.int64], others: Sequence[_Side]) -> 
 def latencies(
     connection: Connection, run_id: str, baseline: str | None, stopwatch: str, of_baseline: str
 ) -> TimedPair | None:
-    """Return the latencies of a setting and of its baseline by definitions of the view `stopwatch`, paired by problem.
+    """Return latencies of a setting and its baseline, by definitions of the view `stopwatch`, paired by problem.
 
-    `of_baseline` is the baseline's definition: a paper may divide the time of a sample by that of a thought. None if
-    no problem was timed in all runs, or if the runs differ in the devices, or anything else that a ratio of their
-    latencies should not measure.
+    `of_baseline` is the baseline's definition, because a paper may compare a sample's total time with reasoning time.
+    None if no problem was timed in all runs, or if the runs differ in devices or other conditions that affect latency.
     """
     if not rows(connection, _ARE_ALIKE, {"run_id": run_id, "baseline": baseline}):
         return None

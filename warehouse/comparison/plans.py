@@ -1,7 +1,7 @@
-"""How many problems and samples a comparison needs, from the runs of a database, as a table or JSON.
+"""Plan the problems and samples of a comparison from recorded runs; print a table or JSON.
 
-A plan rests on a pilot: runs of two methods on the same problems, or of one, with what a sample of each has cost. The
-statistics are in `warehouse.statistics.planning`.
+The pilot is two runs of different methods on the same problems, or one run, with the cost per sample. The statistics
+are in `warehouse.statistics.planning`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _RUNS = "SELECT run_id FROM run ORDER BY created_at DESC, run_id"
 
 @dataclass(frozen=True)
 class SampleCost:
-    """What a sample of a method takes on average, and the starts of its engines, which no sample repeats."""
+    """Average cost of a sample. Engine starts are separate, because they do not repeat per sample."""
 
     work_hours: float
     start_hours: float
@@ -49,45 +49,45 @@ class SampleCost:
 
 @dataclass(frozen=True)
 class Basis:
-    """What a comparison is planned from."""
+    """The data for a plan."""
 
     run: Run | None
-    """The method that is compared with the baseline; None: only the baseline is known."""
+    """The method compared with the baseline. None: only the baseline is available."""
     baseline: Run
     pilot: Pilot
-    """The counts of both; a baseline alone stands for both."""
+    """Counts of both runs; a baseline without another run is used for both."""
     family: Families
-    """(n,). Of the pilot's problems."""
+    """Families of the pilot's problems, (n,)."""
     pair: Pair
-    """The samples that both have."""
+    """The samples that both runs have."""
     costs: Sequence[SampleCost | None]
-    """What a sample of the method and of the baseline takes, None where it is unknown; a baseline stands for both."""
+    """Cost per sample of the method and of the baseline; None if unknown. A baseline alone is used for both."""
 
     @property
     def runs(self) -> Sequence[Run]:
-        """The runs that are planned from."""
+        """Runs used by the plan."""
         return [run for run in (self.run, self.baseline) if run is not None]
 
     @property
     def num_problems(self) -> int:
-        """Number of problems whose variances are known."""
+        """Number of problems with known variances."""
         return len(self.pilot.first_samples)
 
 
 def read(
     connection: Connection, names: Sequence[str], baseline: str | None = None
 ) -> tuple[Sequence[Basis], Sequence[str]]:
-    """Return what can be planned from the named runs, or from all of the database, and why from others nothing can.
+    """Return the possible plans' data for the named runs, or for all runs, and reasons why other runs allow none.
 
-    Each run is paired with the baseline that `warehouse.compare` would choose; a baseline without others is a pilot
-    alone. Without names, of several runs of the same settings the newest finished one counts, and a model alone is only
-    a baseline. Raises WarehouseError where nothing can be planned.
+    Each run is paired with the baseline that `warehouse.compare` would choose. A baseline without other runs is a pilot
+    by itself. Without names, the newest finished run of each setting is used, and a model alone serves only as a
+    baseline. Raises WarehouseError if no plan is possible.
     """
     every = [*([baseline] if baseline else []), *names]
     if not names:
         every += [str(row["run_id"]) for row in rows(connection, _RUNS)]
     if not every:
-        raise WarehouseError("nothing can be planned: the database has no runs")
+        raise WarehouseError("no plan possible: the database has no runs")
     runs = read_runs(connection, every, votes=False)
     named = resolve(connection, baseline) if baseline else None
     if not names:
@@ -102,20 +102,20 @@ def read(
                 left_out.append(f"{', '.join(run.run_id for run in (make, chosen.run) if run)}: {error}")
     if named is not None and names and (alone := [basis.baseline.run_id for basis in found if basis.run is None]):
         without = next((run_id for run_id in alone if run_id != named), alone[0])
-        raise WarehouseError(f"nothing can be planned: {named} is no baseline of {without}; name a run of its dataset")
+        raise WarehouseError(f"no plan possible: {named} is not a baseline for {without}; pass a run on its dataset")
     if not found:
         unsampled = all(run.is_empty for run in runs)
         why = "; ".join(left_out) or (
-            "no run has a finished and graded sample"
+            "no run has finished and graded samples"
             if unsampled
-            else "no dataset has a run of the target alone with finished and graded samples; name a RUN to plan from it"
+            else "no dataset has a run of the target alone with finished and graded samples; pass a RUN as the pilot"
         )
-        raise WarehouseError(f"nothing can be planned: {why}")
+        raise WarehouseError(f"no plan possible: {why}")
     return found, left_out
 
 
 def _newest(runs: Sequence[Run], named: str | None) -> Iterator[Run]:
-    """Yield the newest finished run of each setting, of runs with the newest first, and the named one."""
+    """Yield the newest finished run of each setting, and the named run. `runs` are ordered newest first."""
     seen = set()
     for run in sorted(runs, key=lambda run: (run.run_id != named, run.is_unfinished)):
         summary = run.summary
@@ -127,7 +127,7 @@ def _newest(runs: Sequence[Run], named: str | None) -> Iterator[Run]:
 
 
 def _of(chosen: Baseline, *, is_named: bool) -> Iterator[Run | None]:
-    """Yield the runs to plan from with a baseline; None for the baseline alone."""
+    """Yield the runs to plan with this baseline; None: the baseline alone."""
     others = [run for run in chosen.members if run is not chosen.run and not run.is_empty]
     if not is_named:
         others = [run for run in others if run.summary.method != "vanilla"]
@@ -138,10 +138,10 @@ def _of(chosen: Baseline, *, is_named: bool) -> Iterator[Run | None]:
 
 
 def _basis(connection: Connection, run: Run | None, base: Run) -> Basis:
-    """Return a pilot of the problems with two samples or more. Raises CannotPlan."""
+    """Return a pilot on the problems with at least two samples. Raises CannotPlan."""
     pair = paired((run or base).outcomes, base.outcomes)
     if not pair.n:
-        raise CannotPlan("they have no problem with a sample of both in common")
+        raise CannotPlan("no problem has samples in both runs")
     counts, family = pilot(run or base, base, pair)
     base_cost = _cost(connection, base)
     own_cost = base_cost if run is None else _cost(connection, run)
@@ -149,7 +149,7 @@ def _basis(connection: Connection, run: Run | None, base: Run) -> Basis:
 
 
 def _cost(connection: Connection, run: Run) -> SampleCost | None:
-    """Return what a finished sample took of all devices, as the report's cost has it; None where no time is known."""
+    """Return a finished sample's average cost on all devices, as in the report; None if no time is known."""
     every = costs(connection, run.run_id)
     finished = run.outcomes.num_samples - run.summary.num_not_run
     hours = sum(cost.work_hours for cost in every)
@@ -160,70 +160,68 @@ def _cost(connection: Connection, run: Run) -> SampleCost | None:
 
 
 FEWEST_PROBLEMS = 60
-"""Problems that a pilot should have. From so many on, the careful number of problems has a power below 50 % after at
-most 2 % of pilots with skewed differences; with 30 it is up to 14 % of them (simulation in
-docs/statistics.md)."""
+"""Recommended minimum of pilot problems. With this many, the careful number of problems has a power below 50 % after at
+most 2 % of pilots with skewed differences; with 30, after up to 14 % (simulation in docs/statistics.md).
+"""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What a comparison is to show; margin, power and difference as fractions."""
+    """The goal of a comparison; margin, power and difference as fractions."""
 
     margin: float = 0.02
     power: float = 0.8
     difference: float = 0.0
-    """The true difference for which it is planned, method − baseline."""
+    """Assumed true difference, method − baseline."""
     correlation: float = 0.75
-    """Correlation of the two methods' true rates over problems, which is assumed where only one is known."""
+    """Assumed correlation of the two methods' true rates over problems, if only one method is known."""
     ks: Sequence[int] = (1, 2, 4, 8, 16, 32)
     """Samples per problem."""
     num_problems: int | None = None
-    """Problems of the set that will be used; None: all of the dataset."""
+    """Number of problems that will be used. None: all of the dataset."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """What a comparison with so many samples per problem needs. Samples and hours are of both methods together."""
+    """Requirements of a comparison with k samples per problem. Samples and hours are totals of both methods."""
 
     samples_per_problem: int
     problems: int | None
     """None: more than planning.MOST_PROBLEMS."""
     samples: int | None
     hours: float | None
-    """GPU-hours, or hours of workers without a GPU; None: no time is known."""
+    """GPU-hours, or worker-hours without a GPU. None: unknown."""
     share_of_samples: float
     """Share of a difference's variance that more samples per problem could remove."""
     detectable_margin_there: float | None
-    """The smallest margin that the set of `Plan.num_problems` problems shows with the power; None: none."""
+    """Smallest margin detectable with the plan's power on `Plan.num_problems` problems. None: none."""
     hours_there: float | None
-    """Hours of that set with so many samples."""
+    """Hours for `Plan.num_problems` problems with k samples each."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A planned comparison."""
-
     basis: Basis
     question: Question
     components: Components
     sizes: Sequence[Size]
     fewest_problems: int | None
-    """With unlimited samples; None: more than planning.MOST_PROBLEMS."""
+    """Minimum number of problems with unlimited samples. None: more than planning.MOST_PROBLEMS."""
     num_problems: int
-    """Problems of the set for which power and margin are stated."""
+    """Number of problems for which power and margin are reported."""
     samples_there: int | None
-    """Samples per problem with which that set is enough; None: with none up to planning.MOST_SAMPLES."""
+    """Samples per problem that are enough for these problems. None: more than planning.MOST_SAMPLES."""
     power_there: float
-    """Power of that set with unlimited samples."""
+    """Power with these problems and unlimited samples."""
 
     @property
     def is_pilot_small(self) -> bool:
-        """True where the variances of so few problems are too noisy to rest a plan on."""
+        """Whether the pilot has too few problems for reliable variances."""
         return self.basis.num_problems < FEWEST_PROBLEMS
 
     @property
     def has_variance(self) -> bool:
-        """False where both runs agree on every problem, from which nothing can be planned."""
+        """False if both runs agree on every problem, so no plan is possible."""
         return bool(self.sizes)
 
     @property
@@ -233,7 +231,7 @@ class Plan:
 
 
 def plan(basis: Basis, question: Question) -> Plan:
-    """Plan a comparison, of as many families as its problems come from."""
+    """Plan a comparison, with independent families if problems share them."""
     given, num_problems = basis.pilot, question.num_problems or basis.baseline.summary.dataset_size
     if basis.run is None:
         found = planning.components_of_one(given.first_correct, given.first_samples, question.correlation)
@@ -266,7 +264,7 @@ def _problems_of(clusters: int | None, members: float) -> int | None:
 def _size(
     basis: Basis, question: Question, found: Components, k: int, moments: Moments, members: float, num_problems: int
 ) -> Size:
-    """Return the size with k samples. moments: of a family's mean; members: problems of a family."""
+    """Return the requirements with k samples. moments: of a family's mean; members: problems per family."""
     asked, clusters = (question.power, question.difference), max(2, round(num_problems / members))
     problems = _problems_of(planning.problems_needed(moments, question.margin, *asked), members)
     told = [cost for cost in basis.costs if cost is not None]
@@ -285,10 +283,10 @@ def _size(
 
 _EXPLAINED = (
     "k: samples per problem and method. Sampling: share of the variance that more samples could remove.",
-    "Margin: the smallest, in points, that is shown with this power.",
-    "Hours: of both methods, on the pilot's devices with its samples in flight.",
-    "Problems count as a sample of problems like these, and those of a family as one of its size. A pilot of fewer "
-    f"than {NOISY_PROBLEMS} problems counts with the upper limit of its variance ({100 * ASSURANCE:g} %).",
+    "Margin: smallest margin (points) detectable with this power.",
+    "Hours: total of both methods on the pilot's devices, with its number of samples in flight.",
+    "Plans are for similar problems in families of the same size. A pilot of fewer "
+    f"than {NOISY_PROBLEMS} problems uses the upper limit of its variance ({100 * ASSURANCE:g} %).",
 )
 
 
@@ -315,15 +313,15 @@ def _points(value: float) -> str:
 
 def _title(plan: Plan) -> str:
     asked = plan.question
-    assumed = f"truly differs by {signed(100 * asked.difference, 1)} points" if asked.difference else "is as accurate"
+    differs = f"a method that truly differs by {signed(100 * asked.difference, 1)} points"
+    assumed = differs if asked.difference else "an equally accurate method"
     return (
-        f"{plan.basis.baseline.dataset}: to show with a power of {100 * asked.power:g} % that a method that {assumed} "
-        f"is not worse by {_points(asked.margin)}"
+        f"{plan.basis.baseline.dataset}: to show with power {100 * asked.power:g} % that {assumed} is not worse by "
+        f"{_points(asked.margin)}"
     )
 
 
 def _basis_lines(plan: Plan) -> Iterator[str]:
-    """Yield what the plan is made from."""
     basis, found = plan.basis, plan.components
     problems = counted(basis.num_problems, "problem")
     names = [place if name is None else name for place, name in enumerate(basis.family)]
@@ -331,21 +329,20 @@ def _basis_lines(plan: Plan) -> Iterator[str]:
         problems += f" in {families} families"
     if basis.run is None:
         yield f"From {basis.baseline.run_id} alone, {problems}."
-        yield f"Assumed: the other method has rates like it, with a correlation of {plan.question.correlation:g}"
-        yield "over problems (--correlation). The variance between problems follows from that, not from data."
-        yield "Problems that only one of them solves are not foreseen; a pilot of both methods shows them."
+        yield f"Assumed: the other method has similar rates, with a correlation of {plan.question.correlation:g}"
+        yield "over problems (--correlation). The variance between problems follows from it, not from data."
+        yield "A pilot of both methods would also show problems that only one of them solves."
     else:
         observed = signed(100 * float(basis.pilot.differences.mean()), 2)
-        yield f"From {basis.run.run_id} against {basis.baseline.run_id}."
+        yield f"From {basis.run.run_id} vs. {basis.baseline.run_id}."
         yield f"{problems}; observed difference {observed} points."
     yield (
         f"Standard deviation of the difference: between problems {100 * sqrt(found.between):.1f} points, "
-        f"of single samples {100 * sqrt(found.within):.1f}."
+        f"within problems {100 * sqrt(found.within):.1f} points."
     )
 
 
 def _warnings(plan: Plan) -> Iterator[str]:
-    """Yield what limits the validity of the plan."""
     basis = plan.basis
     for run in basis.runs:
         summary = run.summary
@@ -354,25 +351,25 @@ def _warnings(plan: Plan) -> Iterator[str]:
     if basis.pair.num_missing_samples:
         remedies = "; ".join(dict.fromkeys(run.remedy for run in basis.runs if run.is_unfinished))
         yield (
-            f"UNFINISHED: {basis.pair.num_missing_samples} of {basis.pair.num_planned_samples} planned samples are not "
-            "there in every run, mostly long chains, so that the variances are those of the easier part and the true "
+            f"UNFINISHED: {basis.pair.num_missing_samples} of {basis.pair.num_planned_samples} planned samples are "
+            "missing in a run, mostly long chains. The variances describe the easier samples, and the required "
             f"numbers are larger; {remedies}."
         )
     if left_out := basis.pair.num_shared_problems - basis.num_problems:
-        yield f"{counted(left_out, 'problem')} without two samples of each run left out."
+        yield f"{counted(left_out, 'problem')} with fewer than two samples in a run left out."
     observed = float(basis.pilot.differences.mean()) if basis.run is not None else 0.0
     if observed <= -plan.question.margin < plan.question.difference:
         yield (
-            f"OBSERVED LOSS: the pilot shows {signed(100 * observed, 2)} points. If that is the true difference, no "
-            "number of problems shows that the method is not worse; the plan assumes that it is not."
+            f"OBSERVED LOSS: the pilot shows {signed(100 * observed, 2)} points. If that is the true difference, "
+            "non-inferiority cannot be shown with any number of problems. The plan assumes otherwise."
         )
     if plan.is_pilot_small:
         yield (
-            f"SMALL PILOT: {counted(basis.num_problems, 'problem')}. Plans from fewer than {FEWEST_PROBLEMS} often "
-            "have much less power than asked for."
+            f"SMALL PILOT: {counted(basis.num_problems, 'problem')}. With fewer than {FEWEST_PROBLEMS}, the power is "
+            "often far below the requested one."
         )
     if not plan.has_variance:
-        yield "NO VARIANCE: both runs agree on every problem, which plans nothing. Use a larger pilot."
+        yield "NO VARIANCE: both runs agree on every problem, so no plan is possible. Use a larger pilot."
 
 
 def _table(plan: Plan) -> Table:
@@ -393,27 +390,27 @@ def _table(plan: Plan) -> Table:
 
 
 def _conclusions(plan: Plan) -> Iterator[str]:
-    """Yield where samples stop helping, what the set that there is comes to, and what the columns mean."""
+    """Yield conclusions about samples and problems, and the meaning of the columns."""
     enough = plan.components.enough_samples
     gain = f"lower the standard error by less than {100 * LEAST_GAIN:g} %"
     if enough is None:
         yield "The pilot shows no variance between problems: more samples always help."
     else:
-        yield f"More samples stop helping at {enough} per problem: twice as many {gain}."
+        yield f"More samples stop helping at {enough} per problem: doubling them would {gain}."
         yield f"With any number of samples {_problems(plan.fewest_problems)} problems are needed."
     if plan.cheapest is not None:
         yield (
-            f"Cheapest where further problems can be had: {plan.cheapest.samples_per_problem} per problem, "
+            f"Cheapest if more problems are available: {plan.cheapest.samples_per_problem} per problem, "
             f"{plan.cheapest.samples:,} samples of both methods."
         )
     there = counted(plan.num_problems, "problem")
     if plan.samples_there is not None:
-        yield f"{there} need {counted(plan.samples_there, 'sample')} each."
+        yield f"{there}: {counted(plan.samples_there, 'sample')} each are enough."
     else:
-        power = f"power {100 * plan.power_there:.0f} % at most"
-        yield f"{there} are too few: {power}, even with {MOST_SAMPLES:,} samples each."
+        power = f"power at most {100 * plan.power_there:.0f} %"
+        yield f"{there} are not enough: {power}, even with {MOST_SAMPLES:,} samples each."
     if any(cost is None for cost in plan.basis.costs):
-        yield "What a sample takes is not known of both methods, so nothing is said of hours."
+        yield "Hours are unknown, because a method has no measured cost per sample."
 
 
 def _problems(value: int | None) -> str:

@@ -1,4 +1,4 @@
-"""What a comparison says: cells of its table, how to read them, warnings, and records for programs."""
+"""Output of a comparison: table cells, legends, warnings, and JSON records."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from warehouse.statistics.ratios import RunFactor
 
 Cell = str | float | int | bool | None
 CONTRAST_HEADERS = ("difference", "95 %", "on these", "p", "p (Holm)", "not worse", "worst case")
-"""Columns of `contrast_cells`."""
+"""Column headers of `contrast_cells`."""
 _COLUMNS = 80
 _WRAPPED, _LEAST_WIDTH = ("run", "problems", "not worse"), 8
-"""Columns whose words are wrapped, and to how many characters, so that numbers fit on a terminal."""
+"""Columns to wrap, and their width in characters, to leave room for numbers on a terminal."""
 UNFINISHED = (
-    "Unfinished: a run of the pair lacks samples. The difference, its intervals, p and speed-up are valid only if "
-    "samples are missing at random, which is rarely the case, because long chains finish last. Whether a run is not "
-    f"worse is only assessed with {100 * LEAST_COMPLETENESS:g} % of the planned samples or more, and missing ones then "
-    "count against it."
+    "Unfinished: a run lacks samples. The difference, its intervals, p and the speed-up are valid only if "
+    "samples are missing at random. That is rarely true, because long chains finish last. Non-inferiority "
+    f"is assessed only with at least {100 * LEAST_COMPLETENESS:g} % of the planned samples. Missing samples then "
+    "count against the run."
 )
 _MATTERS = {
     "subject": "compared",
@@ -41,19 +41,19 @@ _MATTERS = {
 }
 _MODELS = ("draft", "target", "reward model")
 _MOST_NOTES = 8
-"""Lines under the brief table, at 80 columns."""
+"""Maximum number of lines under the brief table, at 80 columns."""
 _UNEQUAL_LOADS = 1.25
-"""Ratio of the median numbers of samples in flight from which a comparison of times says so."""
+"""Minimum ratio of the median numbers of samples in flight for a warning."""
 
 
 def names(comparison: Comparison) -> dict[str, str]:
-    """Return a short name for each run, by run id."""
+    """Return a short name per run, by run id."""
     runs = {row.run.run_id: row.run.summary for row in comparison.rows}
     return dict(zip(runs, labels(list(runs.values())), strict=True))
 
 
 def contrast_cells(contrast: Contrast | None, digits: int = 2) -> list[str]:
-    """Return the cells of a contrast, under CONTRAST_HEADERS."""
+    """Return the cells of a contrast, for the columns CONTRAST_HEADERS."""
     if contrast is None:
         return ["baseline", *[NOTHING] * 6]
     difference, worst = contrast.difference, contrast.worst
@@ -69,13 +69,13 @@ def contrast_cells(contrast: Contrast | None, digits: int = 2) -> list[str]:
 
 
 def on_these_cell(contrast: Contrast | None) -> str:
-    """Return half the length of the interval on these problems, which is as long on both sides."""
+    """Return the half-width of the (symmetric) interval for the same problems."""
     found = contrast.on_these if contrast else None
     return NOTHING if found is None or found.high is None else f"±{fixed(found.high - found.estimate, 1, 100)}"
 
 
 def _verdict(contrast: Contrast) -> str:
-    """Return the cell that says whether the run is not worse, or why that is not asked or not shown."""
+    """Return the non-inferiority cell: the result, or why it is not assessed or not shown."""
     if contrast.pair.why_refused:
         return f"unfinished ({floored_percent(contrast.pair.completeness)} %)"
     if contrast.is_non_inferior is False and contrast.is_worse:
@@ -86,7 +86,7 @@ def _verdict(contrast: Contrast) -> str:
 
 
 def speed_cells(speed: SpeedRatio | None, *, has_sides: bool = True) -> list[str]:
-    """Return the speed-up and its interval; has_sides: with the cards and the repeats of both sides."""
+    """Return the speed-up and its interval. has_sides: include the GPUs and repeats of both sides."""
     if speed is None:
         return [NOTHING, NOTHING]
     if speed.ratio is None:
@@ -96,7 +96,7 @@ def speed_cells(speed: SpeedRatio | None, *, has_sides: bool = True) -> list[str
 
 
 def complete_tables(comparison: Comparison) -> list[Table]:
-    """Return every column: of accuracy, of differences, of what supports "not worse", and of speed and fallback."""
+    """Return the complete tables: accuracy, differences, non-inferiority, and speed with fallback."""
     return [
         _accuracies(comparison),
         *([_differences(comparison), _not_worse(comparison)] if any(row.contrast for row in comparison.rows) else []),
@@ -156,12 +156,12 @@ def _not_worse(comparison: Comparison) -> Table:
 
 
 def _needed(contrast: Contrast) -> int | None:
-    """Return how many problems would show "not worse" where it is open."""
+    """Return the number of problems needed if non-inferiority is not shown."""
     return None if contrast.is_worse else contrast.num_needed
 
 
 def _speeds(comparison: Comparison) -> Table:
-    names = ("run", "speed-up", "95 %", "per card-second", "fallback", "by problem", "by the draft")
+    names = ("run", "speed-up", "95 %", "per GPU-second", "fallback", "by problem", "by the draft")
     found = []
     for short, row in _named(comparison):
         if _metric(row) == "pass@1":
@@ -184,7 +184,7 @@ def _columns(headers: Sequence[str]) -> list[Column]:
 
 
 def _without_metric(table: Table) -> Table:
-    """Return the table without its second column where that says pass@1 everywhere."""
+    """Drop the second column, the metric, if it is pass@1 in all rows."""
     rows = [list(row) for row in table.rows]
     if any(row[1] != "pass@1" for row in rows):
         return replace(table, rows=rows)
@@ -193,7 +193,7 @@ def _without_metric(table: Table) -> Table:
 
 
 def brief_table(comparison: Comparison, *, has_speed_interval: bool = True) -> Table:
-    """Return what a person reads first; without other metrics no column names pass@1."""
+    """Return the brief table; without other metrics, pass@1 has no column."""
     found = []
     for short, row in _named(comparison):
         difference, ends, on_these, _, _, verdict, _ = contrast_cells(row.contrast, digits=1)
@@ -221,7 +221,7 @@ def brief_table(comparison: Comparison, *, has_speed_interval: bool = True) -> T
 
 
 def paper_table(comparison: Comparison) -> Table:
-    """Return what a paper prints: accuracy, difference, speed-up, fallback and the draft's share."""
+    """Return the columns usually reported in papers: accuracy, difference, speed-up, fallback and draft share."""
     short, headers = names(comparison), ["method", "metric", "% ±", "difference (95 %)", "speed-up", "fallback %"]
     table = [
         [
@@ -242,7 +242,7 @@ def paper_table(comparison: Comparison) -> Table:
 
 
 def paper_caption(comparison: Comparison) -> str:
-    """Return how to read the table of a paper."""
+    """Return the caption of the paper table."""
     short = names(comparison)
     bases = ", ".join(dict.fromkeys(short[base.run.run_id] for base in comparison.baselines))
     summaries = [row.run.summary for row in comparison.rows]
@@ -250,8 +250,8 @@ def paper_caption(comparison: Comparison) -> str:
     loads = ", ".join(f"{number:,}" for number in sorted({one.concurrency for one in summaries}))
     return (
         f"{'; '.join(sizes)}. ± standard error over problems. Difference from {bases} in percentage points, paired by "
-        f"problem, with 95 % interval. Speed-up: of latency with {loads} in flight, geometric mean over problems. "
-        "Fallback: decisions that rejected every draft. Draft's share: of the emitted tokens."
+        f"problem, with 95 % interval. Speed-up: latency ratio with {loads} samples in flight, geometric mean over "
+        "problems. Fallback: share of decisions that rejected every draft. Draft's share: share of emitted tokens."
     )
 
 
@@ -260,7 +260,7 @@ def _metric(row: Row) -> str:
 
 
 def _with(estimate: str, interval: str) -> str:
-    """Return an estimate with its interval, in which a dash stands for `to` unless an end is signed."""
+    """Return an estimate with its interval, using a dash instead of `to` unless an end is signed."""
     if interval == NOTHING:
         return estimate
     return f"{estimate} ({interval if '−' in interval else interval.replace(' to ', '–')})"
@@ -269,10 +269,10 @@ def _with(estimate: str, interval: str) -> str:
 def difference_lines(
     differences: Sequence[Difference], names: Mapping[str, str], *, is_brief: bool = False
 ) -> Iterator[str]:
-    """Yield the differences between the manifests, one line each. names: short names of the runs by run id.
+    """Yield the differences between manifests, one per line. names: short run names by run id.
 
-    Methods are in the names. Of parameters only those are listed that differ between runs of one method, and of models
-    only those of a role that several runs have. is_brief: leave out what is affected.
+    Methods are part of the names. Parameters are listed only if they differ between runs of one method. Models are
+    listed only if several runs have the role. is_brief: omit the affected results.
     """
     for difference in _told(differences):
         names_by_value: dict[str, list[str]] = {}
@@ -293,7 +293,7 @@ def _told(differences: Sequence[Difference]) -> Iterator[Difference]:
             yield replace(difference, values=_differing_parameters(difference.values, methods))
         elif difference.name.removesuffix(" files") in _MODELS:
             if difference.name not in _MODELS and difference.name.removesuffix(" files") in by_name:
-                continue  # other names have other files
+                continue  # different names imply different files
             values = {run_id: value for run_id, value in difference.values.items() if value != "none"}
             yield replace(difference, values=values)
         elif difference.name != "method":
@@ -301,7 +301,7 @@ def _told(differences: Sequence[Difference]) -> Iterator[Difference]:
 
 
 def _differing_parameters(values: Mapping[str, str], methods: Mapping[str, str]) -> dict[str, str]:
-    """Return the parameters in which runs of one method differ, as text; they are stored as JSON."""
+    """Return the parameters that differ between runs of one method, as strings; they are stored as JSON."""
     parameters = {run_id: json.loads(value) for run_id, value in values.items()}
     told = {}
     for run_id, own in parameters.items():
@@ -313,7 +313,7 @@ def _differing_parameters(values: Mapping[str, str], methods: Mapping[str, str])
 
 
 def baseline_lines(comparison: Comparison) -> Iterator[str]:
-    """Yield for each dataset which run is its baseline, and why; for each regime where they have their own."""
+    """Yield each dataset's baseline with its reason, per regime if each has its own."""
     datasets = [base.run.dataset for base in comparison.baselines]
     for base in comparison.baselines:
         regime = f", {', '.join(base.regimes)}" if datasets.count(base.run.dataset) > 1 else ""
@@ -321,7 +321,7 @@ def baseline_lines(comparison: Comparison) -> Iterator[str]:
 
 
 def brief_notes(comparison: Comparison, *, has_speed_interval: bool) -> list[str]:
-    """Return how to read the brief table and what differs, at most eight lines at 80 columns, the first ones first."""
+    """Return the legend of the brief table and the differences, at most eight lines at 80 columns."""
     affecting = [difference for difference in comparison.differences if difference.matter != "note"]
     differing = [f"Differs: {line}" for line in difference_lines(affecting, names(comparison), is_brief=True)]
     wanted = [
@@ -339,7 +339,7 @@ def brief_notes(comparison: Comparison, *, has_speed_interval: bool) -> list[str
             lines.append(line)
     left = len(set(differing) - set(lines))
     more = f" ({counted(left, 'setting differs', 'settings differ')})" if left else ""
-    return [*lines, f"More{more}: --all. Every number: -o FILE.csv, .json, .md or .tex."]
+    return [*lines, f"More{more}: --all. All metrics: -o FILE.csv, .json, .md or .tex."]
 
 
 def _height(line: str) -> int:
@@ -347,7 +347,7 @@ def _height(line: str) -> int:
 
 
 def _listed(opening: str, items: Sequence[str]) -> str:
-    """Return items of runs in two lines at most; those that have no room are in the complete output."""
+    """Return a list of items in at most two lines; the complete output has the rest."""
     kept, end = list(items), "."
     while _height(text := f"{opening} {'; '.join(kept)}{end}") > 2 and len(kept) > 1:
         kept.pop()
@@ -362,18 +362,18 @@ def _brief_baselines(comparison: Comparison) -> Iterator[str]:
     else:
         datasets = {base.run.dataset for base in comparison.baselines}
         of_each = "regime" if len(datasets) == 1 else "dataset"
-        yield f"Baseline: one for each {of_each}, because {'; or because '.join(reasons)}."
+        yield f"Baseline: one per {of_each}, because {'; or because '.join(reasons)}."
 
 
 def _brief_contrasts(comparison: Comparison) -> Iterator[str]:
-    """Yield which question each column answers, and what "not worse" rests on."""
+    """Yield the legend of each contrast column and the basis of "not worse"."""
     named = [(short, row.contrast) for short, row in _named(comparison) if row.contrast]
     if not named:
         return
     sizes = dict.fromkeys(_size(row) for row in comparison.rows)
     over = f" over {next(iter(sizes))}" if len(sizes) == 1 else ""
     is_again = any(contrast.on_these and contrast.on_these.high is not None for _, contrast in named)
-    again = " On these: if these are run again." if is_again else ""
+    again = " On these: rerunning these problems." if is_again else ""
     yield f"Difference: in points{over}.{again}"
     yield from _few_families(comparison)
     if any(contrast.is_unfinished for _, contrast in named):
@@ -391,17 +391,16 @@ def _brief_contrasts(comparison: Comparison) -> Iterator[str]:
 def _brief_speeds(comparison: Comparison, has_interval: bool) -> Iterator[str]:
     speeds = [row.speed for row in comparison.rows if row.speed and row.speed.ratio]
     if speeds:
-        covers = "covers the run factor" if any(speed.factor for speed in speeds) else "holds within these runs"
+        covers = "includes run-to-run variation" if any(speed.factor for speed in speeds) else "holds within these runs"
         told = [f"{short} {row.speed.sides}" for short, row in _named(comparison) if row.speed and row.speed.sides]
-        said = ["geometric mean over problems", *([f"its interval {covers}"] if has_interval else []), *told]
+        said = ["geometric mean over problems", *([f"the interval {covers}"] if has_interval else []), *told]
         yield f"Speed-up: {'; '.join(said)}."
 
 
 def _needed_lines(comparison: Comparison) -> Iterator[str]:
-    """Yield how many problems would show what is not shown, in one line."""
     named = [(short, _needed(row.contrast)) for short, row in _named(comparison) if row.contrast]
     if needed := [f"{short} {number:,}" for short, number in named if number]:
-        yield _listed("Problems that would show it of an equal:", needed)
+        yield _listed("Problems needed for an equal method:", needed)
 
 
 def _size(row: Row) -> str:
@@ -415,34 +414,34 @@ def _size(row: Row) -> str:
 def _few_families(comparison: Comparison) -> Iterator[str]:
     numbers = {row.result.families for row in comparison.rows} - {None}
     if any(number < FEWEST_FAMILIES for number in numbers if number is not None):
-        yield f"Fewer than {FEWEST_FAMILIES} families do not show how much families differ: no interval."
+        yield f"No interval: fewer than {FEWEST_FAMILIES} families."
 
 
 def legend(comparison: Comparison) -> Iterator[str]:
-    """Yield how to read the complete tables, one line per group of columns."""
+    """Yield the legend of the complete tables, one line per group of columns."""
     kinds = dict.fromkeys(row.result.kind for row in comparison.rows)
     yield (
-        f"Accuracy, 95 %: on problems like these ({'; '.join(kinds)}). Re-run SE: standard error of running the same "
-        "problems again."
+        f"Accuracy, 95 %: CI, generalizes to similar problems ({'; '.join(kinds)}). Re-run SE: standard error of "
+        "rerunning the same problems."
     )
     yield from contrast_legend(comparison)
     speeds = [row.speed for row in comparison.rows if row.speed and row.speed.ratio]
     if speeds:
         is_shared = any(row.run.summary.concurrency > 1 for row in comparison.rows)
-        load = ", under the load of the other samples in flight" if is_shared else ""
+        load = ", measured under the load of concurrent samples" if is_shared else ""
         yield (
-            f"Speed-up: latency of the baseline divided by that of the run, geometric mean over problems{load}. Per "
-            "card-second: times the cards of the baseline, divided by those of the run."
+            f"Speed-up: baseline latency divided by run latency, geometric mean over problems{load}. Per "
+            "GPU-second: the same ratio for latency times the number of GPUs."
         )
         yield from dict.fromkeys(_between_runs(speed.factor) for speed in speeds)
     yield from at_one_lines(comparison)
     yield from _fallback_lines(comparison)
     if any(row.run.summary.num_decisions for row in comparison.rows):
-        yield "Fallback: of all decisions. By problem: mean over problems. By the draft: of the emitted tokens."
+        yield "Fallback: share of all decisions. By problem: mean over problems. By the draft: share of emitted tokens."
 
 
 def contrast_legend(comparison: Comparison, shown: Collection[str] = CONTRAST_HEADERS) -> Iterator[str]:
-    """Yield how to read those cells of `contrast_cells` that are shown; nothing if no run has a baseline."""
+    """Yield the legend of the shown cells of `contrast_cells`; nothing if no run has a baseline."""
     contrasts = [row.contrast for row in comparison.rows if row.contrast]
     if not contrasts:
         return
@@ -450,19 +449,19 @@ def contrast_legend(comparison: Comparison, shown: Collection[str] = CONTRAST_HE
     kinds = sorted({contrast.like_these.kind for contrast in contrasts})
     told = {
         "difference": "Difference: run minus baseline in percentage points, paired by problem.",
-        "95 %": f"95 %: on problems like these ({', '.join(kinds)}).",
-        "on these": "On these: if these very problems are run again.",
-        "p": "p: that the difference is 0, of the 95 % interval.",
+        "95 %": f"95 %: CI, generalizes to similar problems ({', '.join(kinds)}).",
+        "on these": "On these: CI for rerunning exactly these problems.",
+        "p": "p: p-value for a difference of 0, consistent with the 95 % CI.",
         "p (Holm)": f"p (Holm): adjusted for {counted(len(contrasts), 'test')}.",
-        "not worse": f"Not worse: above −{margin} even if single problems may be lost entirely (worst case), which "
-        "samples of them need not show. Worse: p, adjusted by Holm, is below 0.05.",
-        "worst case": "Problems needed: as many like these show it of an equally accurate method with a power of "
+        "not worse": f"Not worse: above −{margin} even if single problems may be lost entirely (worst case). Samples "
+        "need not contain such problems. Worse: p, adjusted by Holm, is below 0.05.",
+        "worst case": "Problems needed: similar problems to show it for an equally accurate method with power "
         f"{100 * POWER:.0f} % (python -m warehouse.plan).",
     }
     yield " ".join(told[name] for name in CONTRAST_HEADERS[:5] if name in shown)
     if any(contrast.is_same_subject for contrast in contrasts):
         values = "95 % and p are" if "p" in shown else "95 % is"
-        yield f"Runs of one method: {values} of these very problems, where the answers to one of them vary."
+        yield f"Runs of one method: {values} for rerunning these problems, if answers to a problem vary."
     yield " ".join(told[name] for name in CONTRAST_HEADERS[5:] if name in shown)
     yield from _few_families(comparison)
     if any(contrast.is_unfinished for contrast in contrasts):
@@ -470,16 +469,16 @@ def contrast_legend(comparison: Comparison, shown: Collection[str] = CONTRAST_HE
 
 
 def _between_runs(factor: RunFactor | None) -> str:
-    """Return whether the interval of a speed-up holds between runs, as a sentence."""
+    """Return a sentence on whether a speed-up's interval holds between runs."""
     if factor is None:
         return (
-            "Within these runs: too few repeats to tell how much times differ from one run to the next, and the "
-            "interval does not cover that; identical work has come out 17 % apart, and twice as long on a busy "
-            "machine. Three runs of one setting (--tag) are enough."
+            "Within these runs: too few repeats to estimate run-to-run variation, so the "
+            "interval does not include it. Identical work has differed by 17 %, and has taken twice as long on a busy "
+            "machine. Run one setting three times (--tag)."
         )
     return (
-        f"Run factor: times of repeats differ by {100 * factor.standard_deviation:.1f} % (standard deviation; "
-        f"{factor.num_runs} runs, {factor.degrees} degrees of freedom), and the interval of a speed-up covers this."
+        f"Run factor: repeats differ by {100 * factor.standard_deviation:.1f} % (standard deviation; "
+        f"{factor.num_runs} runs, {factor.degrees} degrees of freedom). Speed-up intervals include it."
     )
 
 
@@ -499,15 +498,15 @@ def at_one_lines(comparison: Comparison) -> Iterator[str]:
 
 
 def _fallback_lines(comparison: Comparison) -> Iterator[str]:
-    """Yield the fallback rates of the runs in which anything was decided about drafts, in one line."""
+    """Yield the fallback rates of the runs with draft decisions, in one line."""
     summaries = {row.run.run_id: row.run.summary for row in comparison.rows}
     shown = [f"{name} {fallback(summaries[i])}" for i, name in names(comparison).items() if summaries[i].num_decisions]
     if shown:
-        yield f"Fallback, decisions that refused every draft: {'; '.join(shown)}."
+        yield f"Fallback (all drafts rejected), share of decisions: {'; '.join(shown)}."
 
 
 def warnings(comparison: Comparison) -> Iterator[str]:
-    """Yield what limits the validity of the numbers, one line each."""
+    """Yield limits of the results' validity, one line each."""
     runs = {row.run.run_id: row.run for row in comparison.rows}
     for run in runs.values():
         yield from (f"{run.run_id}: {line}" for line in run.summary.warnings)
@@ -518,20 +517,20 @@ def warnings(comparison: Comparison) -> Iterator[str]:
         if row.speed is not None and row.speed.unlike:
             warning = "LATENCY FORCED" if row.speed.ratio else "LATENCY REFUSED"
             remedy = "" if row.speed.ratio else " (--force compares anyway)"
-            pair = f"{row.run.run_id} against {row.speed.baseline}"
+            pair = f"{row.run.run_id} vs. {row.speed.baseline}"
             yield f"{warning}: {pair}: {'; '.join(row.speed.unlike)}{remedy}"
         if row.speed is not None and row.speed.ratio is not None:
             yield from _unequal_loads(row.run, runs[row.speed.baseline])
 
 
 def merged(lines: Iterable[str], names: Mapping[str, str]) -> Iterator[str]:
-    """Yield each warning once, behind the short names of all runs that it is about. names: by run id."""
+    """Yield each warning once, prefixed by the short names of its runs. names: by run id."""
     runs_by_text: dict[str, list[str]] = {}
     for line in lines:
         run, _, text = line.partition(": ")
         own = [names[run]] if run in names else []
         text = text if own else line
-        for run_id, name in names.items():  # not in commands, which name its folder
+        for run_id, name in names.items():  # not in commands, which contain its folder
             text = name.join(re.split(rf"(?<!/){re.escape(run_id)}", text))
         runs_by_text.setdefault(text, []).extend(own)
     for text, runs in runs_by_text.items():
@@ -540,38 +539,38 @@ def merged(lines: Iterable[str], names: Mapping[str, str]) -> Iterator[str]:
 
 
 def pairing_warnings(comparison: Comparison) -> Iterator[str]:
-    """Yield what of the runs is not compared, one line each; `warnings` has these lines among others."""
+    """Yield the parts of the runs that are not compared, one line each; `warnings` includes these lines."""
     yield from (f"NOT COMPARED: {line}" for line in comparison.left_out)
     num_problems = {row.run.run_id: len(row.run.outcomes.problems) for row in comparison.rows}
     for row in comparison.rows:
         if row.contrast is not None:
             pair, n, base = row.contrast.pair, row.contrast.n, row.contrast.baseline
             own, of_base = num_problems[row.run.run_id], num_problems[base]
-            # Of pass@k and maj@k only that they need more samples of a problem: the rest stands under pass@1.
+            # For pass@k and maj@k only the samples per problem: the rest is reported with pass@1.
             is_part = (
                 (n < max(own, of_base) or pair.num_missing_samples > 0) if row.speed else n < pair.num_shared_problems
             )
             if is_part:
                 yield (
-                    f"COMPARED IN PART: {row.run.run_id} against {base}, {_metric(row)}: {n} problems with {row.k} or "
-                    f"more common samples; the runs share {pair.num_shared_problems} of {own} and {of_base} problems, "
-                    f"and {pair.num_common_samples} of the {pair.num_planned_samples} samples planned on these."
+                    f"COMPARED IN PART: {row.run.run_id} vs. {base}, {_metric(row)}: {n} problems with at least "
+                    f"{row.k} common samples; the runs share {pair.num_shared_problems} of {own} and {of_base} "
+                    f"problems, and {pair.num_common_samples} of the {pair.num_planned_samples} samples planned there."
                 )
 
 
 def _unequal_loads(run: Run, base: Run) -> Iterator[str]:
-    """Yield that one of two runs had clearly fewer samples in flight, which the flag for the most does not tell."""
+    """Yield a warning if one run had clearly fewer samples in flight; the concurrency limit does not show it."""
     own, other = run.summary.median_samples_in_flight, base.summary.median_samples_in_flight
     is_shared = run.summary.concurrency > 1 and base.summary.concurrency > 1
     if is_shared and own and other and max(own, other) > _UNEQUAL_LOADS * min(own, other):
         yield (
-            f"UNEQUAL LOADS: {run.run_id} against {base.run_id}: a median of {own} against {other} samples in flight; "
-            "with fewer, each is faster and fewer end per hour"
+            f"UNEQUAL LOADS: {run.run_id} vs. {base.run_id}: a median of {own} vs. {other} samples in flight; "
+            "with fewer in flight, latency and throughput are lower"
         )
 
 
 def regimes(comparison: Comparison) -> dict[str, list[Row]]:
-    """Return the rows of pass@1 by regime, one in flight first; empty unless both have baselines of their own."""
+    """Return the pass@1 rows by regime, latency first; empty unless both regimes have their own baselines."""
     by_name: dict[str, list[Row]] = {"latency": [], "load": []}
     for row in comparison.rows:
         if _metric(row) == "pass@1":
@@ -581,7 +580,7 @@ def regimes(comparison: Comparison) -> dict[str, list[Row]]:
 
 
 def regimes_table(found: Mapping[str, Sequence[Row]], *, has_intervals: bool = True) -> Table:
-    """Return a row for each setting with its accuracy over most samples and its speed-up in each regime.
+    """Return one row per setting, with its accuracy in the largest run and its speed-up in each regime.
 
     A setting is a method with its parameters, models and sampling on one dataset.
     """
@@ -607,15 +606,15 @@ def regimes_table(found: Mapping[str, Sequence[Row]], *, has_intervals: bool = T
         f" of {len(row.run.outcomes.problems)} problems × {int(row.run.outcomes.samples.max())}" for row in largest
     }
     legend = (
-        f"pass@1{sizes.pop() if len(sizes) == 1 else ''} ± standard error over problems. By the draft: its share of "
-        "the emitted tokens. Fallback: decisions that refused every draft. Speed-up: over the target alone, at the "
-        "same number in flight, geometric mean over problems (95 %)."
+        f"pass@1{sizes.pop() if len(sizes) == 1 else ''} ± standard error over problems. By the draft: share of "
+        "emitted tokens. Fallback: share of decisions that rejected every draft. Speed-up: over the target "
+        "alone with the same number of samples in flight, geometric mean over problems (95 % CI)."
     )
     return Table(_columns(["run", "pass@1 %", "by the\ndraft", "fallback", *speeds]), table, [legend])
 
 
 def setting(run: RunSummary) -> str:
-    """Return what runs of one setting have in common, as text: all but the number of samples in flight."""
+    """Return a string that is equal for runs of one setting: everything but the number of samples in flight."""
     own = (run.dataset, run.method, run.params, run.draft, run.target, run.reward, run.temperature, run.take_turns,
         run.tag, run.seed)  # fmt: skip
     proposer = run.token_speculation and (run.token_speculation.proposer, run.token_speculation.model)
@@ -635,15 +634,15 @@ def speculation(run: RunSummary) -> list[str]:
 
 
 def records(comparison: Comparison) -> list[dict[str, Cell]]:
-    """Return the rows for programs."""
+    """Return the rows as records."""
     return list(map(record, comparison.rows))
 
 
 def record(row: Row) -> dict[str, Cell]:
-    """Return a row for programs: fractions instead of percent, p-values in full.
+    """Return a row as a record: fractions instead of percent, unrounded p-values.
 
-    num_common_samples counts the compared sample indices over all problems: those that no run of the pair lacks,
-    including those that only one run has planned. num_missing_samples counts the other planned ones.
+    num_common_samples counts the sample indices available in both runs over all problems, including those planned by
+    only one run. num_missing_samples counts the other planned ones.
     """
     summary, contrast, speed = row.run.summary, row.contrast, row.speed
     pair, difference, worst = (contrast.pair, contrast.difference, contrast.worst) if contrast else (None, None, None)

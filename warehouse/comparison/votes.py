@@ -1,8 +1,8 @@
-"""Votes of a majority vote: the samples of a problem grouped by equal answers.
+"""Majority votes: a problem's samples grouped by equal answers.
 
-Two answers are equal if the grader accepts one as correct with the other as the gold answer. Answers are a model's
-output, so they are compared in the grader's own killable processes; answers that cannot be compared there count as
-different. An own grader judges answers by a problem's gold alone, so what it calls wrong is equal where its text is.
+Two answers are equal if the grader accepts one as correct with the other as the gold answer. Answers are model output,
+so they are compared in the grader's killable processes. Answers that cannot be compared there count as different. A
+custom grader only compares with the problem's gold answer, so its incorrect answers are equal if their strings are.
 """
 
 from __future__ import annotations
@@ -26,27 +26,24 @@ FROM sample_grade JOIN problem USING (run_id, problem_id) WHERE run_id = $run_id
 
 @dataclass(frozen=True)
 class Votes:
-    """A problem's finished and graded samples by answer; samples are identified by their index in the problem."""
+    """A problem's finished and graded samples, grouped by answer and identified by their index in the problem."""
 
     groups: Sequence[Sequence[int]]
-    """Samples by distinct answer; the right answer comes first if any sample has it."""
+    """Samples by distinct answer; the correct answer comes first if any sample has it."""
     is_right: Sequence[bool]
-    """Whether the answer of each group is right."""
+    """Whether each group's answer is correct."""
     without_answer: Sequence[int]
-    """Samples without an answer."""
 
     @property
     def counts(self) -> list[int]:
-        """Number of samples per distinct answer."""
         return [len(group) for group in self.groups]
 
     @property
     def abstained(self) -> int:
-        """Number of samples without an answer."""
         return len(self.without_answer)
 
     def among(self, samples: Container[int]) -> Votes:
-        """Return the votes of these samples only."""
+        """Return the votes of only these samples."""
         groups = [[sample for sample in group if sample in samples] for group in self.groups]
         is_right = [right for group, right in zip(groups, self.is_right, strict=True) if group]
         without_answer = [sample for sample in self.without_answer if sample in samples]
@@ -55,23 +52,23 @@ class Votes:
 
 @dataclass
 class _Ballot:
-    """A problem while its wrong answers are being grouped; samples are identified by their index in the problem."""
+    """A problem whose wrong answers are being grouped; samples are identified by their index in the problem."""
 
     gold: Gold
     is_own: bool
-    """Whether an own grader graded the samples."""
+    """Whether a custom grader was used."""
     correct: list[int] = field(default_factory=list)
     without_answer: list[int] = field(default_factory=list)
     wrong: dict[str, list[int]] = field(default_factory=dict)
-    """Samples by the text of their wrong answer."""
+    """Samples by wrong answer string."""
     groups: list[list[int]] = field(default_factory=list)
-    """Samples by distinct wrong answer, as far as the answers have been compared."""
+    """Samples by distinct wrong answer, for the answers compared so far."""
 
 
 def read_votes(connection: Connection, run_id: str, workers: int | None = None) -> Mapping[str, Votes]:
-    """Return votes by problem id; problems without a finished and graded sample are left out.
+    """Return votes by problem id, without problems that have no finished and graded samples.
 
-    Raises WarehouseError where an own grader does not say which answer it calls wrong.
+    Raises WarehouseError if a custom grader does not return the extracted answer of an incorrect sample.
     """
     ballots: dict[str, _Ballot] = {}
     for row in rows(connection, _ANSWERS, {"run_id": run_id}):
@@ -79,8 +76,8 @@ def read_votes(connection: Connection, run_id: str, workers: int | None = None) 
         ballot = ballots.setdefault(str(row["problem_id"]), _Ballot(_empty_gold(row), is_own))
         if is_own and row["verdict"] == "wrong" and row["extracted"] is None:
             raise WarehouseError(
-                f"{run_id}: no majority vote, because its grader ({row['grader_version']}) does not return the answers "
-                "that it calls wrong"
+                f"{run_id}: no majority vote: its grader ({row['grader_version']}) does not return the extracted "
+                "answers of incorrect samples"
             )
         extracted, sample = row["extracted"], int(str(row["sample_index"]))
         if row["verdict"] == "correct":
@@ -94,7 +91,7 @@ def read_votes(connection: Connection, run_id: str, workers: int | None = None) 
 
 
 def _empty_gold(row: Record) -> Gold:
-    """Return how the problem compares answers, without a gold answer."""
+    """Return the problem's comparison settings, without a gold answer."""
     choices = row["choices"]
     return Gold(
         "",
@@ -112,9 +109,10 @@ def _key(extracted: str, ballot: _Ballot) -> str:
 
 
 def _group(ballots: Iterable[_Ballot], workers: int | None) -> None:
-    """Group equal wrong answers, round by round: each round compares the first remaining answer with all the others.
+    """Group equal wrong answers in rounds: each round compares the first remaining answer with all others.
 
-    If no sample is right, or if there is at most one wrong answer, groups cannot change a vote and nothing is compared.
+    If no sample is correct, or if there is at most one wrong answer, groups cannot change a vote and nothing is
+    compared.
     """
     remaining: list[tuple[_Ballot, list[str]]] = []
     for ballot in ballots:
@@ -130,7 +128,7 @@ def _group(ballots: Iterable[_Ballot], workers: int | None) -> None:
 
 
 def _split_off_first_group(ballot: _Ballot, answers: list[str], is_equal: Iterator[bool]) -> list[str]:
-    """Add the first answer's group and return the other answers. is_equal: whether each answer after it equals it."""
+    """Add the first answer's group and return the other answers. is_equal: whether each later answer equals it."""
     first, *others = answers
     equal = {other for other in others if next(is_equal)}
     ballot.groups.append([sample for answer in (first, *equal) for sample in ballot.wrong[answer]])

@@ -1,4 +1,4 @@
-"""A comparison as a file or on a terminal: table, CSV, JSON, Markdown or LaTeX."""
+"""Write a comparison to a file or terminal as a table, CSV, JSON, Markdown or LaTeX."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from warehouse.report.tables import LATEX_NEEDS, latex, markdown, of_records, wr
 
 
 def write(comparison: Comparison, out: IO[str], shape: ComparisonFormat, *, is_brief: bool = False) -> None:
-    """Write a comparison; every format but CSV, which has only the rows, starts with the warnings.
+    """Write a comparison. All formats except CSV, which has only the rows, start with the warnings.
 
-    is_brief: a table has only the columns that a person reads first, and fits the width that COLUMNS asks for; LaTeX
-    has those that a paper prints. The other formats are always complete.
+    is_brief: a table has only the main columns and fits the width in COLUMNS; LaTeX has the columns usually reported in
+    papers. The other formats are always complete.
     """
     if shape == "table":
         screen = Screen(out, is_fitted=True)
@@ -46,7 +46,7 @@ def write(comparison: Comparison, out: IO[str], shape: ComparisonFormat, *, is_b
 
 
 def _brief(comparison: Comparison, screen: Screen) -> Table:
-    """Return the brief table, without intervals of speed-ups where these do not fit."""
+    """Return the brief table, without speed-up intervals if they do not fit."""
     full = show.brief_table(comparison)
     is_full = len(screen.fitting(full)) == len(full.columns)
     table = full if is_full else show.brief_table(comparison, has_speed_interval=False)
@@ -60,7 +60,7 @@ def _brief_page(comparison: Comparison, screen: Screen) -> Iterator[Line | Table
 
 
 def write_short(comparison: Comparison, out: IO[str]) -> None:
-    """Write what a suite's runs came to: where they ran in two regimes, a row per setting with its speed-up in both."""
+    """Write a suite's results. If its runs are in two regimes: one row per setting with its speed-up in both."""
     screen, found, names = Screen(out, is_fitted=True), show.regimes(comparison), show.names(comparison)
     for line in show.merged(show.warnings(comparison), names):
         screen.say(line, "bold red")
@@ -86,14 +86,14 @@ def _complete_page(comparison: Comparison) -> Iterator[Line | Table]:
 
 
 def _head(comparison: Comparison) -> Iterator[Line]:
-    """Yield the warnings, which runs are compared, and what differs between them."""
+    """Yield the warnings, the compared runs, and their differences."""
     names = show.names(comparison)
     yield from (Line(line, "bold red") for line in show.merged(show.warnings(comparison), names))
     yield Line("Compared:", "bold")
     yield from (Line(f"{name}: {run_id}", is_item=True) for run_id, name in names.items())
     yield from map(Line, show.baseline_lines(comparison))
     yield Line("What differs:", "bold")
-    for line in list(show.difference_lines(comparison.differences, names)) or ["nothing but what their names say"]:
+    for line in list(show.difference_lines(comparison.differences, names)) or ["nothing except their names"]:
         yield Line(line, is_item=True)
 
 

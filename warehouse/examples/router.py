@@ -1,9 +1,9 @@
-"""Fit a small router to labels of `python -m jobs probe RUN -o LABELS.parquet`:  python router.py LABELS.parquet…
+"""Fit a small router to labels of `python -m jobs probe RUN -o LABELS.parquet`: python router.py LABELS.parquet…
 
-It predicts how much more the target's step is worth, from what is known before the target writes: the end of the
-context, the draft's step, and the judge's number. It is tested on problems that it has not seen, next to that number
-alone. Ridge regression on hashed words: replace `features` and the fit by your own. Both numbers are of the points that
-were drawn, half of them refusals; `weight` says how many decisions of the run each stands for.
+It predicts the benefit of the target's step from information available before the target writes: the end of the
+context, the draft's step, and the judge's score. It is tested on held-out problems and compared with that score alone.
+The model is ridge regression on hashed words; replace `features` and the fit with your own. Both AUROCs are for the
+sampled points, half of them rejections; `weight` is the number of decisions that each point represents.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import pyarrow.parquet as pq
 from warehouse.statistics.shares import FEWEST_PROBLEMS, FEWEST_WRONG, auroc
 
 WORDS, PENALTY = 256, 10.0
-UNKNOWN = f"no interval: fewer than {FEWEST_WRONG} points or {FEWEST_PROBLEMS} problems either way, or no spread"
+UNKNOWN = f"no interval: fewer than {FEWEST_WRONG} points or {FEWEST_PROBLEMS} problems in either class, or no spread"
 
 
 def judged(point: dict[str, Any]) -> float:
-    """Return the judge's number, higher where it would rather have the target's step; 0 where there is none."""
+    """Return the judge's score, higher if it favors the target's step; 0 if there is none."""
     return float(point["value"] or 0.0) * (1 if point["accepts_below"] else -1)
 
 
 def features(point: dict[str, Any]) -> list[float]:
-    """Return which words stand in the end of the context and in the draft's step, and the judge's number."""
+    """Return features: hashed words in the end of the context and in the draft's step, and the judge's score."""
     found = np.zeros((2, WORDS))
     for place, text in enumerate((point["context"][-300:], point["draft_step"])):
         for word in re.findall(r"\w+|[^\w\s]", text):
@@ -37,7 +37,7 @@ def features(point: dict[str, Any]) -> list[float]:
 
 
 def main(paths: list[str]) -> None:
-    """Print how well the router, and the judge's number alone, tell where the target's step is worth more."""
+    """Print how well the router, and the judge's score alone, predict where the target's step is better."""
     points = [point for path in paths for point in pq.read_table(path).to_pylist()]
     gain = np.array([point["target_worth"] - point["draft_worth"] for point in points])
     train, test = (np.array([point["split"] == name for point in points]) for name in ("train", "test"))
@@ -48,7 +48,7 @@ def main(paths: list[str]) -> None:
     better = gain[test] > 0
     _, group = np.unique([point["family"] or point["problem"] for point in points], return_inverse=True)
     print(f"{train.sum()} points to fit; {test.sum()} to test, of {len(set(group[test]))} problems or families.")
-    print(f"The target's step is worth more at {better.sum()} of the {test.sum()}. AUROC of telling which:")
+    print(f"The target's step is better at {better.sum()} of the {test.sum()}. AUROC for predicting which steps:")
     for name, rating in (("router", router), ("judge", np.array([judged(point) for point in points]))):
         area = auroc(rating[test], better, np.arange(test.sum()), group[test])
         span = f"{area.low:.2f} to {area.high:.2f}" if area.low is not None else UNKNOWN

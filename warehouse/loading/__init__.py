@@ -1,1 +1,1 @@
-"""Load a run folder into the warehouse: staging tables, row conversion, the report on what was loaded."""
+"""Load a run folder into the database: staging tables, row conversion, load report."""

@@ -1,4 +1,4 @@
-"""Convert a run folder's small files to rows of the warehouse's tables. Trace files go through SQL (insert.sql)."""
+"""Convert a run folder's small files to database rows. Trace files are loaded with SQL (insert.sql)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Row = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class SkippedFile:
-    """A file of a run folder that could not be read and was left out."""
+    """A file of a run folder that was left out because it could not be read."""
 
     name: str
     """Path within the run folder."""
@@ -32,7 +32,7 @@ class SkippedFile:
 
 @dataclass(frozen=True, slots=True)
 class LoadedFile:
-    """The fingerprint of one file of a run folder and what was read from it; a row of `loaded_file`."""
+    """Fingerprint and content summary of a run folder's file; a row of `loaded_file`."""
 
     name: str
     size_bytes: int
@@ -43,7 +43,7 @@ class LoadedFile:
 
 
 def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
-    """Return the row of `run`: the specification, and what the folder says beside it."""
+    """Return the row of `run`: the specification and further data of the folder."""
     return spec_columns(spec) | {
         "run_id": folder.path.name,
         "folder": str(folder.path.resolve()),
@@ -76,7 +76,7 @@ def spec_columns(spec: RunSpec) -> Row:
 
 
 def _dtype(spec: RunSpec) -> str:
-    """Return the data type of a run's models; where they differ, that of each."""
+    """Return the data type of a run's models, per model if they differ."""
     by_role = {role: model.dtype for role, model in spec.models.items() if model is not None}
     several = ", ".join(f"{role} {dtype}" for role, dtype in by_role.items())
     return several if len(set(by_role.values())) > 1 else next(iter(by_role.values()), "auto")
@@ -92,9 +92,9 @@ def attempt_row(run_id: str, trace_file: Path, metadata: Mapping[str, str]) -> R
 
 
 def chosen_widths(run: Row, attempts: Sequence[Row]) -> Row:
-    """Return the widths that the nodes chose, where the specification leaves them open: those that attempts recorded.
+    """Return the tensor-parallel sizes recorded by attempts, for models whose size the nodes chose.
 
-    Where nodes with unlike cards chose several, it is the largest; where none is recorded, it is 1.
+    If nodes with different GPUs chose several, it is the largest; if none is recorded, it is 1.
     """
     widths: Row = {}
     for role in get_args(Role):
@@ -117,10 +117,9 @@ def problem_rows(run_id: str, problems: list[Problem]) -> list[Row]:
 
 
 def file_row(run_id: str, file: LoadedFile, loaded_at: datetime) -> Row:
-    """Return the row of `loaded_file`."""
     return {"run_id": run_id, **asdict(file), "loaded_at": loaded_at}
 
 
 def utc(seconds: float) -> datetime:
-    """Convert seconds since the epoch to a UTC time without a zone, as the warehouse stores times."""
+    """Convert seconds since the epoch to a UTC time without time zone, as stored in the database."""
     return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)

@@ -1,8 +1,8 @@
-"""The warehouse brought up to date with run folders, as `python -m warehouse.load` does.
+"""Load or update runs in the database, as `python -m warehouse.load` does.
 
-Loading is idempotent. A run whose files still have the fingerprints of the last load is left alone; any other run is
-replaced as a whole in one transaction, so a loader that is killed leaves the old state. A sample with several records
-counts once (jobs.run.trace_files). Runs that are still running may be loaded any number of times.
+Loading is idempotent. A run whose files match the last load's fingerprints is skipped. Any other run is replaced as a
+whole in one transaction, so the old state remains if the loader is killed. A sample with several records counts once
+(jobs.run.trace_files). Unfinished runs may be loaded any number of times.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from warehouse.sql.schema import FILLING, sql_of
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What loading one run did, and what the warehouse holds of it now."""
+    """Result of loading one run, and the run's current state in the database."""
 
     run_id: str
     unchanged: bool
-    """Whether every file was already loaded with this content, so that nothing was written."""
+    """Whether all files were already loaded with this content, so nothing was written."""
     num_samples: int
     """Planned samples: problems × samples."""
     num_finished: int
@@ -54,15 +54,15 @@ class LoadReport:
     num_candidates: int
     num_calls: int
     num_duplicates: int
-    """Records left out because another record of the same sample counts, failed ones excepted."""
+    """Records left out because another record of the same sample counts, without failed ones."""
     num_unplanned: int
     """Finished samples left out because they are not in the plan."""
     skipped: tuple[SkippedFile, ...]
     seconds: float
     former_names: tuple[str, ...] = ()
-    """Names under which the run was loaded before its folder was renamed; their rows are replaced."""
+    """Names of the run before its folder was renamed; their rows are replaced."""
     copies: tuple[str, ...] = ()
-    """Names of other runs in the database with the same specification and attempts: copies of the folder."""
+    """Other runs in the database with the same specification and attempts: copies of the folder."""
 
 
 _COUNTS = """
@@ -75,7 +75,7 @@ FROM sample_grade WHERE run_id = $run_id
 
 
 def report_on(connection: Connection, run_id: str, staged: Staged, started: float, *, unchanged: bool) -> LoadReport:
-    """Return the report on a run after `staged` was loaded. `started`: of time.perf_counter."""
+    """Return the load report of a run. `started`: time.perf_counter at the start."""
     [counts] = rows(connection, _COUNTS, {"run_id": run_id})
     names = ("num_duplicates", "num_unplanned", "skipped", "former_names", "copies")
     told = {name: getattr(staged, name) for name in names}
@@ -83,7 +83,6 @@ def report_on(connection: Connection, run_id: str, staged: Staged, started: floa
 
 
 def describe(report: LoadReport) -> str:
-    """Return one line that describes a load."""
     if report.unchanged:
         return f"{report.run_id}: unchanged, {report.num_finished} of {report.num_samples} samples finished"
     remarks = [
@@ -99,29 +98,29 @@ def describe(report: LoadReport) -> str:
         f"{report.run_id}: {report.num_finished} of {report.num_samples} samples finished, {report.num_steps} steps, "
         f"{report.num_candidates} candidates, {report.num_calls} calls in {report.seconds:.1f} s"
         + "".join(f"; {remark}" for remark in remarks)
-        + "".join(f"; it was loaded as {name} before it was renamed" for name in report.former_names)
+        + "".join(f"; it replaces {name}, its former name" for name in report.former_names)
     )
 
 
 def describe_journals(folder: RunFolder) -> str:
-    """Return one line about finished samples that loading does not see yet, or an empty text where there are none."""
+    """Return one line about finished samples that are only in journals, or an empty string."""
     try:
         number = num_only_in_journals(folder)
     except (RunDamaged, OSError):
-        return ""  # what cannot be read is named elsewhere
+        return ""  # errors are reported elsewhere
     are = f"{number} more {'is' if number == 1 else 'are'}"
     return f"  {are} finished in journals:  python -m jobs finalize {quote(str(folder.path))}" if number > 0 else ""
 
 
 _PUBLISH_SECONDS = 60.0
-"""Readers see a loaded run after at most this time and the time of one more run."""
+"""Maximum delay in seconds, plus the time of one run, before readers see a loaded run."""
 Outcome = LoadReport | WarehouseError
 
 
 def load_run(folder: RunFolder, database: Path, wait_seconds: float = WAIT_SECONDS) -> LoadReport:
-    """Bring the warehouse up to date with one run folder.
+    """Load or update one run folder.
 
-    Damaged trace and grade files are left out and named in the report. Raises RunUnreadable and other WarehouseErrors.
+    Damaged trace and grade files are left out and listed in the report. Raises RunUnreadable and other WarehouseErrors.
     """
     [(_, outcome)] = load_runs([folder], database, wait_seconds)
     if isinstance(outcome, WarehouseError):
@@ -132,9 +131,9 @@ def load_run(folder: RunFolder, database: Path, wait_seconds: float = WAIT_SECON
 def load_runs(
     folders: Iterable[RunFolder], database: Path, wait_seconds: float = WAIT_SECONDS
 ) -> Iterator[tuple[RunFolder, Outcome]]:
-    """Bring the warehouse up to date with many runs; a run that cannot be loaded does not affect the others.
+    """Load or update many runs; a run that cannot be loaded does not affect the others.
 
-    Where nothing has changed, nothing is written. Raises WarehouseError where the database itself cannot be used.
+    Writes nothing if nothing has changed. Raises WarehouseError if the database cannot be used.
     """
     folders = list(folders)
     _check_place(folders, database)
@@ -151,25 +150,23 @@ def load_runs(
 def rebuild(
     folders: Iterable[RunFolder], database: Path, wait_seconds: float = WAIT_SECONDS
 ) -> Iterator[tuple[RunFolder, Outcome]]:
-    """Rebuild the database from the given runs alone; it replaces the old one when all of them are loaded."""
+    """Rebuild the database from only these runs; it replaces the old one after all of them are loaded."""
     folders = list(folders)
     _check_place(folders, database)
     yield from _load_some(deque(folders), lambda: writer(database, wait_seconds, is_anew=True), None)
 
 
 def _check_place(folders: Iterable[RunFolder], database: Path) -> None:
-    """Raise WarehouseError where the database beside run folders is a link, which whoever shares them may have made."""
+    """Raise WarehouseError if the database next to run folders is a symlink, which another user may have created."""
     place = database.parent.resolve()
     if database.is_symlink() and any(place == folder.path.resolve().parent for folder in folders):
-        raise WarehouseError(
-            f"{database} is a link, through which nothing is written: name the file itself with --database"
-        )
+        raise WarehouseError(f"{database} is a symlink, which is not followed: pass the file itself with --database")
 
 
 def _unchanged(
     folders: Iterable[RunFolder], database: Path, wait_seconds: float
 ) -> list[tuple[RunFolder, LoadReport | None]]:
-    """Return each run, with its report where the database is up to date with it and with None where it is not."""
+    """Return each run, with its report if the database is up to date with it, otherwise with None."""
     runs = list(folders)
     try:
         with reader(database, wait_seconds) as connection:
@@ -193,7 +190,7 @@ def _report_if_unchanged(connection: Connection, folder: RunFolder) -> LoadRepor
 def _load_some(
     waiting: deque[RunFolder], open_database: Callable[[], AbstractContextManager[Connection]], seconds: float | None
 ) -> Iterator[tuple[RunFolder, Outcome]]:
-    """Load runs from the front of `waiting` for about `seconds`, and yield their outcomes once readers can see them.
+    """Load runs from the front of `waiting` for about `seconds`, and yield their results once readers can see them.
 
     None: load all of them.
     """
@@ -228,7 +225,7 @@ FROM run WHERE spec_id = $spec_id AND run_id <> $run_id ORDER BY run_id
 
 
 class RunUnreadable(WarehouseError):
-    """A run's plan cannot be read, or its rows do not fit the tables; the message is one line."""
+    """A run's plan cannot be read, or its rows do not fit the tables. The message is one line."""
 
 
 class RunForbidden(RunUnreadable):
@@ -236,14 +233,14 @@ class RunForbidden(RunUnreadable):
 
 
 def load_into(connection: Connection, folder: RunFolder) -> LoadReport:
-    """Replace what an open warehouse holds of a run by the run's files. Raises RunUnreadable."""
+    """Replace a run's rows in an open database with the run's files. Raises RunUnreadable."""
     started = time.perf_counter()
     check_folder(connection, folder)
     try:
         files, plan = fingerprints(folder), read_plan(folder)
         try:
             staged = _replace(connection, folder, plan, files, read_each=False)
-        except UNREADABLE:  # perhaps one trace file is damaged: read them one by one
+        except UNREADABLE:  # one trace file may be damaged: read them one by one
             staged = _replace(connection, folder, plan, files, read_each=True)
     except (PermissionError, PlanForbidden) as error:
         raise RunForbidden(f"{folder.path} cannot be loaded: {one_line(error)}") from error
@@ -253,11 +250,11 @@ def load_into(connection: Connection, folder: RunFolder) -> LoadReport:
 
 
 def check_folder(connection: Connection, folder: RunFolder) -> None:
-    """Raise RunUnreadable where a run of this name was loaded from another folder that still exists."""
+    """Raise RunUnreadable if a run with this name was loaded from another folder that still exists."""
     for row in rows(connection, "SELECT folder FROM run WHERE run_id = $run_id", {"run_id": folder.path.name}):
         other = RunFolder(Path(str(row["folder"])))
         if other.path != folder.path.resolve() and other.exists():
-            raise RunUnreadable(f"{folder.path} has the name of a run that is loaded from another folder: {other.path}")
+            raise RunUnreadable(f"{folder.path}: a run with this name is already loaded from {other.path}")
 
 
 def _replace(
@@ -277,17 +274,16 @@ def _replace(
 
 
 def _namesakes(connection: Connection, folder: RunFolder, spec: RunSpec) -> tuple[list[str], list[str]]:
-    """Return the runs of the database that are this one under another name: former names, and copies that exist.
+    """Return former names of this run in the database, and existing copies.
 
-    They have the same specification and an attempt in common or, where either has none, nothing finished that could be
-    lost.
+    They have the same specification, and a common attempt or, if one has no attempts, no finished samples to lose.
     """
     attempts = {path.stem for path in folder.trace_files()}
     former, copies = [], []
     for row in rows(connection, _SAME_SPECIFICATION, {"spec_id": spec.run_id, "run_id": folder.path.name}):
         name, other, loaded = str(row["run_id"]), RunFolder(Path(str(row["folder"]))), row["attempts"]
         assert isinstance(loaded, list)
-        is_same_folder = other.path == folder.path.resolve()  # its row is of another name, so it was renamed
+        is_same_folder = other.path == folder.path.resolve()  # its row has another name, so it was renamed
         if is_same_folder or not other.exists():
             if not loaded or not attempts.isdisjoint(loaded):
                 former.append(name)
@@ -297,7 +293,7 @@ def _namesakes(connection: Connection, folder: RunFolder, spec: RunSpec) -> tupl
 
 
 def replace_run(connection: Connection, run_id: str) -> None:
-    """Replace what the warehouse holds of a run by the staged run, in the caller's transaction."""
+    """Replace a run's rows with the staged run, in the caller's transaction."""
     _delete_run(connection, run_id)
     connection.execute("SET VARIABLE loading_run = $run_id", {"run_id": run_id})
     for name in FILLING:

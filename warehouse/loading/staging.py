@@ -1,6 +1,6 @@
-"""Fingerprint a run folder's files and make them readable as temporary tables, outside of any transaction.
+"""Fingerprint a run folder's files and make them readable as temporary tables, outside of transactions.
 
-A file that cannot be read is named and left out; what it held counts as not run.
+An unreadable file is reported and left out; its samples count as not run.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from warehouse.loading import convert
 from warehouse.loading.convert import LoadedFile, Row, SkippedFile, utc
 
 UNREADABLE = (DatabaseError, OSError, ValueError, TypeError, KeyError)
-"""Exceptions that reading a damaged file raises; those of Arrow and JSON are ValueErrors or OSErrors."""
+"""Exceptions when reading a damaged file; those of Arrow and JSON are ValueErrors or OSErrors."""
 _TRACE_COLUMNS = ", ".join(trace_files.TRACES.names)
 _GRADED_VERDICTS = tuple(verdict for verdict in VERDICTS if verdict != "not_run")
-"""What a grade file may hold."""
+"""Valid verdicts in a grade file."""
 _CHECKED_VERDICT = (
     f"CASE WHEN verdict IN {_GRADED_VERDICTS} THEN verdict ELSE error('unknown verdict ' || verdict) END AS verdict"
 )
@@ -60,10 +60,10 @@ CREATE OR REPLACE TEMP TABLE staged_unit AS
 SELECT $run_id AS run_id, sample_id, problem_id, sample_index, shard FROM planned_unit
 """
 _NUM_LEFT = "SELECT count(*) FROM staged_unit ANTI JOIN staged_trace USING (sample_id)"
-"""Planned samples without a record; none: whatever a removed file held has ended elsewhere."""
+"""Planned samples without a record. If there are none, all samples of removed files are finished elsewhere."""
 _GONE = ""
-"""The digest of a file that is not there."""
-_WHY_GONE = "the run had this file, and it was removed or is a link to nothing"
+"""Digest of a missing file."""
+_WHY_GONE = "file is missing from the run folder (deleted, or a dangling symlink)"
 _RANKED_RECORDS = f"""
 CREATE OR REPLACE TEMP TABLE ranked_record AS
 SELECT filename, file_row_number, stop_reason = '{FAILED}' AS failed,
@@ -71,7 +71,7 @@ SELECT filename, file_row_number, stop_reason = '{FAILED}' AS failed,
     sample_id IN (SELECT sample_id FROM staged_unit) AS planned
 FROM staged_record
 """
-"""The rule of jobs.run.trace_files in SQL: `counts` marks the one record of each sample that counts."""
+"""The rule of jobs.run.trace_files in SQL: `counts` marks the one valid record of each sample."""
 _TRACES = """
 CREATE OR REPLACE TEMP TABLE left_out_record AS
 SELECT filename, file_row_number FROM ranked_record WHERE NOT counts OR NOT planned;
@@ -87,8 +87,6 @@ FROM staged_record ANTI JOIN left_out_record USING (filename, file_row_number)
 
 @dataclass(frozen=True)
 class Plan:
-    """A run's specification, problems and units of work."""
-
     spec: RunSpec
     problems: list[Problem]
     units: pa.Table
@@ -97,7 +95,7 @@ class Plan:
 
 @dataclass
 class Staged:
-    """The files of a run that were staged, and the records that were left out."""
+    """Staged files of a run, and the records left out."""
 
     files: list[LoadedFile] = field(default_factory=list)
     num_duplicates: int = 0
@@ -112,9 +110,9 @@ class Staged:
 
 
 def fingerprints(folder: RunFolder) -> list[LoadedFile]:
-    """Return the fingerprint of every file of a run that the warehouse reads, sorted by name.
+    """Return the fingerprint of every file of a run that is loaded, sorted by name.
 
-    Their load order is the order in which they were written. Trace files that somebody removed are among them.
+    Their load order is the order in which they were written. Removed trace files are included.
     """
     plan = [folder.spec_path, folder.problems_path, folder.plan_path]
     found = [*plan, *folder.trace_files(), *timings.TimingFolder(folder.path).trace_files()]
@@ -139,8 +137,8 @@ def stage(
 ) -> Staged:
     """Make a run's files readable as temporary tables.
 
-    read_each: read every trace file by itself, so that a damaged one is recognized and left out. Otherwise
-    staged_trace is a view of the files, and reading it raises one of UNREADABLE where a file is damaged.
+    read_each: read trace files one by one and leave out damaged ones. Otherwise staged_trace is a view of all files,
+    and reading it raises one of UNREADABLE if a file is damaged.
     """
     run_id = folder.path.name
     _create_tables(connection)
@@ -182,10 +180,10 @@ def stage(
 
 
 def _check_columns(path: Path) -> None:
-    """Raise ValueError where a file has not the columns of a trace file, and FileDamaged."""
+    """Raise ValueError if a file lacks columns of a trace file, or FileDamaged."""
     with trace_files.opened(path, whole=False) as file:
         if lacking := sorted(set(trace_files.TRACES.names) - set(file.schema_arrow.names)):
-            raise ValueError(f"{path} is no trace file: it has no column {', '.join(lacking)}")
+            raise ValueError(f"{path} is not a trace file: missing columns {', '.join(lacking)}")
 
 
 def _left_out(folder: RunFolder, file: LoadedFile, error: Exception) -> LoadedFile:
@@ -194,7 +192,7 @@ def _left_out(folder: RunFolder, file: LoadedFile, error: Exception) -> LoadedFi
 
 
 def stage_rows(connection: Connection, table: str, rows: Sequence[Row]) -> None:
-    """Create the temporary table staged_<table> with a few rows and the columns of <table>; a row may lack some.
+    """Create the temporary table staged_<table> from a few rows, with the columns of <table>; rows may lack some.
 
     The rows go through JSON, because Arrow would import pandas, which takes longer than loading a small run. Raises one
     of UNREADABLE.
@@ -219,7 +217,7 @@ def _create_tables(connection: Connection) -> None:
             f"CREATE OR REPLACE TEMP TABLE staged_{kind.removesuffix('s')} AS "
             "SELECT NULL::VARCHAR AS run_id, *, NULL::INTEGER AS load_order FROM no_rows"
         )
-    for kind in ("VIEW", "TABLE"):  # whichever the previous run left
+    for kind in ("VIEW", "TABLE"):  # either may be left from the previous run
         with contextlib.suppress(DatabaseError):
             connection.execute(f"DROP {kind} IF EXISTS temp.staged_record")
 
@@ -238,7 +236,7 @@ def _stage_together(
 
 
 def _stage_each(connection: Connection, folder: RunFolder, traces: Sequence[LoadedFile], staged: Staged) -> list[Row]:
-    """Stage the trace files one by one, leaving out damaged ones, and return the rows of `attempt`."""
+    """Stage the trace files one by one, without damaged ones, and return the rows of `attempt`."""
     connection.register("no_traces", pa.Table.from_pylist([], trace_files.TRACES))
     connection.execute(_RECORD_TABLE)
     attempts: list[Row] = []
@@ -258,7 +256,7 @@ def _stage_each(connection: Connection, folder: RunFolder, traces: Sequence[Load
 
 
 def _stage_traces(connection: Connection, folder: RunFolder, traces: Sequence[LoadedFile], staged: Staged) -> None:
-    """Create the view staged_trace: the record of every planned sample that counts."""
+    """Create the view staged_trace: the valid record of every planned sample."""
     connection.execute(_RANKED_RECORDS)
     counts = connection.execute(
         "SELECT filename, count(*), count(*) FILTER (NOT counts AND NOT failed), "
@@ -272,7 +270,7 @@ def _stage_traces(connection: Connection, folder: RunFolder, traces: Sequence[Lo
 
 
 def _stage_derived(connection: Connection, kind: str, run_id: str, path: Path, load_order: int) -> int:
-    """Copy a derived file into the staged table of its kind, whose name is in the singular; returns its rows."""
+    """Copy a derived file into the staged table of its kind (singular name) and return its number of rows."""
     columns = ", ".join(_CHECKED_VERDICT if name == "verdict" else name for name in SCHEMAS[kind].names)
     parameters = {"file": glob.escape(str(path)), "run_id": run_id, "load_order": load_order}
     [(num_rows,)] = connection.execute(
@@ -287,7 +285,7 @@ _WHITE = " \n\t\r"
 
 
 def answer_of(record: Record, attempt: Record) -> tuple[float, float]:
-    """Return the tokens and the seconds of a chain's final answer, 0 where it has none.
+    """Return the tokens and seconds of a chain's final answer; 0 if there is none.
 
     `record` is a row of a trace file, `attempt` the record of the attempt that wrote it.
     """
@@ -303,7 +301,7 @@ def answer_of(record: Record, attempt: Record) -> tuple[float, float]:
 
 
 def _share(step: Record, attempt: Record) -> float:
-    """Return how much of the step that ends the thought is behind its end."""
+    """Return the share of the last reasoning step that follows the end of reasoning."""
     behind = len(step["text"].rpartition(CLOSE)[2].strip(_WHITE))
     if not behind:
         return 0.0
@@ -315,7 +313,7 @@ def _share(step: Record, attempt: Record) -> float:
 
 
 def _seconds(call: Record, step: Record, share: float | None) -> float:
-    """Return the time of a call that is the answer's; `share` of what was written, or all of the call for None."""
+    """Return the part of a call's time spent on the answer. `share` of the output; None: the whole call."""
     if call["purpose"] == "lookahead":
         return 0.0
     waited = float(call["end_seconds"] - (call["overlapped_seconds"] or 0.0))
@@ -333,11 +331,11 @@ _CALL_COLUMNS = (
 
 
 class StagedTimings:
-    """The rows of a run's timing samples, file by file, in the order of their names: a few hundred at most.
+    """Rows of a run's timing samples (at most a few hundred), added file by file in name order.
 
-    They are matched with samples by their ids (jobs.run.timing). Those of no planned sample are left out, and of
-    several records of one the first counts that did not end in an error, as for samples (jobs.run.trace_files). The
-    final answer of a chain has its tokens and its time by the rule that insert_totals.sql has for `sample_answer`.
+    They are matched with samples by id (jobs.run.timing). Unplanned samples are left out. Of several records of a
+    sample, the first one without an error counts, as for samples (jobs.run.trace_files). The tokens and time of a
+    chain's final answer follow the rule for `sample_answer` in insert_totals.sql.
     """
 
     def __init__(self, units: pa.Table) -> None:
@@ -349,12 +347,12 @@ class StagedTimings:
 
     @cached_property
     def _planned(self) -> dict[str, Row]:
-        """The planned samples, by the id of the timing sample that repeats each."""
+        """Planned samples, by the id of the timing sample that repeats each."""
         columns = self._units.select(["sample_id", "problem_id", "sample_index"]).to_pylist()
         return {timing_id(row["sample_id"]): row for row in columns}
 
     def add(self, path: Path) -> int:
-        """Read a file; returns the number of its rows. Raises FileDamaged, OSError and ValueError."""
+        """Read a file and return its number of rows. Raises FileDamaged, OSError and ValueError."""
         if path.parent.name == "derived":
             rows = trace_files.read_rows(path, trace_files.TIMING_DRAW.names)
             self._draw = [row for row in rows if timing_id(row["sample_id"]) in self._planned]
@@ -366,7 +364,6 @@ class StagedTimings:
         return len(rows)
 
     def rows(self, run_id: str) -> dict[str, list[Row]]:
-        """Return the rows by table."""
         calls = [call for of_sample in self._calls.values() for call in of_sample]
         found = {"timing_draw": self._draw, "timing_sample": list(self._samples.values()), "timing_call": calls}
         return {name: [row | {"run_id": run_id} for row in of_table] for name, of_table in found.items()}

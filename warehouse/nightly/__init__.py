@@ -1,1 +1,1 @@
-"""One verdict a night over all cells: a pure function of what the warehouse holds."""
+"""One verdict per night over all cells: a pure function of the database."""

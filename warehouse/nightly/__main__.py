@@ -1,7 +1,7 @@
 """The nightly verdict, PASS, WARN, FAIL or INCONCLUSIVE: `python -m warehouse.nightly`.
 
-It depends on the warehouse alone: the same data give the same verdict at any time. A command front: the verdict is in
-`warehouse.nightly`.
+It depends only on the database: the same data always give the same verdict. This module is the command; the verdict is
+in `warehouse.nightly`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BY_ENDING: dict[str, VerdictFormat] = {".json": "json", ".md": "markdown", ".xm
 
 
 class _Commands(WarehouseCommand, click.Group):
-    """A command that has a subcommand beside what it does by itself."""
+    """A command that also has a subcommand."""
 
 
 def _date(context: click.Context, parameter: click.Parameter, value: datetime | None) -> date | None:
@@ -45,7 +45,7 @@ def _date(context: click.Context, parameter: click.Parameter, value: datetime | 
     type=DATE,
     metavar="YYYY-MM-DD",
     callback=_date,
-    help="Date of the evening (UTC) of the night to judge.  [default: the newest]",
+    help="Night to judge, given as the UTC date on which it started.  [default: the latest]",
 )
 @click.option(
     "--since",
@@ -69,7 +69,7 @@ def main(
     grader: str | None,
     wait_seconds: float,
 ) -> int | None:
-    """Judge the newest night against the nights before it.
+    """Judge the newest night against earlier nights.
 
     Exit code 0: PASS; 1: FAIL; 3: WARN; 4: INCONCLUSIVE; 2: no verdict was possible.
     """
@@ -87,12 +87,12 @@ def main(
 @main.command(cls=WarehouseCommand)
 @click.argument("file", metavar="FILE.csv", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 def replay(file: Path) -> None:
-    """Judge your own past: each night of a CSV file by the nights before it.
+    """Judge your own recorded nights: each night of a CSV file against earlier nights.
 
     The columns are night (a date), cell, measure, value, n. Names of cells and measures are free. n is the number of
-    samples that a value between 0 and 1 is a share of; it is empty where the value is no share, and may be where the
-    samples are of the same problems every night, because nights then show the noise themselves. A second row of a
-    night, cell and measure is a re-run.
+    samples if the value is a share of them. It is empty for other values. It may be empty for shares if the problems
+    are the same every night, because the noise is then estimated from the nights. A second row with the same night,
+    cell and measure is a rerun.
 
     \b
         night,cell,measure,value,n

@@ -1,7 +1,7 @@
-"""Read nights: from the warehouse, from what stands beside it, or from a table of one's own past.
+"""Read nights from the database, from the file next to it, or from a CSV file.
 
-Beside a database of nights stands what they are judged by, a line of JSON per cell and night. Nights whose runs the
-database lacks, because it was rebuilt when their folders were gone, are read from there.
+The file next to the database has one line of JSON per cell and night with the judged values. It supplies nights missing
+in the database, for example after a rebuild without their run folders.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from warehouse.sql.model_columns import MODEL_COLUMNS, SHOWN_COLUMNS, column_of
 from warehouse.sql.schema import sql_of
 
 NIGHT_BEGINS_HOUR = 12
-"""UTC hour at which a night begins. Runs that start before and after midnight belong to one night, named by the date of
-its evening. A run whose tag begins with a date belongs to that night, however long it was queued. Where a database has
-such runs (`jobs nightly` makes them), no other run belongs to any night: it was launched in between, for another end.
+"""UTC hour at which a night begins. Runs that start before and after midnight belong to one night, named by the date on
+which it began. A run with a date as tag prefix belongs to that night, however long it was queued. If a database has
+such runs (`jobs nightly` creates them), other runs belong to no night, because they were launched for other purposes.
 """
 Conditions = tuple[dict[str, str], dict[str, str], dict[str, str]]
-"""Environment and inputs of a run, and further conditions of its times."""
+"""Environment and inputs of a run, and further conditions that affect its times."""
 COLUMNS = ("night", "cell", "measure", "value", "n")
 _CELL = TypeAdapter(CellNight)
 _AT = "at"
-"""Tells two lines of equal content apart, between which there was another."""
+"""Distinguishes two lines of equal content with another one between them."""
 
 _VALUES = """
 SELECT run_id, baseline_run_id, metric, estimate FROM counted_estimate
@@ -52,21 +52,21 @@ _OF_CELL = {column_of(role, "model"): role for role in get_args(Role)} | {
     column.name: f"{column.owner} {column.name.partition(f'{column.owner}_')[2].replace('_', ' ')}"
     for column in SHOWN_COLUMNS
 }
-"""Further columns of `run` that are part of a cell, and what its name calls them."""
+"""Columns of `run` that are part of a cell, with their labels in its name."""
 _SAMPLING = {"temperature": "temperature", "top_p": "top-p", "token_budget": "budget"}
 _INPUTS = ("prompts", "problems")
 _FILES = [c.printed for c in MODEL_COLUMNS if c.printed and c.field.name.endswith("fingerprint")]
-"""Part of a run's subject, but what is under a model's name may change."""
+"""Part of a run's subject, except that the files under a model's name may change."""
 _PROCESSOR = "processor"
 
 
 def read_nights(
     connection: Connection, since: date | None = None, kept: Sequence[CellNight] = ()
 ) -> list[list[CellNight]]:
-    """Return every night with its cells, oldest first; nights before `since` are left out.
+    """Return every night with its cells, oldest first, without nights before `since`.
 
-    kept: what stands beside the database, which counts where the database lacks a run of it. Where runs are tagged with
-    dates, only those count.
+    kept: cells from the file next to the database, used if the database lacks one of their runs. If runs are tagged
+    with dates, only those count.
     """
     runs = rows(connection, sql_of("nightly/runs"))
     loaded = {str(row["run_id"]) for row in runs}
@@ -92,7 +92,7 @@ def _cells(
     manifests: Mapping[str, Manifest],
     values: Mapping[str, Sequence[tuple[str, str | None, float]]],
 ) -> dict[str, CellNight]:
-    """Return the cells of a night, each with the target alone that its speed-up refers to: of the same night."""
+    """Return the cells of a night, each with the same night's target-alone run for its speed-up."""
     tonight = {str(row["run_id"]): cell for cell, rows in cells.items() for row in rows if not row["num_missing"]}
     found = {}
     for cell, of_cell in cells.items():
@@ -102,7 +102,7 @@ def _cells(
         for run, of_rerun in zip(others, conditions[1:], strict=True):
             differences = [one for pair in zip(conditions[0], of_rerun, strict=True) for one in changes(*pair)]
             if why := f"it is not finished ({run.lacking})" if run.lacking else ", ".join(differences):
-                uncounted.append(f"re-run {run.run_id} does not count: {why}")
+                uncounted.append(f"ignored rerun {run.run_id}: {why}")
             else:
                 reruns.append(run)
         bases = [base for _, base, _ in values.get(first.run_id, ()) if base in tonight]
@@ -122,12 +122,12 @@ def _cells(
 
 
 def _run(row: Record, values: Sequence[tuple[str, str | None, float]], tonight: Mapping[str, str]) -> Run:
-    """Return a run; a speed-up is the mean over the runs of its night's target alone. tonight: the complete runs."""
+    """Return a run. Its speed-up is the mean over the night's runs of the target alone. tonight: the complete runs."""
     measures: dict[str, list[float]] = {}
     for name, base, value in values:
         if base is None or base in tonight:
             measures.setdefault(name, []).append(value)
-    missing = f"{row['num_missing']} of {row['num_samples']} samples are not run or not graded"
+    missing = f"{row['num_missing']} of {row['num_samples']} samples are unfinished or ungraded"
     variance = row["variance"]
     return Run(
         row["run_id"],
@@ -141,9 +141,9 @@ def _run(row: Record, values: Sequence[tuple[str, str | None, float]], tonight: 
 
 
 def _conditions(manifest: Manifest) -> Conditions:
-    """Return what may change from outside, what must not, and what else times depend on.
+    """Return the environment (may change), the inputs (must not change) and further conditions of times.
 
-    Of the devices only the kinds count, and of a worker with a GPU the processor does not.
+    Only the kinds of devices count. The processor of a worker with a GPU is ignored.
     """
     values, matters = manifest.values, sorted(manifest.matters.items())
     kinds = ", ".join(sorted({part.rpartition(" × ")[2] for part in values[DEVICES].split(", ")}))
@@ -157,7 +157,7 @@ def _conditions(manifest: Manifest) -> Conditions:
 
 
 def read_values(connection: Connection) -> dict[str, list[tuple[str, str | None, float]]]:
-    """Return what is judged of every run but pass@1: the measure's name, the run that it is against, and its value.
+    """Return each run's judged values except pass@1: measure name, baseline run and value.
 
     Values are scaled; those that do not apply are left out.
     """
@@ -170,14 +170,13 @@ def read_values(connection: Connection) -> dict[str, list[tuple[str, str | None,
 
 
 def night_of(began_at: datetime) -> date:
-    """Return the night that a UTC time belongs to."""
     return (began_at - timedelta(hours=NIGHT_BEGINS_HOUR)).date()
 
 
 def cell_of(row: Record) -> str:
-    """Return the name of the cell that a row of `run` belongs to: everything that repeats nightly, without the seed.
+    """Return the cell name of a row of `run`: everything that repeats nightly, without the seed.
 
-    What stands at its default is not named.
+    Default values are omitted.
     """
     values = run_identity(row["method"], json.loads(row["params"]))
     shown = f" ({', '.join(f'{name} {values[name]}' for name in sorted(values))})" if values else ""
@@ -191,7 +190,7 @@ def cell_of(row: Record) -> str:
 
 
 def kept_nights(database: Path) -> list[CellNight]:
-    """Return what stands beside a database of its nights, the newest line of each cell and night.
+    """Return the nights in the file next to a database: the newest line of each cell and night.
 
     Raises WarehouseError.
     """
@@ -201,12 +200,12 @@ def kept_nights(database: Path) -> list[CellNight]:
             night = _CELL.validate_python(line)
             found[night.night, night.cell] = night
     except WrongFormat as error:
-        raise WarehouseError(f"{error}, or move it away: nights are then judged without it") from error
+        raise WarehouseError(f"{error}, or move it away to judge nights without it") from error
     return list(found.values())
 
 
 def keep_nights(database: Path) -> None:
-    """Append what the nights of a database are judged by to the file beside it, where they changed or it lacks them.
+    """Append new or changed nights of a database to the file next to it.
 
     Raises WarehouseError and OSError.
     """
@@ -224,16 +223,16 @@ def _kept_file(database: Path) -> Path:
 
 
 def recorded(file: Path) -> tuple[list[list[CellNight]], list[Measure]]:
-    """Return the nights of a CSV file with COLUMNS, oldest first, and what they are judged by.
+    """Return the nights of a CSV file with COLUMNS, oldest first, and their measures.
 
-    A measure whose values are all between 0 and 1 is a share; changes of another one are relative. Raises
-    WarehouseError with the line's number.
+    A measure with all values between 0 and 1 is a share; changes of other measures are relative. Raises WarehouseError
+    with the line number.
     """
     read = []
     with file.open(encoding="utf-8-sig", newline="") as lines:
         table = csv.DictReader(lines)
         if missing := [name for name in COLUMNS[:4] if name not in (table.fieldnames or ())]:
-            raise WarehouseError(f"{file} lacks columns: {', '.join(missing)}; it needs {', '.join(COLUMNS)}")
+            raise WarehouseError(f"{file} is missing columns: {', '.join(missing)}; required: {', '.join(COLUMNS)}")
         for row in table:
             try:
                 read.append(_recorded(row))
@@ -241,7 +240,7 @@ def recorded(file: Path) -> tuple[list[list[CellNight]], list[Measure]]:
                 raise WarehouseError(f"{file}, line {table.line_num}: {error}") from error
     if not read:
         raise WarehouseError(f"{file} has no nights")
-    # Shares, whose changes are points, are never above 1; changes of all else are relative.
+    # Shares never exceed 1 and change in points; all other measures change relatively.
     large = {measure for *_, measure, value, _ in read if value > 1}
     measures = {
         name: Measure(name=name, title=name, meaning="", method=mean if name in large else mean_share)
@@ -249,7 +248,7 @@ def recorded(file: Path) -> tuple[list[list[CellNight]], list[Measure]]:
     }
     if zeros := {name for *_, name, value, _ in read if not value} & large:
         raise WarehouseError(
-            f"{file}: {zeros.pop()} is 0 in a line and above 1 in another: no share, nor always positive"
+            f"{file}: {zeros.pop()} is 0 in one line and above 1 in another; values must be shares or always positive"
         )
     nights: dict[date, dict[str, list[dict[str, tuple[float, float]]]]] = {}
     for night, cell, name, value, n in sorted(read, key=lambda row: row[0]):
@@ -271,13 +270,13 @@ def _of_past(cell: str, night: date, runs: Sequence[Mapping[str, tuple[float, fl
 
 
 def _recorded(row: Mapping[str, str]) -> tuple[date, str, str, float, float]:
-    """Return night, cell, measure, value and n of a line, 0 where it is empty."""
+    """Return night, cell, measure, value and n of a line; n is 0 if empty."""
     night, cell, measure, value = (row[name] for name in COLUMNS[:4])
     number, n = float(value), float(row.get("n") or 0)
     if not (cell and measure):
-        raise ValueError(f"it needs {', '.join(COLUMNS)}, of which only n may be empty")
+        raise ValueError(f"requires {', '.join(COLUMNS)}; only n may be empty")
     if not 0 <= number < math.inf:
-        raise ValueError(f"{value} is no value of a night, which is 0 or more")
+        raise ValueError(f"{value}: values must be finite and at least 0")
     if n and not number <= 1 <= n:
-        raise ValueError(f"n is for shares between 0 and 1, of at least 1 sample: not for {value} of {row['n']}")
+        raise ValueError(f"n requires a share between 0 and 1 of at least 1 sample, not {value} of {row['n']}")
     return date.fromisoformat(night), cell, measure, number, n

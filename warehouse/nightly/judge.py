@@ -1,9 +1,9 @@
 """The verdict on a night.
 
-A cell is a method with its parameters, models and sampling on a dataset. It runs every night with another seed. Every
-measure of every cell is compared with the cell's earlier comparable nights by one rule (`statistics.night`): what looks
-suspicious tonight is run again, and first run and re-run together decide; or the mean of the last three nights does.
-Rates that hardly vary have gates, which need no re-run.
+A cell is a method with its parameters, models and sampling on a dataset. It runs every night with a new seed. Every
+measure of every cell is compared with the cell's earlier comparable nights by one rule (`statistics.night`). A
+suspicious cell is rerun tonight, and both runs together decide. The mean of the last three nights may also decide.
+Rates that hardly vary have fixed limits, which need no rerun.
 """
 
 from __future__ import annotations
@@ -27,50 +27,50 @@ Verdict = Literal["PASS", "WARN", "FAIL", "INCONCLUSIVE"]
 Said = tuple[Verdict, str]
 DEVICES = "devices"
 Key = tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]
-"""Conditions whose change is judged, and those without which nothing is comparable."""
+"""Conditions whose changes are judged, and conditions that must match for any comparison."""
 EXIT_CODES: Mapping[Verdict, int] = {
     "FAIL": exit_codes.TROUBLE,
     "INCONCLUSIVE": exit_codes.INCONCLUSIVE,
     "WARN": exit_codes.WARN,
     "PASS": exit_codes.DONE,
 }
-"""The worst first. Exit code 2 is reserved for invalid input."""
+"""The worst verdict first. Exit code 2 is reserved for invalid input."""
 REMEMBERED_DAYS = 7
-"""A cell that ran within this many days and not tonight is reported as missing."""
+"""A cell that ran within this many days but not tonight is reported as missing."""
 GATES = {
-    "samples without an answer that can be read": ("no_answer", "unparsable"),
+    "samples without a readable answer": ("no_answer", "unparsable"),
     "samples that ended with an error": ("error",),
     "grader timeouts": ("grader_timeout",),
     "golds rejected": ("bad_gold",),
 }
-"""Rates that hardly vary, each with the verdicts that it counts: a rise shows a broken prompt or parser."""
+"""Rates that hardly vary, each with the verdicts it counts. A rise indicates a broken prompt or parser."""
 SMALLEST_RISE = 0.01
 NOISE_FACTOR = 5.0
-"""Smallest rise that is a fault, in standard deviations of a count; chance reaches it once in millions of nights."""
+"""Alarm threshold for an increase, in standard deviations of the count: one false alarm in millions of nights."""
 
 
 JUDGED = tuple(measure for measure in MEASURES.values() if "night" in measure.shown)
-"""What nights judge: pass@1 first."""
+"""Measures judged each night, pass@1 first."""
 PASS_AT_1, SPEED_UP = MEASURES["pass_at_1"], MEASURES["speed_up"]
 
 
 def scaled(measure: Measure, value: float) -> float:
-    """Return a value as it is compared: shares as they are, whose changes are points; of all else the logarithm."""
+    """Return a value on the comparison scale: shares unchanged (changes are points), otherwise the logarithm."""
     return value if measure.is_percent else math.log(value)
 
 
 def natural(measure: Measure, value: float) -> float:
-    """Return a compared value as it is shown."""
+    """Return a value on the comparison scale as displayed."""
     return value if measure.is_percent else math.exp(value)
 
 
 def least(measure: Measure) -> float:
-    """Return the smallest change that is told, however certain: 2 points or 3 %; of pass@1 and of recorded ones any."""
+    """Return the smallest reported change: 2 points or 3 %; any for pass@1 and recorded measures."""
     return 0.0 if measure is PASS_AT_1 or not measure.shown else 0.02 if measure.is_percent else 0.03
 
 
 def shown(measure: Measure, value: float) -> str:
-    """Return a compared value as text."""
+    """Return a value on the comparison scale as a string."""
     if measure.is_percent:
         return f"{100 * value:.1f} %"
     number, unit = natural(measure, value), {"s": " s", "ratio": "×"}.get(measure.unit, "")
@@ -79,20 +79,20 @@ def shown(measure: Measure, value: float) -> str:
 
 @dataclass(frozen=True)
 class Run:
-    """What is judged of one run of a cell."""
+    """Judged values of one run of a cell."""
 
     run_id: str
     values: Mapping[str, float]
-    """By measure, as they are compared; one that does not apply has none."""
+    """By measure, on the comparison scale; measures that do not apply are left out."""
     variances: Mapping[str, float] = field(default_factory=dict)
-    """Sampling variances of values, where they are known: were the same problems run again."""
+    """Sampling variances of values if known, for rerunning the same problems."""
     verdicts: Mapping[str, int] = field(default_factory=dict)
-    """Number of samples by verdict; a verdict that is not listed has none."""
+    """Number of samples by verdict; unlisted verdicts have none."""
     num_problems: int = 1
     num_samples: int = 1
-    """Of all problems, as planned."""
+    """Planned samples over all problems."""
     lacking: str = ""
-    """What is not run or not graded, with the command that adds it; empty where nothing is missing."""
+    """Missing runs or grades, with the command that adds them; empty if complete."""
 
 
 @dataclass(frozen=True)
@@ -103,25 +103,24 @@ class CellNight:
     night: date
     first: Run
     reruns: tuple[Run, ...] = ()
-    """Complete ones under the same conditions."""
+    """Complete reruns under the same conditions."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Conditions of accuracy that may change from outside: devices, packages, engine settings, model files, grader."""
+    """Conditions of accuracy that may change: devices, packages, engine settings, model files, grader."""
     inputs: Mapping[str, str] = field(default_factory=dict)
-    """Hashes of prompts and problems, which must not change unless intended."""
+    """Hashes of prompts and problems, which change only on purpose."""
     times: Mapping[str, str] = field(default_factory=dict)
     """Further conditions of times: processor, samples in flight, memory shares."""
     baseline: str | None = None
-    """The cell whose runs of this night the speed-up refers to: the target alone under the same conditions."""
+    """Cell whose runs of this night are the speed-up's baseline: the target alone under the same conditions."""
     cards: str = ""
-    """With how many cards both sides of the speed-up were timed, where they differ."""
+    """Number of GPUs of both sides of the speed-up, if different."""
     uncounted: tuple[str, ...] = ()
-    """Phrases that say which runs of this night are no re-runs of the first, and why."""
+    """Runs of this night that do not count as reruns of the first, with reasons."""
     warning: str = ""
-    """Why its numbers are no result; empty where they are."""
+    """Why its values are not results; empty if they are."""
 
     @cached_property
     def day(self) -> int:
-        """Number of the night's date."""
         return self.night.toordinal()
 
     @property
@@ -130,12 +129,12 @@ class CellNight:
         return self.first, *self.reruns
 
     def num_runs(self, name: str) -> int:
-        """Return how many runs have a measure."""
+        """Return the number of runs with this measure."""
         return sum(name in run.values for run in self.runs)
 
     @cached_property
     def values(self) -> Mapping[str, float]:
-        """Measures by name, each the mean over the runs that have it."""
+        """Measures by name, each averaged over the runs that have it."""
         return {
             name: sum(run.values.get(name, 0.0) for run in self.runs) / self.num_runs(name)
             for name in self.first.values
@@ -145,7 +144,7 @@ class CellNight:
     def keys(self) -> tuple[Key, Key]:
         """The conditions of accuracy, and of times.
 
-        Times on other devices, or with other settings, are other times: only a change of software is judged.
+        Times on other devices or with other settings are not comparable: only software changes are judged.
         """
         environment = tuple(sorted(self.environment.items()))
         devices = {name: value for name, value in self.environment.items() if name == DEVICES}
@@ -154,7 +153,7 @@ class CellNight:
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Return one phrase for each difference between two environments."""
+    """Return one phrase per difference between two environments."""
     return [
         f"{name}: {before.get(name, 'none')} → {now.get(name, 'none')}"
         for name in sorted({*before, *now})
@@ -163,21 +162,21 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 class Reference(NamedTuple):
-    """What a measure of tonight is compared with."""
+    """The nights with which tonight's measure is compared."""
 
     nights: Sequence[CellNight]
-    """At least FEWEST comparable nights, the newest, oldest first."""
+    """At least FEWEST comparable nights: the newest, oldest first."""
     window: Sequence[CellNight]
-    """The last nights under tonight's conditions, which are looked at together with tonight."""
+    """The last nights under tonight's conditions, tested together with tonight."""
     opened: date | None = None
-    """The first night under tonight's conditions, where these have too few, so that the nearest ones' before count."""
+    """First night under tonight's conditions if they have too few nights; similar earlier conditions are then used."""
 
 
 class Past:
-    """The earlier nights of one cell, oldest first.
+    """Earlier nights of one cell, oldest first.
 
-    Nights under equal conditions need not be contiguous: a cell that runs on one of two types of nodes has two kinds of
-    nights, and each finds its own.
+    Nights under equal conditions need not be contiguous. A cell that runs on two types of nodes has two kinds of
+    nights, each compared with its own kind.
     """
 
     def __init__(self) -> None:
@@ -185,23 +184,22 @@ class Past:
 
     @property
     def last(self) -> CellNight | None:
-        """The newest night."""
         return self._kept[-1][0] if self._kept else None
 
     def keep(self, night: CellNight, excluded: Collection[str], *, is_usable: bool) -> None:
-        """Add a judged night. excluded: the measures that no later night is compared with; is_usable: False: none."""
+        """Add a judged night. excluded: measures that later nights ignore. is_usable: False: they ignore all."""
         self._kept.append((night, frozenset(night.values.keys() - excluded) if is_usable else None))
 
     def forbids(self, night: CellNight) -> list[Said]:
-        """Return why a night cannot be compared with any: its inputs are others, or it lacks samples."""
+        """Return why a night cannot be compared: its inputs changed, or it lacks samples."""
         inputs = changes(self.last.inputs, night.inputs) if self.last else []
         lacking: list[Said] = [("INCONCLUSIVE", night.first.lacking)] if night.first.lacking else []
         return [("FAIL", f"inputs changed: {one}; ignore this if it was intended") for one in inputs] or lacking
 
     def alike(self, key: Key, place: int, name: str = "", most: int = MOST, before: date = date.max) -> list[CellNight]:
-        """Return the newest nights under conditions with which a measure is compared, or any, the oldest first.
+        """Return the newest nights under comparable conditions (or any conditions) with the measure, oldest first.
 
-        place: that of the conditions in `CellNight.keys`.
+        place: position of the conditions in `CellNight.keys`.
         """
         found = (
             night
@@ -214,10 +212,10 @@ class Past:
         return list(islice(found, most))[::-1]
 
     def reference(self, night: CellNight, name: str, place: int) -> Reference | None:
-        """Return what a measure of a night is compared with; None where there are too few comparable nights.
+        """Return the reference of a night's measure; None if there are too few comparable nights.
 
-        Where tonight's conditions are new, it is compared with the nights under those that differ least, the last of
-        these, of those that had enough nights before.
+        If tonight's conditions are new, the reference has the most similar conditions with enough nights, the latest if
+        several are equally similar.
         """
         own = night.keys[place]
         nights, window = self.alike(own, place, name), self.alike(own, place, most=WINDOW - 1)
@@ -236,33 +234,33 @@ class Past:
 
 @dataclass(frozen=True)
 class MetricVerdict:
-    """What is said of one measure of a cell tonight; values are scaled."""
+    """The result of one measure of a cell tonight, on the comparison scale."""
 
     measure: Measure
     night: CellNight
     reference: Reference
     look: Look
     was_rerun: bool
-    """Whether tonight's first run is not the only one that there will be."""
+    """Whether tonight's first run already has a rerun, or will not get one."""
 
     @property
     def num_baseline(self) -> int:
-        """Number of nights that it was compared with."""
+        """Number of nights in the reference."""
         return len(self.reference.nights)
 
     @property
     def tonight(self) -> float:
-        """The value, re-runs included."""
+        """Tonight's value, including reruns."""
         return self.night.values[self.measure.name]
 
     @property
     def side(self) -> int:
-        """1 for a rise that was found, −1 for a fall, 0 for neither."""
+        """1 for a rise, −1 for a fall, 0 for no change."""
         return self._told(self.look.side(is_confirmed=self.was_rerun), self.tonight)
 
     @property
     def is_suspicious(self) -> bool:
-        """Whether the first run asks for another one."""
+        """Whether the first run requires a rerun."""
         first = self.night.first.values[self.measure.name]
         return self.look.is_suspicious and self._told(int(np.sign(self.look.screened)), first) != 0
 
@@ -273,39 +271,39 @@ class MetricVerdict:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict on this measure alone; INCONCLUSIVE where a suspicion waits for a re-run."""
+        """Verdict on this measure alone; INCONCLUSIVE while a suspicious value waits for a rerun."""
         if self.side:
             return "FAIL" if self.side == -self.measure.better else "WARN"
         return "INCONCLUSIVE" if self.is_suspicious and not self.was_rerun else "PASS"
 
     @property
     def detectable_change(self) -> float:
-        """Size of the change for the worse that is found tonight with 80 % chance, a share of the value or points."""
-        # Of nights that wander, few count as independent. With one degree of freedom the limit is above 10,000 standard
-        # errors: nothing is found, and the exponential of such a change has no number.
+        """Size of the worsening detectable tonight with 80 % probability, as a share of the value or in points."""
+        # With large night-to-night variation, few nights count as independent. With one degree of freedom the limit
+        # exceeds
+        # 10,000 standard errors: nothing is detectable, and its exponential overflows.
         change = min(max(least(self.measure), self.look.detectable), math.log(1000))
         return change if self.measure.is_percent else abs(math.expm1(-change * (self.measure.better or 1)))
 
     def __str__(self) -> str:
-        """Return a phrase such as `fallback rate: 21.3 % → 31.5 %`."""
         measure, look = self.measure, self.look
         sides = f" ({self.night.cards})" if measure is SPEED_UP and self.night.cards else ""
         percent = f" ({100 * math.expm1(self.tonight - look.usual):+.0f} %)".replace("-", "−")
         change = f"{shown(measure, look.usual)} → {shown(measure, self.tonight)}{'' if measure.is_percent else percent}"
-        window = f", {shown(measure, look.window_mean)} over the last nights together" if look.is_by_window else ""
+        window = f", {shown(measure, look.window_mean)} mean of the last nights" if look.is_by_window else ""
         return f"{measure.title}{sides}: {change}{window}"
 
     def said(self) -> list[Said]:
-        """Return what is said of it; nothing where it is as usual."""
+        """Return the messages about the measure; empty if it is unchanged."""
         verdict, opened = self.verdict, self.reference.opened
         if verdict == "PASS" and not self.is_suspicious:
             return []
         if verdict == "PASS":
-            return [(verdict, f"{self} with the re-run, which does not confirm the suspicion")]
-        against = f"{self} against {counted(self.num_baseline, 'night')}" + " of the environment before" * bool(opened)
+            return [(verdict, f"{self} with the rerun, which does not confirm the change")]
+        against = f"{self} vs. {counted(self.num_baseline, 'night')}" + " in the previous environment" * bool(opened)
         if verdict == "INCONCLUSIVE":
-            return [(verdict, f"{against} is suspicious: run the cell again with another seed")]
-        confirmed = "" if self.look.is_by_window else ", confirmed by a re-run"
+            return [(verdict, f"{against} is suspicious: rerun the cell with another seed")]
+        confirmed = "" if self.look.is_by_window else ", confirmed by a rerun"
         if verdict == "FAIL":
             return [(verdict, against + confirmed + _accepting(opened))]
         too_good = ": too good; leaked answers or a lenient grader?" if self.measure is PASS_AT_1 else ""
@@ -318,44 +316,40 @@ def _accepting(opened: date | None) -> str:
 
 @dataclass(frozen=True)
 class CellVerdict:
-    """The verdict on one cell in one night."""
-
     cell: str
     verdict: Verdict
     reasons: tuple[str, ...] = ()
     run_id: str | None = None
     num_baseline: int = 0
-    """Number of nights that its pass@1 was compared with, or could be."""
+    """Number of nights that its pass@1 was or could be compared with."""
     score: float | None = None
-    """pass@1 tonight, re-runs included."""
+    """pass@1 tonight, including reruns."""
     needs_rerun: bool = False
     is_usable: bool = True
     """Whether later nights may be compared with this one."""
     metrics: tuple[MetricVerdict, ...] = ()
-    """pass@1 first; none where nothing was compared."""
+    """pass@1 first; empty if nothing was compared."""
 
     @property
     def accuracy(self) -> MetricVerdict | None:
-        """What is said of pass@1."""
+        """The result of pass@1."""
         return next((metric for metric in self.metrics if metric.measure is PASS_AT_1), None)
 
     @property
     def is_judged(self) -> bool:
-        """False where nothing can be said, and a re-run would not change that: such a cell decides no night."""
+        """False if no verdict is possible even with a rerun; such cells do not affect the night's verdict."""
         return self.verdict != "INCONCLUSIVE" or self.needs_rerun
 
 
 @dataclass(frozen=True)
 class NightVerdict:
-    """The verdict on one night."""
-
     night: date
     verdict: Verdict
     cells: Sequence[CellVerdict]
     spreads: Mapping[str, Spread] = field(default_factory=dict)
-    """How much each metric wanders from night to night, over all cells."""
+    """Night-to-night variation of each metric, over all cells."""
     warnings: Sequence[str] = ()
-    """Why numbers are no result."""
+    """Why some values are not results."""
 
     @property
     def exit_code(self) -> int:
@@ -364,20 +358,20 @@ class NightVerdict:
 
     @property
     def to_confirm(self) -> list[CellVerdict]:
-        """Suspicious cells that have not been run again."""
+        """Suspicious cells without a rerun."""
         return [cell for cell in self.cells if cell.needs_rerun]
 
 
 class Ledger:
-    """The nights judged so far, with which the next one is compared."""
+    """The nights judged so far, as the reference for the next one."""
 
     def __init__(self, measures: Sequence[Measure] = JUDGED, *, may_rerun: bool = True) -> None:
-        """Judge by these measures. may_rerun: False where nights are long ago and decide by the runs that they had."""
+        """Judge by these measures. may_rerun: False for past nights, which are judged by their existing runs."""
         self._measures, self._may_rerun = measures, may_rerun
         self._past: dict[str, Past] = {}
 
     def judge(self, tonight: Sequence[CellNight]) -> NightVerdict:
-        """Judge the night that follows. Cells that cannot be judged are INCONCLUSIVE, and the others decide."""
+        """Judge the next night. Cells that cannot be judged are INCONCLUSIVE; the other cells decide."""
         pasts = {night.cell: self._past.get(night.cell, Past()) for night in tonight}
         judged = [night for night in tonight if not pasts[night.cell].forbids(night)]
         cases = [
@@ -401,7 +395,7 @@ class Ledger:
     def keep(self, tonight: Sequence[CellNight], verdict: NightVerdict) -> None:
         """Add a judged night to the history."""
         for night, cell in zip(tonight, verdict.cells, strict=False):
-            # What was found, and what waits for a re-run, must not become usual.
+            # Detected changes and suspicious values must not enter the reference.
             excluded = {m.measure.name for m in cell.metrics if m.side or m.verdict == "INCONCLUSIVE"}
             self._past.setdefault(night.cell, Past()).keep(night, excluded, is_usable=cell.is_usable)
 
@@ -430,13 +424,13 @@ def _worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def _judged(night: CellNight, past: Past, found: Sequence[MetricVerdict]) -> CellVerdict:
-    """Return the verdict on a cell; found: the measures that were compared with earlier nights."""
+    """Return the verdict on a cell. found: the measures compared with earlier nights."""
     usual = found[0].reference.nights if found else past.alike(night.keys[0], 0)
     if forbidden := past.forbids(night):
         said, is_usable = forbidden, not night.first.lacking
     else:
         said = [*_new_conditions(night, past, found), *_raised(night, usual, found)]
-        said += [] if found else [("INCONCLUSIVE", f"{len(usual)} of {FEWEST} nights of baseline")]
+        said += [] if found else [("INCONCLUSIVE", f"only {len(usual)} of {FEWEST} baseline nights")]
         said += [one for metric in found for one in metric.said()]
         said += [("PASS", phrase) for phrase in night.uncounted]
         said += _not_compared(night, past.last, found) if past.last and found else []
@@ -455,29 +449,31 @@ def _judged(night: CellNight, past: Past, found: Sequence[MetricVerdict]) -> Cel
 
 
 def _new_conditions(night: CellNight, past: Past, found: Sequence[MetricVerdict]) -> list[Said]:
-    """Return how tonight's environment differs from that of the nights that it is compared with, or of the last."""
+    """Return how tonight's environment differs from that of its reference nights, or of the last night."""
     if found and not found[0].reference.opened:
         return []
     before, compared = past.last or night, ""
     if found:
         before = found[0].reference.nights[-1]
-        compared = f"; compared with {counted(found[0].num_baseline, 'night')} before, until {before.night}"
+        compared = f"; compared with {counted(found[0].num_baseline, 'earlier night')} up to {before.night}"
     return [("PASS", f"environment changed: {one}{compared}") for one in changes(before.environment, night.environment)]
 
 
 def _title(name: str) -> str:
-    """Return the heading of a measure; a recorded past has names of its own, and so may nights of another version."""
+    """Return the title of a measure, or its name if it is not in the registry (CSV files, other versions)."""
     return MEASURES[name].title if name in MEASURES else name
 
 
 def _not_compared(night: CellNight, last: CellNight, found: Sequence[MetricVerdict]) -> list[Said]:
-    """Return which measures the night before had and tonight lacks, or which are not compared, and why."""
+    """Return the measures missing tonight but present the previous night, or not compared, with reasons."""
     changed = changes({**last.environment, **last.times}, {**night.environment, **night.times})
     absent = [_title(name) for name in last.values if name not in night.values]
     compared = {metric.measure.name for metric in found}
     later = [_title(name) for name in night.values if name not in compared]
     if absent and not changed:
-        return [("WARN", f"no {', '.join(absent)} tonight, which the night before had: look at {night.first.run_id}")]
+        return [
+            ("WARN", f"{', '.join(absent)} missing tonight but present the previous night: check {night.first.run_id}")
+        ]
     return (
         [("PASS", f"not compared yet, because of {', '.join(changed)}: {', '.join(later)}")]
         if changed and later
@@ -486,7 +482,7 @@ def _not_compared(night: CellNight, last: CellNight, found: Sequence[MetricVerdi
 
 
 def _raised(night: CellNight, usual: Sequence[CellNight], found: Sequence[MetricVerdict]) -> Iterator[Said]:
-    """Yield each rate that rose by more than counting noise explains."""
+    """Yield each rate that rose by more than counting noise."""
     tonight, runs = night.first, [run for earlier in usual for run in earlier.runs]
     num_usual = sum(run.num_samples for run in runs)
     for what, names in GATES.items() if runs else ():
@@ -500,10 +496,10 @@ def _raised(night: CellNight, usual: Sequence[CellNight], found: Sequence[Metric
 
 
 def _with_baselines(cells: Sequence[CellVerdict], tonight: Sequence[CellNight]) -> list[CellVerdict]:
-    """Return the verdicts, with a re-run asked for also of the cells that suspicious speed-ups refer to."""
+    """Return the verdicts, and request reruns of the baselines of suspicious speed-ups."""
     waiting = [m for cell in cells for m in cell.metrics if m.measure is SPEED_UP and m.verdict == "INCONCLUSIVE"]
     wanted = {metric.night.baseline for metric in waiting} - {night.cell for night in tonight if night.reruns}
-    reason = "the speed-up of another cell is suspicious: run this one, its baseline, again too"
+    reason = "the speed-up of another cell is suspicious: also rerun this cell, its baseline"
     return [
         replace(cell, needs_rerun=True, reasons=(*cell.reasons, reason), verdict=_worst([cell.verdict, "INCONCLUSIVE"]))
         if cell.cell in wanted and not cell.needs_rerun
@@ -513,10 +509,10 @@ def _with_baselines(cells: Sequence[CellVerdict], tonight: Sequence[CellNight]) 
 
 
 def _series(measure: Measure, night: CellNight, reference: Reference) -> Series:
-    """Return tonight's values of a measure and those before.
+    """Return tonight's and earlier values of a measure.
 
-    Sampling variances are means over the earlier nights. Where they are known, night effects are alike in logits; in
-    other rates they are as sampling is, in tokens as means over problems are.
+    Sampling variances are averaged over the earlier nights. If they are known, night effects are equal between cells in
+    logits. For other rates they scale with the sampling noise, for tokens with the noise of means over problems.
     """
     name, first = measure.name, night.first
     runs = [run for one in reference.nights for run in one.runs] if name in first.variances else []

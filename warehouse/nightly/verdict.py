@@ -1,4 +1,4 @@
-"""How the verdict on a night is written: as a table, JSON, Markdown or JUnit XML."""
+"""Output of a night's verdict: table, JSON, Markdown or JUnit XML."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from warehouse.statistics.night import FEWEST
 
 NO_VERDICT = "NO VERDICT"
 CELL = "verdict"
-"""Name of the JUnit case that has the verdict on a whole cell."""
+"""Name of the JUnit case with a whole cell's verdict."""
 _Case = tuple[str, str, str, Sequence[str], Sequence[str]]
-"""Class, name, verdict, reasons and numbers of a JUnit case."""
+"""Class, name, verdict, reasons and values of a JUnit case."""
 _STYLES = {"PASS": "green", "WARN": "yellow", "FAIL": "bold red", "INCONCLUSIVE": "magenta"}
 _COLUMNS = [Column("verdict", styles=_STYLES), *map(Column, ("cell", "%", "before", "nights", "z"))]
-_POWER = [*map(Column, ("found with 80 % chance", "change", "cells", "autocorrelation of nights"))]
+_POWER = [*map(Column, ("detectable with 80 % probability", "change", "cells", "autocorrelation of nights"))]
 _OF_PAST = [Column(name) for name in ("night", "cell", "measure", "before", "then", "nights", "z")]
 
 
@@ -52,38 +52,38 @@ def judged(
     grader: str | None = None,
     wait_seconds: float = WAIT_SECONDS,
 ) -> NightVerdict:
-    """Judge one night of a warehouse, by default the newest. Raises WarehouseError and DatabaseError.
+    """Judge one night, by default the newest. Raises WarehouseError and DatabaseError.
 
-    since: nights before it are ignored; grader: the version whose grades count, by default each run's newest.
+    since: ignore earlier nights. grader: grader version; default: each run's newest.
     """
     with reader(database, wait_seconds, grader) as connection:
         nights = read_nights(connection, since, kept_nights(database))
     dates = [cells[0].night for cells in nights]
     if not nights:
-        raise WarehouseError("there is no night to judge: the warehouse holds no run")
+        raise WarehouseError("no night to judge: the database has no runs")
     if night is not None and night not in dates:
         newest = ", ".join(map(str, dates[-5:]))
-        raise WarehouseError(f"nothing ran in the night of {night}; the newest nights are: {newest}")
+        raise WarehouseError(f"no runs in the night of {night}; newest nights: {newest}")
     return ordered(replay(nights[: dates.index(night) + 1] if night else nights)[-1])
 
 
 @dataclass(frozen=True)
 class Judged:
-    """The verdict on a night as its job needs it."""
+    """A night's verdict, as needed by its job."""
 
     verdict: Verdict
     exit_code: int
     to_confirm: frozenset[str]
-    """Ids of the runs to be run again with another seed."""
+    """Ids of the runs to rerun with another seed."""
     markdown: str
     record: dict[str, object]
-    """What `--json` prints."""
+    """Output of `--json`."""
 
 
 def judge_and_keep(database: Path, night: date, since: date | None) -> Judged:
     """Judge a night and print the verdict. Raises WarehouseError, DatabaseError and OSError.
 
-    What nights are judged by is kept beside the database, for when run folders are gone.
+    The judged values are also saved next to the database, in case run folders are deleted.
     """
     keep_nights(database)
     found = judged(database, night, since)
@@ -93,12 +93,12 @@ def judge_and_keep(database: Path, night: date, since: date | None) -> Judged:
 
 
 def ordered(verdict: NightVerdict) -> NightVerdict:
-    """Return the verdict with failed cells first, then by the cells' names, which begin with dataset and method."""
+    """Return the verdict with failed cells first, then by cell name (dataset, method, …)."""
     return replace(verdict, cells=sorted(verdict.cells, key=lambda cell: (cell.verdict != "FAIL", cell.cell)))
 
 
 def write(verdict: NightVerdict, out: IO[str], output_format: VerdictFormat) -> None:
-    """Write the verdict on one night as a table, JSON, Markdown or JUnit XML."""
+    """Write a night's verdict as a table, JSON, Markdown or JUnit XML."""
     if output_format == "junit":
         out.write(junit(verdict) + "\n")
     elif output_format == "json":
@@ -112,26 +112,26 @@ def write(verdict: NightVerdict, out: IO[str], output_format: VerdictFormat) -> 
 def _page(verdict: NightVerdict) -> Page:
     opening = f"{verdict.verdict}: night of {verdict.night}, {counted(len(verdict.cells), 'cell')}"
     num_unjudged = sum(not cell.is_judged for cell in verdict.cells)
-    yield Line(opening + (f", of which {num_unjudged} not judged" if num_unjudged else ""), _STYLES[verdict.verdict])
+    yield Line(opening + (f", {num_unjudged} not judged" if num_unjudged else ""), _STYLES[verdict.verdict])
     yield from (Line(warning, "bold red") for warning in verdict.warnings)
-    # Commas stand between the parts of a name, and in the parentheses of parameters.
+    # Commas separate the parts of a name, and the parameters within parentheses.
     parts = [re.split(r", (?![^(]*\))", cell.cell) for cell in verdict.cells]
     common = _common(parts) if len(parts) > 1 else []
     names = [", ".join(part for part in of_cell if part not in common) for of_cell in parts]
     yield Table(_COLUMNS, [_row(cell, name) for cell, name in zip(verdict.cells, names, strict=True)])
     if common:
-        yield Line(f"every cell: {', '.join(common)}")
+        yield Line(f"all cells: {', '.join(common)}")
     for cell, name in zip(verdict.cells, names, strict=True):
         for reason in cell.reasons:
             yield Line(f"{name}: {reason}", is_item=True)
     for cell in verdict.to_confirm:
-        yield Line(f"run again with another seed: {cell.run_id} ({cell.cell})", is_item=True)
+        yield Line(f"rerun with another seed: {cell.run_id} ({cell.cell})", is_item=True)
     if found := powers(verdict):
         yield Table(_POWER, found)
 
 
 def _common(parts: Sequence[Sequence[str]]) -> list[str]:
-    """Return the parts of names, but the first, that every cell has, and models of which there is one of their kind.
+    """Return the name parts shared by all cells, except the first, and models that are the only one in their role.
 
     parts (cells, parts of each).
     """
@@ -152,7 +152,7 @@ def _row(cell: CellVerdict, name: str) -> list[str]:
 
 
 def powers(verdict: NightVerdict) -> list[list[str]]:
-    """Return for each measure the changes for the worse that would be found, in how many cells, and how it wanders."""
+    """Return per measure the detectable worsening, the number of cells and the autocorrelation."""
     rows = []
     for measure in JUDGED:
         if found := [m for cell in verdict.cells for m in cell.metrics if m.measure is measure]:
@@ -167,9 +167,9 @@ def powers(verdict: NightVerdict) -> list[list[str]]:
 
 
 def replayed(file: Path) -> Page:
-    """Yield what differs of each night of a recorded past from the nights before it, and how many nights do.
+    """Yield the changes in each night of a CSV file against earlier nights, and the number of nights with changes.
 
-    A night decides by the runs that it had. Raises WarehouseError.
+    Nights are judged by their existing runs. Raises WarehouseError.
     """
     nights, measures = recorded(file)
     verdicts = replay(nights, Ledger(measures, may_rerun=False))
@@ -178,11 +178,11 @@ def replayed(file: Path) -> Page:
         yield Table(_OF_PAST, [[str(night), *_of_past(metric)] for night, metric in found])
     num_judged = sum(any(cell.metrics for cell in verdict.cells) for verdict in verdicts)
     differ = f"{len({night for night, _ in found})} of {counted(num_judged, 'judged night')} differ"
-    yield Line(f"{differ} from the nights before; {len(nights) - num_judged} had fewer than {FEWEST} nights before")
+    yield Line(f"{differ} from earlier nights; {len(nights) - num_judged} had fewer than {FEWEST} earlier nights")
 
 
 def _of_past(metric: MetricVerdict) -> list[str]:
-    """Return a row of a recorded past; what the last nights together show has their mean."""
+    """Return a table row for a measure of a CSV file; changes of the window show its mean."""
     look = metric.look
     then, z = (look.window_mean, look.window) if look.is_by_window else (metric.tonight, look.tonight)
     values = [shown(metric.measure, value) for value in (look.usual, then)]
@@ -221,7 +221,7 @@ def _cell_record(cell: CellVerdict) -> dict[str, object]:
 
 
 def _metric_record(metric: MetricVerdict) -> dict[str, object]:
-    """Return what is said of a measure; tokens and seconds as they are, rates as shares."""
+    """Return a measure's result as a record: tokens and seconds unscaled, rates as shares."""
     return {
         "name": metric.measure.title,
         "tonight": natural(metric.measure, metric.tonight),
@@ -235,7 +235,7 @@ def _metric_record(metric: MetricVerdict) -> dict[str, object]:
 
 
 def junit(verdict: NightVerdict) -> str:
-    """Return a verdict as JUnit XML: one case per cell, and one per measure of it.
+    """Return a verdict as JUnit XML: one case per cell, and one per measure.
 
     FAIL is a failure, INCONCLUSIVE is skipped, and WARN passes with its reasons as output.
     """
@@ -244,7 +244,7 @@ def junit(verdict: NightVerdict) -> str:
 
 
 def junit_of_none(night: date, reason: str, exit_code: int) -> str:
-    """Return JUnit XML with one case, which is an error, where no verdict was possible."""
+    """Return JUnit XML with one error case if no verdict was possible."""
     return _document(night, NO_VERDICT, exit_code, [(f"night of {night}", CELL, NO_VERDICT, [reason], [])])
 
 

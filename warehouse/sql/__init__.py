@@ -1,1 +1,1 @@
-"""The schema in SQL: what is stored, what is derived, ready-made queries, and the columns of models."""
+"""SQL schema: stored tables, derived views, bundled queries, and the columns of models."""

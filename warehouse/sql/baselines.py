@@ -1,8 +1,8 @@
-"""What two runs must share so that their times have a ratio, and which runs repeat each other: one table of settings.
+"""Settings that two runs must share for a ratio of their times, and settings that identify repeats of a run.
 
-From it come the conditions of the views `comparable_baseline` and `distance_baseline`, why a suite's table refuses a
-ratio (`unlike`), and what `warehouse.compare` calls different. A draft's settings, speculation and turns are the
-method's own: they are what a speed-up over the target alone measures.
+They define the conditions of the views `comparable_baseline` and `distance_baseline`, the reasons why a suite's table
+refuses a ratio (`unlike`), and the differences reported by `warehouse.compare`. A draft's settings, speculation and
+turns belong to the method: a speed-up over the target alone includes their effect.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from warehouse.sql.model_columns import MODEL_COLUMNS, Matter, Owner, column_of,
 
 Record = Mapping[str, Any]
 Alone = Literal["equal", "equal or as many cards", "equal or none", "free"]
-"""What the target alone must have of a setting to be a baseline for times."""
+"""Requirement on the target alone, for this setting, to be a baseline for times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting of a run that another run may have otherwise."""
+    """A setting that may differ between runs."""
 
     column: str
-    """Of `run`, or of the view `run_conditions`."""
+    """Column of `run` or of the view `run_conditions`."""
     printed: str
     matter: Matter
     alone: Alone = "free"
     decides_text: bool = False
-    """Whether it decides how tokens are drawn, and behind which words."""
+    """Whether it affects how tokens are sampled, or the text before them."""
     is_published: bool = False
     """Whether a published table may have a baseline with another value."""
     owner: Owner | None = None
-    """It applies only to runs with this model."""
+    """Applies only to runs with this model."""
 
     @property
     def is_of_settings(self) -> bool:
-        """Whether it is a setting of a model that a run may lack, not a part of what is compared."""
+        """Whether it is a model setting that a run may lack, not the subject of a comparison."""
         return self.owner not in (None, "speculator") and self.matter != "subject"
 
     def is_alike(self, run: Record, baseline: Record) -> bool:
-        """Return whether a baseline has what it must have; both are rows of `run` with those of `run_conditions`."""
+        """Return whether a baseline meets the requirement. Both are rows of `run` joined with `run_conditions`."""
         own, base = run[self.column], baseline[self.column]
         has_cards = self.alone == "equal or as many cards" and run["num_cards"] is not None
         if self.column == "device_kinds" and own is None:
@@ -54,7 +54,7 @@ class Setting:
 
     @property
     def condition(self) -> str:
-        """`is_alike` in SQL, of `run` and `baseline`."""
+        """`is_alike` as SQL, for `run` and `baseline`."""
         own, base = (f"{side}.{self.column}" for side in ("run", "baseline"))
         further = {
             "equal or as many cards": " OR run.num_cards = baseline.num_cards",
@@ -62,7 +62,7 @@ class Setting:
         }.get(self.alone, "")
         if self.owner == "target":
             further += f" OR run.{column_of('target', 'fingerprint')} IS NULL"
-        if self.column == "device_kinds":  # not known to be equal where it is not known
+        if self.column == "device_kinds":  # unknown devices are never equal
             return f"{own} = {base}"
         return f"({own} IS NOT DISTINCT FROM {base}{further})"
 
@@ -118,20 +118,21 @@ SETTINGS = (
     Setting("tag", "tag", "note"),
     Setting("preset", "preset", "note"),
 )
-"""In the order in which a comparison names them."""
+"""In the order in which a comparison lists them."""
 _CONDITIONS = (
     Setting("device_kinds", "devices", "latency", "equal"),
     Setting("processors", "processor", "latency", "equal"),
     Setting("samples_in_flight", "samples in flight on a worker", "latency", "equal"),
 )
-"""Of the machine. The number of devices is not among them: with a draft on a device of its own it is one more, which
-takes nothing from the target, and the target's width is compared."""
+"""Settings of the machine. The number of devices is not among them: a draft's own device is an additional one that
+takes nothing from the target, and the target's tensor-parallel size is compared.
+"""
 _OF_TIMES = tuple(one for one in (*_CONDITIONS, *SETTINGS) if one.alone != "free")
 CONDITIONED = """
 SELECT run.*, regime, device_kinds, processors, samples_in_flight, num_cards, versions
 FROM run JOIN run_conditions USING (run_id)
 """
-"""The rows that conditions are about."""
+"""Rows that the conditions apply to."""
 _IS_ALONE = (
     "({side}.method = 'vanilla' AND json_extract_string({side}.params, '$.model') = 'target' "
     "AND coalesce(json_extract({side}.params, '$.answer_tokens')::INTEGER, 0) = 0)"
@@ -139,35 +140,35 @@ _IS_ALONE = (
 
 
 def is_target_alone(method: str, params: Record) -> bool:
-    """Return whether a run is the target without any speculation over steps, and not answers behind given thoughts."""
+    """Return whether the target writes both reasoning and answer, without step-level speculation."""
     return bool(method == "vanilla" and params.get("model") == "target" and not params.get("answer_tokens"))
 
 
 def baseline_sql(decides: Literal["times", "texts"]) -> str:
-    """Return the condition under which the target alone, `baseline`, is a baseline of `run`."""
+    """Return the condition for the target alone, `baseline`, to be a baseline of `run`."""
     chosen = _OF_TIMES if decides == "times" else tuple(one for one in _OF_TIMES if one.decides_text)
     parts = [
         _IS_ALONE.format(side="baseline"),
         f"NOT {_IS_ALONE.format(side='run')}",
         *(one.condition for one in chosen),
-        "run.night IS NOT DISTINCT FROM baseline.night",  # other nights' machines were as they were
+        "run.night IS NOT DISTINCT FROM baseline.night",  # machines may differ between nights
     ]
     return "\n    AND ".join(parts)
 
 
 def ratio_sql() -> str:
-    """Return the condition under which the times of `run` and `baseline` have a ratio in the table of a suite."""
+    """Return the condition for a ratio of the times of `run` and `baseline` in a suite's table."""
     return "\n    AND ".join(one.condition for one in _OF_TIMES if not one.is_published)
 
 
 def unlike(run: Record, baseline: Record, *, across_concurrencies: bool = False) -> list[str]:
-    """Return why the times of two runs have no ratio in a suite's table, e.g. `its baseline has concurrency 8, not 1`.
+    """Return why the times of two runs are not comparable in a suite's table: `its baseline has concurrency 8, not 1`.
 
-    Both are rows of `warehouse.suites.measured.runs_like`. across_concurrencies: whether the ratio is to be that of two
-    numbers of samples in flight.
+    Both are rows of `warehouse.suites.measured.runs_like`. across_concurrencies: the ratio compares two numbers of
+    samples in flight.
     """
     other = run["dataset_hash"] != baseline["dataset_hash"]
-    problems = ["its baseline has other problems: ratios are over those that both have"] if other else []
+    problems = ["its baseline has other problems; ratios use the common ones"] if other else []
     return problems + [
         f"its baseline has {one.column.removeprefix('engine_').replace('_', ' ')} {baseline[one.column]}, "
         f"not {run[one.column]}"
@@ -176,7 +177,7 @@ def unlike(run: Record, baseline: Record, *, across_concurrencies: bool = False)
 
 
 def is_alike(run: Record, baseline: Record, *, across_concurrencies: bool = False) -> bool:
-    """Return whether the times of two runs have a ratio in a suite's table, over the problems that both have."""
+    """Return whether the times of two runs are comparable in a suite's table, over their common problems."""
     return not list(_unlike(run, baseline, across_concurrencies))
 
 
@@ -195,10 +196,10 @@ _WORK = (
     *model_columns("adapter.fingerprint", "sampling", "template", "thinking_tags"),
     *model_columns("dtype", "tensor_parallel", "memory", "gpus", "engine"),
 )  # fmt: skip
-"""Columns of `run` in which runs of one setting agree: everything but seed, tag and time."""
+"""Columns of `run` that are equal for runs of one setting: everything but seed, tag and time."""
 
 
 def setting_sql() -> str:
-    """Return a number that is the same of runs that repeat each other, of a row `run` of `CONDITIONED`."""
+    """Return an SQL number that is equal for repeated runs, for a row `run` of `CONDITIONED`."""
     names = (*_WORK, "device_kinds", "processors", "samples_in_flight", "versions", "night")
     return f"hash({', '.join(f'run.{name}::VARCHAR' for name in names)})"

@@ -1,8 +1,7 @@
-"""The columns of the table `run` that hold the models of a run and their settings.
+"""Columns of the table `run` for a run's models and their settings.
 
-In a specification these are one record for each role (`jobs.run.spec.ModelSpec`, which is a `ModelSettings`). Here
-every field has its column, with its type and its meaning; tables, loading, comparisons, the report and results.json
-read this list.
+A specification has one record per role (`jobs.run.spec.ModelSpec`, a `ModelSettings`). Here every field has a column
+with type and meaning. Tables, loading, comparisons, the report and results.json use this list.
 """
 
 from __future__ import annotations
@@ -28,49 +27,49 @@ _NAMES: Final[Mapping[Owner, str]] = {
     "speculator": "the model that proposes tokens",
 }
 _SAMPLING = "sampling"
-"""Stands for all settings that say how tokens are drawn: they share a column."""
+"""Represents all sampling settings, which share one column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a model's record, and how its columns look; `{owner}` is the role, `{model}` names it in words."""
+    """A field of a model's record with its column; `{owner}` is the role, `{model}` its description."""
 
     name: str
-    """In `ModelSpec`; of the adapter behind a point."""
+    """Name in `ModelSpec`; for fields of the adapter, the part after the dot."""
     column: str
     type: str
     meaning: str
     printed: str | None = None
-    """What a comparison calls it; None: it is not compared."""
+    """Name in a comparison. None: not compared."""
     matter: Matter = "note"
     is_found: bool = False
-    """Whether it tells of the model itself, not of its settings: weights that only propose tokens have it too."""
+    """Whether it describes the model itself, not its settings; models that only propose tokens have it too."""
     is_shown: bool = False
-    """Whether pages and the cells of nights name it, where a run has it."""
+    """Whether pages and cells of nights list it, if set."""
 
 
 _FIELDS: Final = (
     Field(
-        "model", "{owner}_name", "VARCHAR", "Name of {model}; NULL where the run has none", "{model}", "subject", True
+        "model", "{owner}_name", "VARCHAR", "Name of {model}; NULL if the run has none", "{model}", "subject", True
     ),
     Field("path", "{owner}_path", "VARCHAR", "Local folder or hub id of {model}", is_found=True),
-    Field("revision", "{owner}_revision", "VARCHAR", "Revision of {model} at the hub", is_found=True),
+    Field("revision", "{owner}_revision", "VARCHAR", "Revision of {model} on the Hub", is_found=True),
     Field(
         "fingerprint", "{owner}_fingerprint", "VARCHAR", "Content hash, or hub id and revision, of {model}",
         "{model} files", "subject", True,
     ),
     Field(
         "training", "{owner}_training", "VARCHAR",
-        "Hash of the data that {model} was trained on (training.json in its folder); NULL: not said", is_found=True,
+        "Hash of the data that {model} was trained on (training.json in its folder); NULL: unknown", is_found=True,
     ),
     Field(
         "server", "{owner}_server", "VARCHAR",
-        "Kind of the server that runs {model}: vllm, sglang, llama.cpp, or unknown where the launch could not reach "
+        "Kind of the server that runs {model}: vllm, sglang, llama.cpp, or unknown if the launch could not reach "
         "it; NULL: the worker starts an engine", "server of {model}", "accuracy and latency", True,
     ),
     Field(
         _SAMPLING, "{owner}_sampling", "JSON",
-        'How {model} drew tokens where it did not by temperature and top_p alone, e.g. {{"top_k": 20}}; NULL: by these',
+        'Sampling of {model} beyond temperature and top_p, e.g. {{"top_k": 20}}; NULL: only these',
         "sampling of {model}", "accuracy and latency", is_shown=True,
     ),
     Field(
@@ -80,27 +79,27 @@ _FIELDS: Final = (
     ),
     Field(
         "thinking_tags", "{owner}_thinking_tags", "VARCHAR",
-        "What opens and closes the thoughts of {model} (--{owner}.thinking-tags), none: a plain model; NULL: what its "
-        "chat template has", "thinking tags of {model}", "accuracy and latency", is_shown=True,
+        "Opening and closing tag of the reasoning of {model} (--{owner}.thinking-tags), none: a plain model; NULL: "
+        "from its chat template", "thinking tags of {model}", "accuracy and latency", is_shown=True,
     ),
     Field(
         "dtype", "engine_{owner}_dtype", "VARCHAR",
-        "Number format of the weights of {model} (--{owner}.dtype, --dtype); NULL where the run has none",
+        "Number format of the weights of {model} (--{owner}.dtype, --dtype); NULL if the run has none",
         "number format of {model}", "accuracy and latency",
     ),
     Field(
         "tensor_parallel", "engine_{owner}_tensor_parallel", "INTEGER",
-        "Devices that {model} is split over, as given or as chosen on the node",
+        "Tensor-parallel size of {model}, as given or as chosen on the node",
         "tensor parallel of {model}", "latency",
     ),
     Field(
         "memory", "engine_{owner}_memory", "DOUBLE",
-        "Share of device memory that the engine of {model} was given (--{owner}.memory); NULL: chosen on the node, see "
+        "Share of device memory for the engine of {model} (--{owner}.memory); NULL: chosen on the node, see "
         "attempt.engines", "memory share of {model}", "latency",
     ),
     Field(
         "gpus", "engine_{owner}_gpus", "VARCHAR",
-        "GPUs of the engine of {model}, by their numbers among the worker's; NULL: all", "GPUs of {model}", "note",
+        "GPU indices, within the worker, for the engine of {model}; NULL: all", "GPUs of {model}", "note",
     ),
     Field(
         "engine", "engine_{owner}_arguments", "JSON",
@@ -109,52 +108,51 @@ _FIELDS: Final = (
     ),
     Field(
         "adapter.name", "selection_name", "VARCHAR",
-        "LoRA weights that {model} chose drafts with (SCoT, --{owner}.adapter); NULL: it chose as it is",
+        "LoRA adapter of {model} used to select drafts (SCoT, --{owner}.adapter); NULL: no adapter",
     ),
-    Field("adapter.path", "selection_path", "VARCHAR", "Local folder of these"),
+    Field("adapter.path", "selection_path", "VARCHAR", "Local folder of the LoRA adapter"),
     Field(
-        "adapter.fingerprint", "selection_fingerprint", "VARCHAR", "Content hash of these",
+        "adapter.fingerprint", "selection_fingerprint", "VARCHAR", "Content hash of the LoRA adapter",
         "selection adapter", "subject",
     ),
-    Field("adapter.rank", "selection_rank", "INTEGER", "Rank of these"),
+    Field("adapter.rank", "selection_rank", "INTEGER", "Rank of the LoRA adapter"),
     Field(
         "adapter.training", "selection_training", "VARCHAR",
-        "Hash of the data that these were trained on; NULL: not said",
+        "Hash of the training data of the LoRA adapter; NULL: unknown",
     ),
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class ModelColumn:
-    """A column of `run` that holds a field of one model."""
+    """A column of `run` with a field of one model."""
 
     owner: Owner
     field: Field
 
     @property
     def name(self) -> str:
-        """Its name."""
         return self.field.column.format(owner=self.owner)
 
     @property
     def meaning(self) -> str:
-        """Its comment."""
+        """Comment of the column."""
         return self.field.meaning.format(owner=self.owner, model=_NAMES[self.owner])
 
     @property
     def printed(self) -> str | None:
-        """What a comparison calls it."""
+        """Name in a comparison."""
         own = self.field.printed
         return own and own.format(model=_NAMES[self.owner]).removeprefix("the ")
 
     @property
     def matter(self) -> Matter:
-        """Which results a difference affects: what only proposes tokens changes no text."""
+        """Which results a difference affects. Proposing tokens does not change any text."""
         return "latency" if self.owner == "speculator" else self.field.matter
 
     @property
     def is_of_settings(self) -> bool:
-        """Whether it is a setting of a model that a run may lack, not a part of what is compared."""
+        """Whether it is a model setting that a run may lack, not the subject of a comparison."""
         return self.owner != "speculator" and self.field.matter != "subject"
 
 
@@ -168,20 +166,20 @@ def _every() -> Iterator[ModelColumn]:
 
 
 MODEL_COLUMNS: Final = tuple(_every())
-"""Role by role, in the order of the table."""
+"""By role, in table order."""
 SHOWN_COLUMNS: Final = tuple(c for one in _FIELDS if one.is_shown for c in MODEL_COLUMNS if c.field is one)
-"""What a page says of how each model was asked, where it was asked in an own way; setting by setting."""
+"""Model settings listed on pages if they are not the default, by setting."""
 JSON_COLUMNS: Final = frozenset(column.name for column in MODEL_COLUMNS if column.field.type == "JSON")
 
 
 def model_columns(*names: str, owners: tuple[Owner, ...] = get_args(Role)) -> list[str]:
-    """Return the columns that hold these fields of these models, for the models that have them; `sampling` is one."""
+    """Return the columns for these fields of these models, if the models have them; `sampling` is one field."""
     found = {(column.owner, column.field.name): column.name for column in MODEL_COLUMNS}
     return [found[owner, name] for name in names for owner in owners if (owner, name) in found]
 
 
 def column_of(owner: Owner, name: str) -> str:
-    """Return the column that holds a field of a model. Raises ValueError where there is none."""
+    """Return the column for a field of a model. Raises ValueError if there is none."""
     [column] = model_columns(name, owners=(owner,))
     return column
 
@@ -192,13 +190,13 @@ def definitions() -> str:
 
 
 def comments() -> str:
-    """Return the statements that give these columns their comments."""
+    """Return the COMMENT statements for these columns."""
     texts = ((column.name, column.meaning.replace("'", "''")) for column in MODEL_COLUMNS)
     return "\n".join(f"COMMENT ON COLUMN run.{name} IS '{text}';" for name, text in texts)
 
 
 def stored(spec: RunSpec) -> dict[str, object]:
-    """Return these columns of a run: tables as JSON, numbers of GPUs as a flag has them, what is not set as NULL."""
+    """Return these columns' values for a run: tables as JSON, GPU indices in flag format, NULL if not set."""
     row = {}
     for column in MODEL_COLUMNS:
         model = spec.speculator if column.owner == "speculator" else spec.models[column.owner]
@@ -221,7 +219,7 @@ def _stored(value: object) -> object:
 
 
 def model_in(row: Mapping[str, object], owner: Owner) -> dict[str, Any]:
-    """Return what a row of `run` says of a model, nested as `ModelSpec` is, without what it does not say."""
+    """Return a model's values in a row of `run`, nested like `ModelSpec`, without unset ones."""
     found: dict[str, Any] = {}
     for column in MODEL_COLUMNS:
         if column.owner != owner or (value := row.get(column.name)) is None:

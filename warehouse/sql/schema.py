@@ -1,4 +1,4 @@
-"""The SQL files that define the database: tables, views, and what fills the tables; and their digest."""
+"""SQL files that define and fill the database's tables and views, and their digest."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from warehouse.measures import MEASURES
 from warehouse.sql import baselines, model_columns
 
 ESTIMATES_VERSION = 10
-"""Of the methods behind the rows of `estimate`, a part of the format of databases. Whoever changes what is stored
-raises it; tests/warehouse/test_estimates.py says when that is necessary."""
+"""Version of the estimation methods, part of the database format. Increase it if stored estimates change;
+tests/warehouse/test_estimates.py shows when.
+"""
 FILLING = ("loading/insert", "loading/insert_totals")
-"""SQL files that fill the tables from the staged tables of one run, in this order."""
+"""SQL files that fill the tables from one run's staged tables, in order."""
 _FOLDER = resources.files("warehouse") / "sql"
 _TABLES = ("run", "trace", "grade", "probe", "budget", "target", "totals", "timing", "estimate")
 """Files of tables/."""
@@ -30,27 +31,26 @@ _OF_BASELINES = {
     "-- the target alone, alike for times": baselines.baseline_sql("times"),
     "-- the target alone, alike for texts": baselines.baseline_sql("texts"),
 }
-"""What stands in the views where these comments are (warehouse/sql/baselines.py)."""
+"""Contents of the views at these placeholder comments (warehouse/sql/baselines.py)."""
 _VIEWS = (
     "macros", "accuracy", "speculation", "tokens", "speed", "speed_up", "timing", "modelled", "stopwatches",
     "judge", "replay", "drafts", "probe", "budget", "flips", "wide", "several", "code", "target",
 )  # fmt: skip
-"""Files of views/, each after those that it builds on."""
+"""Files of views/, in dependency order."""
 
 
 def sql_of(name: str) -> str:
-    """Return the text of one of this package's SQL files, named by its path without the ending."""
+    """Return a SQL file of this package by its path without extension."""
     return (_FOLDER / f"{name}.sql").read_text(encoding="utf-8")
 
 
 def tables_sql() -> str:
-    """Return the definition of the tables."""
     text = "\n".join(sql_of(f"tables/{name}") for name in _TABLES)
     return text.replace(*_COLUMNS_OF_MODELS, 1).replace(*_COMMENTS_OF_MODELS, 1) + _measures_sql()
 
 
 def views_sql() -> str:
-    """Return the definition of macros and views, in the order in which they build on each other."""
+    """Return the definitions of macros and views, in dependency order."""
     text = "\n".join(sql_of(f"views/{name}") for name in _VIEWS)
     for comment, sql in _OF_BASELINES.items():
         text = text.replace(comment, sql)
@@ -58,7 +58,7 @@ def views_sql() -> str:
 
 
 def _measures_sql() -> str:
-    """Return the definition of the table that describes the registry of measures; as a view it is slow to plan."""
+    """Return the definition of the table of the measures; planning is slow with a view."""
     names = ("name", "title", "meaning", "unit", "better", "is_of_times", "is_graded", "definition")
     listed = ",\n    ".join(
         f"({', '.join(_literal(getattr(measure, name)) for name in names)}, {sorted(measure.shown)})"
@@ -69,7 +69,7 @@ CREATE TABLE measure AS
 SELECT * FROM (VALUES
     {listed}
 ) AS registered({", ".join(names)}, shown);
-COMMENT ON TABLE measure IS 'What the numbers of estimate mean, and those that tables of suites compute. Key: name';
+COMMENT ON TABLE measure IS 'Meanings of the metrics in estimate and in tables of suites. Key: name';
 """
 
 
@@ -79,9 +79,9 @@ def _literal(value: str | int) -> str:
 
 @cache
 def format_digest() -> str:
-    """Return the SHA-256 of the definition of tables and views, and of what fills the tables: the format of databases.
+    """Return the SHA-256 of the database format: definitions of tables and views, and the statements that fill them.
 
-    A database with another one is not used.
+    Databases with another digest are not used.
     """
     filling = [sql_of(name) for name in FILLING]
     computed = [f"{m.x} {m.y} {m.samples} {m.source} {m.by_role} {m.method.__name__}" for m in MEASURES.values()]
@@ -103,9 +103,9 @@ _UNIT_BY_NAME = (
     (r"_index$", "from 0"),
     (r"share|rate$|accuracy|pass_at_|maj_at_|probability|_score$|error$|(low|high)_95$|^top_p$", "0 to 1"),
 )
-"""Units by the name of a column; the first that matches counts."""
+"""Units by column name; the first match counts."""
 _SAID = frozenset({"UTC", "nats", "from 0", "from 1", "0 to 1", "0 to 9", "1 to 10"})
-"""Units that are not repeated where a sentence has them."""
+"""Units that are not repeated if a meaning already contains them."""
 _NUMBERS = re.compile(r"^(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|FLOAT|DOUBLE|DECIMAL|TIMESTAMP)")
 COLUMNS = """
 SELECT table_name, column_name, data_type, comment, table_name IN (SELECT view_name FROM duckdb_views()) AS is_view
@@ -116,7 +116,7 @@ FROM duckdb_columns() WHERE NOT internal AND database_name = current_database() 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table or view, and the comment that it has in the database; those of views have none."""
+    """A column of a table or view with its database comment; view columns have none."""
 
     table: str
     name: str
@@ -126,7 +126,7 @@ class Column:
 
 
 def meanings(columns: Sequence[Column]) -> dict[tuple[str, str], str | None]:
-    """Return the meaning of each column with its unit, by table and column; None where it is not known."""
+    """Return each column's meaning with its unit, by table and column; None if unknown."""
     of_tables = {(column.table, column.name): column.comment for column in columns if not column.is_view}
     return {(column.table, column.name): _meaning(column, of_tables) for column in columns}
 
@@ -143,7 +143,7 @@ def _meaning(column: Column, of_tables: Mapping[tuple[str, str], str | None]) ->
 
 
 def unit_of(column: Column) -> str | None:
-    """Return the unit of a column of numbers or times; None for any other, and where none is known."""
+    """Return the unit of a number or time column; None for other columns or if unknown."""
     if not _NUMBERS.match(column.type):
         return None
     units: Mapping[str, str] = described()["unit"]
@@ -153,5 +153,5 @@ def unit_of(column: Column) -> str | None:
 
 @cache
 def described() -> Mapping[str, Any]:
-    """Return the file of what the columns of views mean, and of units."""
+    """Return the parsed file with meanings of view columns, and units."""
     return tomllib.loads(_FILE.read_text(encoding="utf-8"))

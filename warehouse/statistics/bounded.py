@@ -1,20 +1,20 @@
-"""The worst case of a difference: an interval of a mean over problems that holds where a few problems carry it.
+"""Worst-case intervals for a mean over problems: valid even if a few problems dominate the difference.
 
-Where a method breaks 5 % of the problems and gains a little on all others, one draw of 30 problems in five has none of
-the broken ones. Student's t, permutation tests, the bootstrap and empirical likelihood then know nothing of them: no
-interval from the data alone can hold (Bahadur and Savage, The nonexistence of certain statistical procedures in
-nonparametric problems, Ann. Math. Stat. 27, 1956). What is known is how much a single problem can lose or gain.
+Suppose a method breaks 5 % of the problems and gains a little on all others. One draw of 30 problems in five then
+contains no broken problem. Student's t, permutation tests, the bootstrap and empirical likelihood cannot detect this:
+no interval from the data alone is valid (Bahadur and Savage, The nonexistence of certain statistical procedures in
+nonparametric problems, Ann. Math. Stat. 27, 1956). The known quantity is how much a single problem can lose or gain.
 
 The interval is Gaffke's (Three test statistics for a nonparametric one-sided hypothesis on the mean of a nonnegative
 variable, Math. Methods Stat. 14, 2005; Learned-Miller and Thomas, A New Confidence Interval for the Mean of a Bounded
-Random Variable, arXiv 1905.06208): problems get random weights that are uniform over all weights with sum 1, after a
-pseudo-problem with the worst possible value has been added for the lower end, and one with the best for the upper end.
-For values of 0 and 1 a whole pseudo-problem gives Clopper and Pearson's exact interval, which is conservative; half a
-pseudo-problem, which is used here, gives about what mid-p gives there. docs/statistics.md has the simulation.
+Random Variable, arXiv 1905.06208). A pseudo-problem is added: the worst possible value for the lower end, the best for
+the upper end. Then problems get random weights, uniform over all weights with sum 1. For values of 0 and 1, a whole
+pseudo-problem gives Clopper and Pearson's exact interval, which is conservative. Half a pseudo-problem, used here,
+gives about the mid-p interval. docs/statistics.md has the simulation.
 
-The weights' distribution is computed and not drawn: weights are gamma variables divided by their sum, so that the
-weighted mean is at most v if a weighted sum of independent gamma variables is at most 0 (Imhof, Computing the
-distribution of quadratic forms in normal variables, Biometrika 48, 1961).
+The weights' distribution is computed, not sampled. Weights are gamma variables divided by their sum, so the weighted
+mean is at most v if a weighted sum of independent gamma variables is at most 0 (Imhof, Computing the distribution of
+quadratic forms in normal variables, Biometrika 48, 1961).
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ PSEUDO_WEIGHT = 0.5
 """Weight of the pseudo-problem with the worst or best possible value, in problems."""
 KIND = "bounded mean"
 SMALLEST_P = 1e-10
-"""Smaller p-values are within the error of the numerical integration and are returned as this."""
+"""Minimum reported p-value. Smaller values are within the numerical integration error."""
 _NEGLIGIBLE = 34.0
-"""Logarithm of the inverse of the factor from which the integrand is left out."""
+"""Integration stops where the integrand falls below exp(−this)."""
 _POINTS = 64
 
 
 def chance_below(values: Floats, value: float, bound: float, sizes: Floats | None = None) -> float:
     """Return the probability that the randomly weighted mean of values (n,) and the pseudo-problem is at most `value`.
 
-    bound: value of the pseudo-problem. sizes (n,): of families, whose mean values
-    `values` then are, relative to their mean; the pseudo-problem is a family of mean size.
+    bound: value of the pseudo-problem. sizes (n,): family sizes divided by their mean; `values` are then family means,
+    and the pseudo-problem is a family of mean size.
     """
     terms = np.append(values, bound) - value
     if sizes is not None:
@@ -58,11 +58,11 @@ def chance_below(values: Floats, value: float, bound: float, sizes: Floats | Non
 
 
 def _nodes(terms: Floats, weights: Floats) -> tuple[Floats, Floats]:
-    """Return the points (m,) and weights (m,) of the integral over the characteristic function of a sum of gammas.
+    """Return points (m,) and weights (m,) to integrate the characteristic function of a sum of gamma variables.
 
-    terms, weights (d,): factor and shape of each gamma variable. Gauss and Legendre's rule on panels that double in
-    length, from where the integrand varies with the largest term to where it is negligible; the more standard
-    deviations the sum's mean is away from 0, the more it oscillates.
+    terms, weights (d,): factor and shape of each gamma variable. Gauss-Legendre rule on panels that double in length.
+    They start where the integrand varies with the largest term and end where it is negligible. The integrand oscillates
+    more if the sum's mean is many standard deviations from 0, which adds points.
     """
     spread = float(np.sqrt(weights @ terms**2))
     end = 1 / spread
@@ -85,7 +85,7 @@ def _rule(points: int) -> tuple[Floats, Floats]:
 def _quantile(
     values: Floats, bound: float, chance: float, lowest: float, highest: float, sizes: Floats | None = None
 ) -> float:
-    """Return the value with this chance below it; it lies between `lowest` and `highest`."""
+    """Return the value between `lowest` and `highest` with this probability below it."""
     if highest - lowest < 1e-12:
         return lowest
     margin = 1e-12 * (highest - lowest)
@@ -102,10 +102,10 @@ def _quantile(
 def worst_case(a: Floats, b: Floats, margin: float, family: Families | None = None) -> Interval:
     """Return the interval of the mean of a − b if single problems, or families, may be lost or gained entirely.
 
-    a, b (n,), from 0 to 1. Its p is one-sided: of the hypothesis that a loses `margin` or more. "Not worse" needs it
-    below 2.5 %, which is so exactly if the low end lies above −margin. A single problem has neither.
+    a, b (n,), from 0 to 1. p is one-sided, for the hypothesis that a loses `margin` or more. "Not worse" requires p
+    below 2.5 %, which is equivalent to a lower end above −margin. A single problem has no interval and no p.
     """
-    values, numbers = np.clip(np.round(a - b, 12), -1.0, 1.0), family_numbers(family)  # without what rounding added
+    values, numbers = np.clip(np.round(a - b, 12), -1.0, 1.0), family_numbers(family)  # removes rounding errors
     estimate, sizes, families = float(np.mean(a - b)), None, None
     if numbers is not None:
         members = np.bincount(numbers)

@@ -1,10 +1,10 @@
-"""Confidence intervals of means over problems: one problem is one observation, its samples are averaged first.
+"""Confidence intervals for means over problems. One problem is one observation: its samples are averaged first.
 
-Problems of one family (a template, a passage, parts of a question) share difficulty. The estimate stays the mean over
-problems; its standard error is the delete-one-family jackknife (Efron and Tibshirani, An Introduction to the Bootstrap,
-1993, chapter 11), and the degrees of freedom are Kish's effective number of families less 1, which is their number
-less 1 where they are equally large. Source of clustered errors for evaluations: Miller, Adding Error Bars to Evals
-(arXiv 2411.00640), section 3. docs/statistics.md has the error rates.
+Problems of one family (a template, a passage, parts of a question) share difficulty. The estimate remains the mean over
+problems. Its standard error is the delete-one-family jackknife (Efron and Tibshirani, An Introduction to the Bootstrap,
+1993, chapter 11). The degrees of freedom are Kish's effective number of families less 1, or the number of families less
+1 if they are equally large. Source of clustered errors for evaluations: Miller, Adding Error Bars to Evals (arXiv
+2411.00640), section 3. docs/statistics.md has the error rates.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from scipy import special
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 Families = Sequence[str | None]
-"""The family of each problem; None: the problem stands alone."""
+"""Family of each problem. None: the problem is its own family."""
 LEVEL = 0.95
 """Confidence level of every interval."""
 TAIL = (1 + LEVEL) / 2
 """Probability below the upper end of a two-sided interval."""
 FEWEST_FAMILIES = 10
-"""Families below which there is no interval."""
+"""Minimum number of families for an interval."""
 _LEAST_ERROR = 1e-12
 
 
@@ -35,32 +35,32 @@ class Interval:
 
     estimate: float
     low: float | None
-    """None if there are too few observations for an interval."""
+    """None: too few observations for an interval."""
     high: float | None
     standard_error: float | None
-    """Standard error over problems, which covers the choice of problems."""
+    """Standard error over problems; includes the choice of problems."""
     kind: str
-    """Name of the method, as tables print it."""
+    """Method name, as printed in tables."""
     degrees: float | None = None
-    """Degrees of freedom of Student's t, if the interval uses it."""
+    """Degrees of freedom if the interval uses Student's t."""
     p: float | None = None
-    """Unadjusted p-value of a difference; its function says of which hypothesis."""
+    """Unadjusted p-value of a difference. The function that computes it defines the hypothesis."""
     families: int | None = None
-    """Number of families, where problems share one: the number of independent observations."""
+    """Number of families (the independent observations) if problems share families."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clustered:
-    """Σx/Σy over problems with its jackknife over families."""
+    """Σx/Σy over problems, with its jackknife over families."""
 
     estimate: float
     error: float
-    """Standard error; 0 with one family."""
+    """Standard error; 0 for one family."""
     degrees: float
     num_clusters: int
-    """Families, of which a problem that stands alone is one."""
+    """Number of families; a problem without a family counts as one."""
     largest: float
-    """Share of Σy that the largest family holds."""
+    """Largest family's share of Σy."""
     has_families: bool
 
     @property
@@ -69,7 +69,7 @@ class Clustered:
 
     @property
     def why_none(self) -> str | None:
-        """Why there is no interval; None where there is one."""
+        """Reason for having no interval, or None."""
         if self.has_families and self.num_clusters < FEWEST_FAMILIES:
             return too_few(self.num_clusters)
         return "none: one problem" if self.num_clusters < 2 else None
@@ -79,7 +79,7 @@ class Clustered:
         return Interval(self.estimate, None, None, error, reason, families=self.families)
 
     def student(self) -> Interval:
-        """Return Student's t interval, whose p is two-sided of the hypothesis that the value is 0."""
+        """Return Student's t interval; its p is two-sided for the hypothesis that the value is 0."""
         if reason := self.why_none:
             return self.without_interval(reason)
         half = float(special.stdtrit(self.degrees, TAIL)) * self.error
@@ -92,9 +92,9 @@ class Clustered:
     def score(self) -> Interval:
         """Return Wilson's score interval of a share from 0 to 1 with its effective number of observations.
 
-        That number is p(1 − p)/standard error² (Korn and Graubard, Survey Methodology 24, 1998), and the quantile is
-        t's. One more observation with the largest possible variance, p(1 − p), is added to the spread, because few
-        families near 0 or 1 often show none. At 0 and 1 the number is that of families.
+        That number is p(1 − p)/standard error² (Korn and Graubard, Survey Methodology 24, 1998), with Student's t
+        quantile. One more observation with the largest possible variance, p(1 − p), is added to the spread, because few
+        families near 0 or 1 often show no spread. At 0 and 1, the number of families is used.
         """
         if reason := self.why_none:
             return self.without_interval(reason)
@@ -107,12 +107,12 @@ class Clustered:
 
 
 def too_few(families: int) -> str:
-    """Return that so few families have no interval, as the kind of one."""
+    """Return the interval kind for too few families."""
     return f"none: {families} families, fewer than {FEWEST_FAMILIES}"
 
 
 def family_numbers(family: Families | None) -> Counts | None:
-    """Return the number of each problem's family (n,), from 0; None where no problems share one."""
+    """Return each problem's family number (n,), from 0; None if no problems share a family."""
     if family is None:
         return None
     names = [place if name is None else name for place, name in enumerate(family)]
@@ -121,7 +121,7 @@ def family_numbers(family: Families | None) -> Counts | None:
 
 
 def clustered(x: Floats, y: Floats, family: Families | None = None) -> Clustered:
-    """Return Σx/Σy over problems with its jackknife over families; x, y (n,), no Σy without a family may be 0."""
+    """Return Σx/Σy over problems with its jackknife over families. x, y (n,); Σy without one family must not be 0."""
     numbers = family_numbers(family)
     if numbers is not None:
         x, y = np.bincount(numbers, x).astype(float), np.bincount(numbers, y).astype(float)
@@ -129,7 +129,7 @@ def clustered(x: Floats, y: Floats, family: Families | None = None) -> Clustered
     estimate, sizes = sum_x / sum_y, y / sum_y
     if count < 2:
         error, degrees = 0.0, 0.0
-    elif np.all(y == y[0]):  # the jackknife is then the standard error of the families' means
+    elif np.all(y == y[0]):  # the jackknife equals the standard error of the family means
         error, degrees = float(np.std(x / y[0], ddof=1)) / count**0.5, count - 1.0
     else:
         left = (sum_x - x) / (sum_y - y)
@@ -139,7 +139,7 @@ def clustered(x: Floats, y: Floats, family: Families | None = None) -> Clustered
 
 
 def wilson(share: float, size: float, quantile: float) -> tuple[float, float]:
-    """Return the ends of Wilson's score interval (J. Am. Stat. Assoc. 22, 1927) of a share of `size` observations."""
+    """Return the ends of Wilson's score interval (J. Am. Stat. Assoc. 22, 1927) for a share of `size` observations."""
     square = quantile**2
     centre = (share + square / 2 / size) / (1 + square / size)
     half = quantile / (1 + square / size) * float(np.sqrt(share * (1 - share) / size + square / 4 / size**2))
@@ -149,8 +149,8 @@ def wilson(share: float, size: float, quantile: float) -> tuple[float, float]:
 def mean(values: Floats, family: Families | None = None) -> Interval:
     """Return the interval of an accuracy, pass@k or maj@k; values (n,) from 0 to 1, one per problem.
 
-    Where every value is 0 or 1 and no problems share a family it is Wilson's, also for a single problem; else Wilson's
-    with the effective number of problems. Raises ValueError if a value is out of bounds.
+    Wilson's interval, also for a single problem, if every value is 0 or 1 and no problems share a family. Otherwise
+    Wilson's interval with the effective number of problems. Raises ValueError if a value is out of bounds.
     """
     values = np.round(values, 12)
     if values.min() < 0 or values.max() > 1:
@@ -163,12 +163,12 @@ def mean(values: Floats, family: Families | None = None) -> Interval:
 
 
 def mean_t(values: Floats, family: Families | None = None) -> Interval:
-    """Return Student's t interval of a mean without bounds; values (n,), one per problem. A single one has none."""
+    """Return Student's t interval of an unbounded mean; values (n,), one per problem. One problem has no interval."""
     return clustered(values, np.ones(len(values)), family).student()
 
 
 def rerun_standard_error(correct: Counts, samples: Counts) -> float | None:
-    """Return the standard error of pass@1 over re-runs of the same problems: √(Σ p(1 − p)/(k − 1))/n.
+    """Return the standard error of pass@1 over reruns of the same problems: √(Σ p(1 − p)/(k − 1))/n.
 
     correct, samples (n,). None if any k is 1. The standard error over problems is larger.
     """
@@ -179,9 +179,9 @@ def rerun_standard_error(correct: Counts, samples: Counts) -> float | None:
 
 
 def mean_on_these(correct: Counts, samples: Counts) -> Interval | None:
-    """Return the normal interval of pass@1 over re-runs of the same problems; correct, samples (n,).
+    """Return the normal interval of pass@1 over reruns of the same problems; correct, samples (n,).
 
-    It covers the choice of the samples alone. None if any k is 1.
+    It covers only the choice of samples. None if any k is 1.
     """
     error, estimate = rerun_standard_error(correct, samples), float(np.mean(correct / samples))
     if error is None:

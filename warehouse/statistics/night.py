@@ -1,9 +1,9 @@
-"""Has a measure of a cell changed tonight? Nights vary by sampling and by a night effect that wanders.
+"""Detect changes of a measure between nights, given sampling noise and night-to-night variation.
 
-The value of a night is the cell's level, a night effect and sampling noise. Sampling variances are given where they are
-known, and 0 where they are not. The effect is a stationary AR(1) process over days, whose variance and autocorrelation
-are those of the measure, pooled over its cells: fitted to the variogram, half the mean squared difference of nights h
-days apart, which needs no level. Tonight is compared with its best linear prediction from the cell's earlier nights.
+A night's value is the cell's level plus a night effect plus sampling noise. Sampling variances are given if known,
+otherwise 0. The night effect is a stationary AR(1) process over days. Its variance and autocorrelation are pooled over
+the cells of a measure and fitted to the variogram (half the mean squared difference between nights h days apart), which
+does not require the level. Tonight's value is compared with its best linear prediction from the cell's earlier nights.
 
 Sources: Cressie, Fitting Variogram Models by Weighted Least Squares (Math. Geology 17, 1985); Cressie, Statistics for
 Spatial Data (1993), section 3.2, for the prediction (ordinary kriging).
@@ -22,32 +22,33 @@ from warehouse.statistics.intervals import Counts, Floats
 from warehouse.statistics.planning import POWER
 
 FEWEST, MOST = 7, 14
-"""Earlier nights below which nothing is said, and how many are used, the newest."""
+"""Minimum and maximum number of earlier nights to use. The newest are used."""
 WINDOW = 3
-"""Nights of the second look, tonight included."""
+"""Nights in the window test, including tonight."""
 SCREEN = 2.5
-"""Standard errors at which tonight is run again."""
+"""Standard errors above which tonight's cell is rerun."""
 AGREES = 1.0
-"""Standard errors by which tonight itself must differ where the last nights together do: else it was repaired."""
+"""Standard errors by which tonight must also differ if the window differs. Otherwise the fault was repaired."""
 _AUTOCORRELATIONS = np.linspace(0.0, 0.95, 20)
 _DEVIATIONS = np.r_[0.0, np.geomspace(0.2, 2.5, 50)]
-"""Candidates for the night effect's standard deviation, relative to the root of the mean squared difference."""
+"""Candidate standard deviations of the night effect, relative to the root mean squared difference."""
 _TINY = 1e-9
 _ABSENT = 1e9
-"""Variance of a night that is not there, relative to that of tonight."""
+"""Variance assigned to a missing night, relative to tonight's."""
 _LEAST = 1e-3
-"""Share of the night effect in a variance below which that is taken as known."""
+"""If the night effect's share of a variance is below this, the variance is treated as known."""
 _FORGOTTEN = 365
-"""Days after which nights are taken as unrelated."""
+"""Maximum age in days of nights treated as correlated."""
 
 
 KNOWN, ESTIMATED = (3.5, 4.0), (4.0, 4.5)
-"""Standard errors at which something is found, of tonight and its re-run, and of the mean of the last nights: where
-sampling variances are known; and where all variance is that of nights, taken as alike in all cells."""
+"""Thresholds in standard errors, for tonight with its rerun and for the window mean. KNOWN: sampling variances are
+known. ESTIMATED: all variance is between nights and assumed equal in all cells.
+"""
 
 
 class Value(NamedTuple):
-    """The value of a measure in one night, or its mean over the runs of that night."""
+    """A measure's value in one night, averaged over that night's runs."""
 
     day: int
     value: float
@@ -57,26 +58,26 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One measure of one cell: tonight, and the nights that it is compared with."""
+    """One measure of one cell: tonight's values and the nights to compare with."""
 
     earlier: Sequence[Value]
-    """Comparable nights, oldest first; the last MOST count."""
+    """Comparable nights, oldest first. Only the last MOST are used."""
     first: Value
     """Tonight's first run."""
     together: Value
-    """Tonight's first run and re-runs."""
+    """Mean of tonight's first run and its reruns."""
     window: Sequence[Value] = ()
-    """The nights that are looked at together with tonight; they may be among the earlier ones."""
+    """Nights averaged with tonight in the window test; may overlap with `earlier`."""
     unit: float = 1.0
-    """What night effects of this cell are proportional to."""
+    """Scale of the cell's night effects."""
     measure: str = ""
-    """Its name: night effects are alike in all cells of a measure."""
+    """Measure name. All cells of a measure share the same relative night effects."""
     floor: float = 0.0
-    """Smallest standard deviation of a night effect that is believed."""
+    """Minimum standard deviation of a night effect."""
 
 
 class Spread(NamedTuple):
-    """How much a measure wanders from night to night, in units of `Series.unit`."""
+    """Night-to-night variation of a measure, in units of `Series.unit`."""
 
     deviation: float
     autocorrelation: float
@@ -85,40 +86,40 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What is seen of one cell; differences are tonight less what was predicted."""
+    """Test results of one cell. Differences are tonight's value minus the prediction."""
 
     limits: tuple[float, float]
     usual: float
     """Mean over the earlier nights."""
     screened: float
-    """Difference of the first run, in standard errors, each as a standard normal value would be."""
+    """Difference of the first run, as a standard normal value."""
     tonight: float
-    """The same of first run and re-runs together."""
+    """Difference of the first run and its reruns, as a standard normal value."""
     window: float
-    """The same of the mean over tonight and the nights before it; 0 where there is not enough."""
+    """Difference of the window mean, as a standard normal value; 0 if there are too few nights."""
     window_mean: float
     detectable: float
-    """Change that is found tonight with the chance POWER, if the cell is run again."""
+    """Change detectable tonight with probability POWER if the cell is rerun."""
 
     @property
     def is_suspicious(self) -> bool:
-        """Whether the cell is to be run again."""
+        """Whether the cell should be rerun."""
         return abs(self.screened) >= SCREEN
 
     def side(self, *, is_confirmed: bool) -> int:
-        """Return 1 for a rise, −1 for a fall, 0 where nothing is found. is_confirmed: whether there was a re-run."""
+        """Return 1 for a rise, −1 for a fall and 0 for no change. is_confirmed: the cell was rerun."""
         if self.is_suspicious and is_confirmed and abs(self.tonight) >= self.limits[0]:
             return int(np.sign(self.tonight))
         return int(np.sign(self.window)) if self.is_by_window else 0
 
     @property
     def is_by_window(self) -> bool:
-        """Whether the last nights together differ, and tonight points there too."""
+        """Whether the window differs and tonight's difference has the same sign."""
         return abs(self.window) >= self.limits[1] and self.tonight * np.sign(self.window) >= AGREES
 
 
 def looks(cells: Sequence[Series]) -> tuple[dict[str, Spread], list[Look]]:
-    """Return how each measure wanders, and what is seen of each cell, which has at least FEWEST earlier nights."""
+    """Return each measure's night-to-night variation and each cell's results; cells need FEWEST earlier nights."""
     if not cells:
         return {}, []
     past = _Nights.of([cell.earlier[-MOST:] for cell in cells])
@@ -143,7 +144,7 @@ def looks(cells: Sequence[Series]) -> tuple[dict[str, Spread], list[Look]]:
 
 
 class _Nights(NamedTuple):
-    """Nights of all cells, (cells, nights) each; what is not there has an infinite variance, and the first is."""
+    """Nights of all cells, each array (cells, nights). Missing nights have infinite variance; the first is present."""
 
     days: Counts
     values: Floats
@@ -168,7 +169,7 @@ class _Nights(NamedTuple):
 
     @property
     def weights(self) -> Floats:
-        """Those of the mean over the nights that are there."""
+        """Weights of the mean over present nights."""
         return np.asarray(np.isfinite(self.variances) / self.num[:, None])
 
     @property
@@ -177,7 +178,7 @@ class _Nights(NamedTuple):
 
 
 def fitted(past: _Nights, units: Floats) -> Spread:
-    """Return the spread of nights by the variogram of all cells, by weighted least squares; units (cells,)."""
+    """Return the night-to-night variation: weighted least squares on the variogram of all cells; units (cells,)."""
     i, j = np.triu_indices(past.days.shape[1], 1)
     noises = (past.variances[:, i] + past.variances[:, j]) / 2
     there = np.isfinite(noises)
@@ -203,7 +204,7 @@ def fitted(past: _Nights, units: Floats) -> Spread:
 
 
 class _Compared(NamedTuple):
-    """By cell (cells,): the difference from what was predicted, as a standard normal value, its error and degrees."""
+    """Difference from the prediction per cell (cells,): standard normal value, error and degrees of freedom."""
 
     z: Floats
     errors: Floats
@@ -211,10 +212,10 @@ class _Compared(NamedTuple):
 
 
 def _compared(past: _Nights, nights: _Nights, effects: Floats, autocorrelation: Floats, degrees: Floats) -> _Compared:
-    """Compare the mean over nights with its best linear unbiased prediction; effects (cells,): their variances.
+    """Compare the mean over nights with its best linear unbiased prediction; effects (cells,): night-effect variances.
 
-    z is Student's t as a standard normal value: the degrees of freedom are those of the share that the night effect,
-    whose variance is estimated, has in the variance (Satterthwaite 1946).
+    z is Student's t converted to a standard normal value. Its degrees of freedom are scaled by the share of the
+    variance that comes from the estimated night-effect variance (Satterthwaite 1946).
     """
     days = np.concatenate([past.days, nights.days], axis=1)
     lags = np.minimum(np.abs(days[:, :, None] - days[:, None, :]), _FORGOTTEN)
@@ -230,7 +231,7 @@ def _compared(past: _Nights, nights: _Nights, effects: Floats, autocorrelation: 
     solved = np.linalg.solve(matrix, np.stack([to_past, np.ones_like(to_past)], axis=2))
     of_mean = solved[:, :, 1].sum(axis=1)
     lacking = (1 - solved[:, :, 0].sum(axis=1)) / of_mean
-    level = past.values[:, :1]  # subtracted, so that values far from 0 lose no digits
+    level = past.values[:, :1]  # subtracted so large values keep their digits
     predicted = ((solved[:, :, 0] + lacking[:, None] * solved[:, :, 1]) * (past.values - level)).sum(axis=1)
     variance = own + noise - (to_past * solved[:, :, 0]).sum(axis=1) + lacking**2 * of_mean
     errors = np.sqrt(variance)

@@ -1,4 +1,4 @@
-"""How much two runs differ, paired by problem: on problems like these, and on these problems run again.
+"""Differences between two runs, paired by problem: for similar problems, and for reruns of the same problems.
 
 Sources: Miller, Adding Error Bars to Evals (arXiv 2411.00640), section 4; Tango (Stat. Med. 17, 1998).
 """
@@ -18,11 +18,11 @@ _LEAST_SPREAD = 1e-12
 
 
 def paired(a: Floats, b: Floats, family: Families | None = None) -> Interval:
-    """Return the interval of the mean of a − b on problems like these, with its two-sided p; a, b (n,), from 0 to 1.
+    """Return the interval of the mean of a − b for similar problems, with its two-sided p; a, b (n,), from 0 to 1.
 
-    Where every value is 0 or 1 and no problems share a family it is Tango's score interval, whose p is McNemar's; else
-    Student's t of the differences, clustered by family. Differences that are all 0 have Tango's interval of as many
-    independent observations. It does not cover problems that are lost entirely and of which none was drawn: that is
+    If every value is 0 or 1 and no problems share a family: Tango's score interval with McNemar's p. Otherwise:
+    Student's t of the differences, clustered by family. Differences that are all 0 get Tango's interval for as many
+    independent observations. Problems that are lost entirely but were not drawn are not covered; see
     `bounded.worst_case`.
     """
     differences = np.round(a - b, 12)
@@ -40,14 +40,14 @@ def tango(gained: int, lost: int, n: int) -> Interval:
     """Return the score interval of a difference of paired proportions, (gained − lost)/n, and McNemar's p.
 
     Source: Tango, Equivalence test and confidence interval for the difference in proportions for the paired-sample
-    design (Stat. Med. 17, 1998). The p is without continuity correction: below 5 % exactly if the interval
-    excludes 0.
+    design (Stat. Med. 17, 1998). The p has no continuity correction: it is below 5 % exactly if the interval excludes
+    0.
     """
     quantile = float(special.ndtri(TAIL))
     estimate = (gained - lost) / n
 
     def score(difference: float) -> float:
-        """Return z of this difference; `share` is the share of lost problems that is likeliest under it."""
+        """Return z for this difference. `share`: the most likely share of lost problems given the difference."""
         b = (2 * n - gained + lost) * difference - gained - lost
         c = -lost * difference * (1 - difference)
         share = (np.sqrt(max(0.0, b * b - 8 * n * c)) - b) / (4 * n)
@@ -55,7 +55,7 @@ def tango(gained: int, lost: int, n: int) -> Interval:
         return float((gained - lost - n * difference) / np.sqrt(variance)) if variance > 0 else 0.0
 
     def end(edge: float, z: float) -> float:
-        """Return where z is reached between the estimate and an edge, −1 or 1."""
+        """Return the difference with this z between the estimate and an edge, −1 or 1."""
         if estimate == edge:
             return edge
         return float(optimize.brentq(lambda at: score(at) - z, estimate, edge * (1 - 1e-12), xtol=1e-10))
@@ -67,11 +67,11 @@ def tango(gained: int, lost: int, n: int) -> Interval:
 
 
 def on_these(first_correct: Counts, first_samples: Counts, second_correct: Counts, second_samples: Counts) -> Interval:
-    """Return the interval of first − second on these very problems, with its two-sided p; all arguments (n,).
+    """Return the interval of first − second for the same problems, with its two-sided p; all arguments (n,).
 
-    It covers the choice of the samples alone, as if the benchmark were all there is: its standard error is the root of
-    the sum of squares of both runs' `rerun_standard_error`. None with a single sample of a problem, which does not show
-    how much its answers vary, and where no problem's answers vary.
+    It covers only the choice of samples. The standard error is the root of the sum of squares of both runs'
+    `rerun_standard_error`. No interval if a problem has a single sample, which shows no variation, or if no problem's
+    answers vary.
     """
     estimate = float(np.mean(first_correct / first_samples - second_correct / second_samples))
     own = rerun_standard_error(first_correct, first_samples)
@@ -87,7 +87,7 @@ def on_these(first_correct: Counts, first_samples: Counts, second_correct: Count
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return the adjusted p-values in input order; rejecting those at most α bounds the family-wise error rate by α."""
+    """Return Holm's adjusted p-values in input order. Rejecting all ≤ α bounds the family-wise error rate by α."""
     p = np.asarray(p_values, dtype=float)
     order = np.argsort(p, kind="stable")
     stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))

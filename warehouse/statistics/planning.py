@@ -1,21 +1,21 @@
-"""How many problems and samples a comparison of two methods needs to show non-inferiority with a given power.
+"""Sample-size planning: problems and samples needed to show non-inferiority with a given power.
 
-The difference of a problem's two means over k samples varies from problem to problem by V = τ² + σ²/k: τ² is the
-variance of the problems' true differences, which no number of samples reduces, and σ² that of a single sample of each
-method on one problem (one-way random effects; Searle, Casella and McCulloch, Variance Components, 1992, section 3.6;
-for accuracies Miller, arXiv 2411.00640, section 5). Problems are a sample of problems like these, as in every interval
-of `bounded.py`, so that τ² counts for a benchmark of fixed size too.
+The difference of a problem's two means over k samples varies between problems by V = τ² + σ²/k. τ² is the variance of
+the problems' true differences, which more samples do not reduce. σ² is the variance of a single sample of each method
+on one problem (one-way random effects; Searle, Casella and McCulloch, Variance Components, 1992, section 3.6; for
+accuracies Miller, arXiv 2411.00640, section 5). Problems are a sample of similar problems, as in every interval of
+`bounded.py`, so τ² counts for a benchmark of fixed size too.
 
-The power is that of the decision by `bounded.worst_case`. The randomly weighted sum of the problems that it is
-made of is taken to be normal, given the weight of the pseudo-problem, and so is the mean difference over problems:
+The power is that of the decision by `bounded.worst_case`. Two quantities are taken to be normal: the decision's
+randomly weighted sum over problems, given the pseudo-problem's weight, and the mean difference over problems:
 
-    critical mean m: E_g Φ((g(1 − δ) − n(m + δ))/√(n(V + (m + δ)²))) = 2.5 %,   power = Φ((μ − m)/√(V/n))
+    critical mean m: E_g Φ((g(1 − δ) − n(m + δ))/√(n(V + (m + δ)²))) = 2.5 %, power = Φ((μ − m)/√(V/n))
 
-for n problems, margin δ and true difference μ, with g the gamma variable that weighs the pseudo-problem. Where a few
-problems are lost, differences are skewed to the left and the power is lower: a mean below μ then comes with a larger
-variance, V + (m − μ)κ/V with the third moment κ, and both distributions have Edgeworth's term for their skewness (Hall,
-The Bootstrap and Edgeworth Expansion, 1992, section 2.3). A skewness to the right, which would raise the power, is not
-relied on. tools/simulate/README.md has the power that a plan then has, from true variances and from a pilot's.
+for n problems, margin δ and true difference μ, with g the gamma variable that weights the pseudo-problem. If a few
+problems are lost, differences are skewed to the left and the power is lower. A mean below μ then comes with a larger
+variance, V + (m − μ)κ/V with the third moment κ, and both distributions get Edgeworth's term for their skewness (Hall,
+The Bootstrap and Edgeworth Expansion, 1992, section 2.3). Skewness to the right would raise the power and is ignored.
+tools/simulate/README.md has the power of plans from true variances and from a pilot's.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ from warehouse.statistics.bounded import PSEUDO_WEIGHT
 from warehouse.statistics.intervals import TAIL, Counts, Families, Floats, clustered
 
 MOST_PROBLEMS = 1_000_000
-"""Above this a plan says that it cannot be had."""
+"""Upper limit on problems; larger plans are reported as infeasible."""
 ASSURANCE = 0.8
-"""Chance with which the variance of problems like these is below the upper limit that a careful plan uses."""
+"""Probability that the true variance is below the upper limit used by a careful plan."""
 FEWEST_CAREFUL = 10
-"""Problems of a pilot that an upper limit needs. From 2, 3 and 5 problems it is above the variance in 40, 54 and 60 %
-of simulated pilots only."""
+"""Minimum number of pilot problems for the upper limit. With 2, 3 and 5 problems it exceeds the variance in only 40, 54
+and 60 % of simulated pilots.
+"""
 LEAST_GAIN = 0.05
-"""Of the standard error, by which twice as many samples per problem lower it while they still help."""
+"""Doubling the samples per problem is worthwhile if it lowers the standard error by at least this share."""
 MOST_SAMPLES = 4096
-"""Samples per problem above which a plan says that a set of problems is too small."""
+"""Upper limit on samples per problem; plans above it need more problems."""
 _WEIGHTS = 1000
 _LEAST_VARIANCE = 0.05
-"""Share of V below which the variance that a skewed sample shows is not taken to fall."""
+"""Minimum variance of a skewed sample, as a share of V."""
 _TINY = 1e-12
 
 
@@ -52,36 +53,35 @@ POWER = 0.8
 
 
 class CannotPlan(ValueError):
-    """A pilot from which nothing can be planned; the message is one line."""
+    """The pilot does not allow a plan. The message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Of the differences of problem means with some number of samples: their variance V and third central moment."""
+    """Variance V and third central moment of the differences of problem means, for some number of samples."""
 
     variance: float
     third: float = 0.0
 
     def times(self, ratio: float) -> Moments:
-        """Return the moments of differences whose variance is so many times as large."""
+        """Return the moments scaled to `ratio` times the variance."""
         return Moments(self.variance * ratio, self.third * ratio**1.5)
 
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """Variance components of the differences of problem means, in units of accuracy squared, and of skewness."""
+    """Variance components (accuracy squared) and skewness components of the differences of problem means."""
 
     between: float
     """τ²."""
     within: float
     """σ²."""
     third: float = 0.0
-    """Third central moment of the true differences, in units of accuracy to the third power."""
+    """Third central moment of the true differences, in accuracy to the third power."""
     third_within: float = 0.0
-    """What a single sample of each method adds to it: 3 times the covariance of true difference and variance."""
+    """Single samples' contribution to the third moment: 3 times the covariance of true difference and variance."""
 
     def moments(self, k: float) -> Moments:
-        """Return the moments with k samples of each method."""
         return Moments(self.variance(k), self.third + self.third_within / k)
 
     def variance(self, k: float) -> float:
@@ -89,21 +89,21 @@ class Components:
         return self.between + self.within / k
 
     def times(self, ratio: float) -> Components:
-        """Return the components of differences whose variance is so many times as large."""
+        """Return the components scaled to `ratio` times the variance."""
         thirds = (self.third * ratio**1.5, self.third_within * ratio**1.5)
         return Components(self.between * ratio, self.within * ratio, *thirds)
 
     def share_of_samples(self, k: float) -> float:
-        """Return which share of it more samples per problem could remove at most."""
+        """Return the share of the variance that more samples per problem could remove."""
         variance = self.variance(k)
         return self.within / k / variance if variance else 0.0
 
     @property
     def enough_samples(self) -> int | None:
-        """The samples per problem from which twice as many lower the standard error by less than LEAST_GAIN.
+        """Samples per problem above which doubling them lowers the standard error by less than LEAST_GAIN.
 
-        From there on as many samples again do less than 11 % more problems would. None: they always lower it by more,
-        as there is no variance between problems; 1 without any variance.
+        Doubling them then helps less than adding 11 % of problems. None: there is no variance between problems, so
+        doubling always helps. 1: there is no variance at all.
         """
         if not self.within:
             return 1
@@ -113,7 +113,7 @@ class Components:
 
 @dataclass(frozen=True, slots=True)
 class Pilot:
-    """A pilot: right answers and samples of two methods on the same n problems; arrays (n,), samples at least 2."""
+    """A pilot: correct answers and samples of two methods on the same n problems. Arrays (n,), samples at least 2."""
 
     first_correct: Counts
     first_samples: Counts
@@ -122,18 +122,18 @@ class Pilot:
 
     def __post_init__(self) -> None:
         if len(self.first_samples) < 2:
-            raise CannotPlan("a pilot needs 2 problems or more: one does not show how much problems differ")
+            raise CannotPlan("a pilot needs at least 2 problems to estimate the variance between problems")
         if min(int(self.first_samples.min()), int(self.second_samples.min())) < 2:
-            raise CannotPlan("a pilot needs 2 samples per problem or more: one does not tell noise from difference")
+            raise CannotPlan("a pilot needs at least 2 samples per problem to estimate the sampling noise")
 
     @property
     def differences(self) -> Floats:
-        """(n,). First − second."""
+        """First − second, (n,)."""
         found: Floats = self.first_correct / self.first_samples - self.second_correct / self.second_samples
         return found
 
     def _noise(self) -> tuple[Floats, Floats]:
-        """Return σ² of each problem (n,), unbiased, and the part of it that its difference has (n,)."""
+        """Return each problem's σ² (n,), unbiased, and its contribution to the variance of the difference (n,)."""
         single, noise = np.zeros(len(self.first_samples)), np.zeros(len(self.first_samples))
         for correct, samples in ((self.first_correct, self.first_samples), (self.second_correct, self.second_samples)):
             own = _single(correct, samples)
@@ -142,19 +142,19 @@ class Pilot:
 
     @property
     def components(self) -> Components:
-        """Components by the method of moments; both variances are unbiased but for τ² being at least 0."""
+        """Components by the method of moments. Both variances are unbiased, except that τ² is at least 0."""
         single, noise = self._noise()
         deviations = self.differences - self.differences.mean()
         between = max(0.0, float(np.var(self.differences, ddof=1) - np.mean(noise)))
-        if not between:  # a skewness of differences that do not vary would be noise alone
+        if not between:  # without variation, the skewness would be pure noise
             return Components(0.0, float(np.mean(single)))
         third = float(np.mean(deviations**3) - 3 * np.mean(deviations * noise))
         return Components(between, float(np.mean(single)), third, 3 * float(np.mean(deviations * single)))
 
     def relative_error(self, k: int) -> float:
-        """Return the standard error of V with k samples, divided by V; infinite where V is 0.
+        """Return the standard error of V with k samples, divided by V; infinite if V is 0.
 
-        V is a mean over problems of squared deviations, less their noise, plus the noise of k samples.
+        V is a mean over problems: squared deviations minus their noise plus the noise of k samples.
         """
         single, noise = self._noise()
         n, differences = len(single), self.differences
@@ -163,9 +163,9 @@ class Pilot:
         return float(np.std(terms, ddof=1) / sqrt(n) / variance) if variance else inf
 
     def careful(self, k: int) -> Moments:
-        """Return the moments with k samples and V at its upper limit: one-sided, normal on the logarithm.
+        """Return the moments with k samples and V at its upper limit (one-sided, normal on the logarithm).
 
-        The limit for fewer samples counts where it is lower, because V does not rise with k.
+        If the limit for fewer samples is lower, it is used, because V does not increase with k.
         """
         components = self.components
         found = components.moments(k)
@@ -179,16 +179,16 @@ class Pilot:
 
 
 def _single(correct: Counts, samples: Counts) -> Floats:
-    """Return the unbiased variance (n,) of a single answer to each problem."""
+    """Return each problem's unbiased variance of a single answer, (n,)."""
     rate = correct / samples
     found: Floats = rate * (1 - rate) * samples / (samples - 1)
     return found
 
 
 def components_of_one(correct: Counts, samples: Counts, correlation: float) -> Components:
-    """Return the components of one method, (n,) both, against another with rates like it.
+    """Return the components for one method's pilot, (n,) both, against a method with similar rates.
 
-    correlation: of the two methods' true rates over problems, which one method alone does not show. Raises CannotPlan.
+    correlation: assumed correlation of the two methods' true rates over problems. Raises CannotPlan.
     """
     pilot = Pilot(correct, samples, correct, samples)  # checks the counts
     single = _single(pilot.first_correct, pilot.first_samples)
@@ -198,13 +198,13 @@ def components_of_one(correct: Counts, samples: Counts, correlation: float) -> C
 
 @lru_cache(maxsize=1)
 def _gamma() -> Floats:
-    """Return equally probable values of the pseudo-problem's weight."""
+    """Return equally probable weights of the pseudo-problem."""
     found: Floats = special.gammaincinv(PSEUDO_WEIGHT, (np.arange(_WEIGHTS) + 0.5) / _WEIGHTS)
     return found
 
 
 def power(moments: Moments, n: int, margin: float, difference: float = 0.0) -> float:
-    """Return how often n problems show non-inferiority at the margin if this is the true difference."""
+    """Return the probability that n problems show non-inferiority at this margin, given the true difference."""
     variance = max(moments.variance, _TINY)
     normal = _power(variance, 0.0, n, margin, difference)
     return min(normal, _power(variance, moments.third, n, margin, difference)) if moments.third < 0 else normal
@@ -218,7 +218,8 @@ def _power(variance: float, third: float, n: int, margin: float, difference: flo
         seen = max(variance + third / variance * (mean - difference), _LEAST_VARIANCE * variance)
         spread = sqrt(n * (seen + gained**2))
         places = (lost - n * gained) / spread
-        # The third moment of a sum of exponential weights times the problems' gains is twice the sum of their cubes.
+        # The third moment of a sum of exponential weights times the problems' gains is twice the sum of the cubed
+        # gains.
         cubes = min(0.0, third + 3 * gained * seen + gained**3) if third else 0.0
         return float(np.mean(_chances(places, 2 * n * cubes / spread**3))) - (1 - TAIL)
 
@@ -230,29 +231,29 @@ def _power(variance: float, third: float, n: int, margin: float, difference: flo
 
 
 def _chances(places: Floats, skewness: float) -> Floats:
-    """Return Edgeworth's approximation, to the first order, of the chance that a standardized sum is below places."""
+    """Return the first-order Edgeworth approximation of the probability that a standardized sum is below places."""
     term = skewness / 6 * (places**2 - 1) * np.exp(-(places**2) / 2) / sqrt(2 * pi)
     found: Floats = special.ndtr(places) - term
     return found
 
 
 def problems_needed(moments: Moments, margin: float, target: float, difference: float = 0.0) -> int | None:
-    """Return the smallest number of problems with this power; None where even MOST_PROBLEMS have less."""
+    """Return the minimum number of problems with this power; None if it exceeds MOST_PROBLEMS."""
     return _smallest(lambda n: power(moments, n, margin, difference) >= target, 2, MOST_PROBLEMS)
 
 
 def samples_needed(
     moments: Callable[[int], Moments], n: int, margin: float, target: float, difference: float = 0.0
 ) -> int | None:
-    """Return the smallest number of samples per problem, up to MOST_SAMPLES, with this power on n problems.
+    """Return the minimum number of samples per problem with this power on n problems; None if it exceeds MOST_SAMPLES.
 
-    moments: of the differences, by the number of samples.
+    moments: returns the differences' moments for a number of samples.
     """
     return _smallest(lambda k: power(moments(k), n, margin, difference) >= target, 1, MOST_SAMPLES)
 
 
 def _smallest(is_enough: Callable[[int], bool], first: int, most: int) -> int | None:
-    """Return the smallest whole number from `first` to `most` that is enough, as all greater ones are; None: none."""
+    """Return the smallest integer from `first` to `most` for which the monotone `is_enough` holds, or None."""
     too_few, enough = first - 1, first
     while not is_enough(enough):
         if enough == most:
@@ -265,7 +266,7 @@ def _smallest(is_enough: Callable[[int], bool], first: int, most: int) -> int | 
 
 
 def detectable_margin(moments: Moments, n: int, target: float, difference: float = 0.0) -> float | None:
-    """Return the smallest margin that n problems show with this power; None: none below 1."""
+    """Return the smallest margin that n problems can show with this power; None if none below 1."""
     low, high = max(0.0, -difference) + _TINY, 1 - 1e-6
 
     def excess(margin: float) -> float:
@@ -277,28 +278,27 @@ def detectable_margin(moments: Moments, n: int, target: float, difference: float
 
 
 NOISY_PROBLEMS = 200
-"""Problems of a pilot below which `plan` takes the upper limit of the variance."""
+"""`plan` uses the upper limit of the variance for pilots with fewer problems."""
 
 
 def planned(pilot: Pilot, family: Families | None = None) -> tuple[Callable[[int], Moments], float]:
-    """Return the moments, by the number of samples, of what is drawn independently, and the problems that it holds.
+    """Return a function from samples to the sampling unit's moments, and the unit's number of problems.
 
-    That is a problem like the pilot's, or a family; family (n,): of the pilot's problems. A pilot of FEWEST_CAREFUL to
-    NOISY_PROBLEMS problems counts with the upper limit of its variance. Raises CannotPlan where both runs agree on
-    every problem.
+    The sampling unit is a problem, or a family if problems share families; family (n,). Pilots of FEWEST_CAREFUL to
+    NOISY_PROBLEMS problems use the upper limit of the variance. Raises CannotPlan if both runs agree on every problem.
     """
     components = pilot.components
     if not components.variance(1):
-        raise CannotPlan("both runs agree on every problem, which plans nothing")
+        raise CannotPlan("both runs agree on every problem, so the variance cannot be estimated")
     ratio, members = in_families(pilot.differences, family)
     is_noisy = FEWEST_CAREFUL <= len(pilot.first_samples) < NOISY_PROBLEMS
     return lambda k: (pilot.careful(k) if is_noisy else components.moments(k)).times(ratio), members
 
 
 def in_families(values: Floats, family: Families | None) -> tuple[float, float]:
-    """Return how many times the variance of a value that of a family's mean is, and the number of values of a family.
+    """Return the variance of a family mean divided by that of a single value, and the mean family size.
 
-    values (n,), one per problem; family (n,). 1 and 1 without families.
+    values (n,), one per problem; family (n,). Without families, both are 1.
     """
     n = len(values)
     alone, own = (clustered(values, np.ones(n), names) for names in (None, family))
@@ -311,9 +311,9 @@ def in_families(values: Floats, family: Families | None) -> tuple[float, float]:
 def plan(
     pilot: Pilot, margin: float, k: int, target: float = POWER, difference: float = 0.0, family: Families | None = None
 ) -> int | None:
-    """Return how many problems with k samples show "not worse" with this power, for problems like the pilot's.
+    """Return the number of problems that show "not worse" with this power for k samples per problem.
 
-    None: more than MOST_PROBLEMS. Raises CannotPlan, as `planned` does.
+    It applies to problems like the pilot's. None: more than MOST_PROBLEMS. Raises CannotPlan, as `planned` does.
     """
     moments, members = planned(pilot, family)
     needed = problems_needed(moments(k), margin, target, difference)

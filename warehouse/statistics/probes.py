@@ -1,19 +1,19 @@
-"""How often a judge accepts wrong steps and refuses right ones, from continuations of a sample of its decisions.
+"""Error rates of a judge: wrong steps accepted and right steps rejected, from continuations of sampled decisions.
 
-At each point the target continues several times behind the draft's proposal, and several times from where it began.
-The share of right endings of the latter less that of the former is the proposal's loss: an unbiased estimate of how
-much the proposal lowers the chance of a right answer. A proposal counts as wrong to the extent of its loss, and as
-right to the rest, so a rate over wrong or over right steps is a ratio of sums that are unbiased, however few
-continuations there are. Counting the points whose observed loss exceeds a margin is not
-(tools/simulate/probes.py), because single losses are known only roughly.
+At each point the target continues several times after the draft's proposal, and several times from the start of the
+step. The proposal's loss is the share of correct target-only continuations minus the share of correct continuations
+after the proposal. It is an unbiased estimate of how much the proposal lowers the chance of a correct answer. A
+proposal counts as wrong in proportion to its loss and as right for the remainder. A rate over wrong or over right steps
+is then a ratio of unbiased sums for any number of continuations. Counting the points whose observed loss exceeds a
+margin would be biased (tools/simulate/probes.py), because single losses are imprecise.
 
-The oracle takes at each decision the step that is worth more (Arbitrage, arXiv 2512.05033, whose oracle asks a reward
-model), and the draft's, which is cheaper, where both are worth the same. A choice by the continuations that also value
-it would make it look better than it is, so one half of them chooses and the other values, either way round. With few
-continuations the choice is noisy, so the oracle's worth is a lower bound of that of one that knows the chances.
+At each decision, the oracle takes the step with the higher value (Arbitrage, arXiv 2512.05033, whose oracle uses a
+reward model). Ties go to the draft's step, which is cheaper. Choosing with the same continuations that measure the
+value would overestimate it. So one half of the continuations chooses and the other half measures, and vice versa. With
+few continuations the choice is noisy, so the oracle's value is a lower bound for an oracle with exact probabilities.
 
-The points are a stratified random sample, so each one counts with the inverse of its probability of being drawn
-(Horvitz and Thompson, J. Am. Stat. Assoc. 47, 1952).
+The points are a stratified random sample, so each is weighted by the inverse of its inclusion probability (Horvitz and
+Thompson, J. Am. Stat. Assoc. 47, 1952).
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from warehouse.statistics import shares
 from warehouse.statistics.intervals import Floats, Interval, clustered
 
 FEWEST_POINTS, FEWEST_PROBLEMS = 30, 10
-"""Points, and problems (families), below which a probe says nothing."""
+"""Minimum numbers of points, and of problems (families), for a probe's results."""
 _ROUNDING = 1e-9
 _FIELLER = 1.96
-"""Standard errors that a denominator must lie above 0."""
+"""Number of standard errors by which a denominator must exceed 0."""
 Flags = NDArray[np.bool_]
 Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Points:
-    """Points of a probe; every array is (n,)."""
+    """Points of a probe; all arrays are (n,)."""
 
     problem: Numbers
-    """Number of the problem: points of one problem are not independent."""
+    """Problem number. Points of one problem are not independent."""
     family: Numbers
-    """Number of the problem's family; one that stands alone is a family."""
+    """Family number. A problem without a family is its own family."""
     weight: Floats
     accepted: Flags
     third: Numbers
     """Third of the chain, from 1."""
     rating: Floats
-    """The number that was decided by, negated where low numbers are accepted; not a number where there is none."""
+    """Score used by the decision, negated if low scores are accepted; NaN if there is none."""
     draft_right: Numbers
     draft_total: Numbers
     own_right: Numbers
     own_total: Numbers
     draft_even: Floats
-    """Share right of one half of the continuations, those of even index; not a number where there is none."""
+    """Share of correct continuations with even index; NaN if there are none."""
     draft_odd: Floats
     own_even: Floats
     own_odd: Floats
@@ -63,23 +63,22 @@ class Points:
         return len(self.weight)
 
     def where(self, chosen: Flags) -> Points:
-        """Return some of the points."""
         return Points(**{name: values[chosen] for name, values in vars(self).items()})
 
     @property
     def halved(self) -> Points:
-        """The points with continuations in both halves, each way."""
+        """The points with continuations in both halves, with and without the proposal."""
         return self.where(~np.isnan(self.draft_even + self.draft_odd + self.own_even + self.own_odd))
 
     @property
     def families(self) -> int | None:
-        """Number of families, where problems share one."""
+        """Number of families if problems share families."""
         number = len(np.unique(self.family))
         return number if number < len(np.unique(self.problem)) else None
 
     @property
     def loss(self) -> Floats:
-        """The observed share right of the target's own continuations less that behind the proposal, −1 to 1."""
+        """Observed loss: share correct of target-only continuations minus share correct after the proposal, −1 to 1."""
         return np.asarray(self.own_right / self.own_total - self.draft_right / self.draft_total)
 
 
@@ -88,31 +87,31 @@ class Rates:
     """The judge's rates over a set of decisions."""
 
     false_acceptance: Interval
-    """Share of what all proposals would cost that the accepted ones cost: of wrong steps, those that were accepted."""
+    """Share of wrong steps that were accepted: the accepted proposals' loss divided by the loss of all proposals."""
     false_rejection: Interval
-    """Share of the right steps that were refused."""
+    """Share of right steps that were rejected."""
     loss_of_accepted: Interval
-    """Mean loss of an accepted proposal, −1 to 1: how much it lowers the chance of a right answer."""
+    """Mean loss of an accepted proposal, −1 to 1: how much it lowers the chance of a correct answer."""
     loss_of_refused: Interval
-    """Mean loss that a refusal prevented; near 0 refusals are needless."""
+    """Mean loss prevented by a rejection. Rejections are unnecessary if it is near 0."""
 
 
 @dataclass(frozen=True)
 class Oracle:
-    """What always taking the step that is worth more would bring; a worth is the chance of a right answer behind it."""
+    """Results of an oracle that always takes the better step. Worth: probability of a correct answer after a step."""
 
     escalated: Interval
-    """Share of the decisions in which it takes the target's step."""
+    """Share of decisions in which the oracle takes the target's step."""
     worth: Interval
-    """Mean worth of the steps that it takes."""
+    """Mean worth of the oracle's steps."""
     worth_of_drafts: Interval
-    """With every draft kept."""
+    """Mean worth if every draft is kept."""
     worth_of_judge: Interval
-    """With the judge's decisions."""
+    """Mean worth with the judge's decisions."""
     worth_of_target: Interval
-    """With every step by the target."""
+    """Mean worth if every step is the target's."""
     over_judge: Interval
-    """Its worth less that of the judge's decisions, at the same decisions, −1 to 1."""
+    """The oracle's worth minus the judge's, over the same decisions, −1 to 1."""
 
 
 def oracle(points: Points) -> Oracle:
@@ -130,15 +129,15 @@ def oracle(points: Points) -> Oracle:
         _mean(points, points.weight, drafts, lowest=0.0),
         _mean(points, points.weight, judged, lowest=0.0),
         _mean(points, points.weight, targets, lowest=0.0),
-        # Student's t of the differences is too narrow: most are 0, and few decisions hold the rest.
+        # Student's t of the differences is too narrow: most are 0, and few decisions account for the difference.
         _mean(points, points.weight, best / 2.0 - judged),
     )
 
 
 def rates(points: Points, accepted: Flags | None = None) -> Rates:
-    """Return the rates with 95 % intervals over problems (families): Wilson's with their effective number.
+    """Return the rates with 95 % Wilson intervals over problems (families), using their effective number.
 
-    accepted (n,): what another threshold would have accepted; None: what was accepted.
+    accepted (n,): decisions at another threshold. None: the recorded decisions.
     """
     if none := _too_few(points):
         return Rates(none, none, none, none)
@@ -153,11 +152,11 @@ def rates(points: Points, accepted: Flags | None = None) -> Rates:
 
 
 def area(points: Points) -> Interval:
-    """Return the probability that a right step has a higher rating than a wrong one; ties count half.
+    """Return the probability that a right step has a higher score than a wrong one; ties count half.
 
     The interval is t on the logit, with the jackknife over families (Efron and Tibshirani, An Introduction to the
-    Bootstrap, 1993, chapter 11). Without ratings, where the proposals cost nothing, and where the losses are known too
-    roughly for a value from 0 to 1, the estimate is not a number.
+    Bootstrap, 1993, chapter 11). The estimate is NaN if there are no scores, if the proposals have no loss, or if the
+    losses are too imprecise to give a value from 0 to 1.
     """
     points = points.where(~np.isnan(points.rating))
     if none := _too_few(points):
@@ -174,7 +173,7 @@ def area(points: Points) -> Interval:
         return float(right[kept] @ wins[own] @ wrong[kept]) / total if total > _ROUNDING else float("nan")
 
     estimate = of(np.ones(len(rating), dtype=bool))
-    if not 0.0 <= estimate <= 1.0:  # losses are estimates, so few of them may make a share of pairs that is none
+    if not 0.0 <= estimate <= 1.0:  # losses are estimates, so few points may give a value outside 0 to 1
         return _none(points, "nothing to be a share of")
     parts = np.array([of(family != one) for one in np.unique(family)])
     n = len(parts)
@@ -185,7 +184,7 @@ def area(points: Points) -> Interval:
 
 
 def _too_few(points: Points, such: str = "") -> Interval | None:
-    """Return why so few points, such as they must be, say nothing; None where they are enough."""
+    """Return an interval with the reason if there are too few points, otherwise None. such: kind of points."""
     if len(points) >= FEWEST_POINTS and len(np.unique(points.family)) >= FEWEST_PROBLEMS:
         return None
     return _none(points, f"fewer than {FEWEST_POINTS} points or {FEWEST_PROBLEMS} {_unit(points)}{such}")
@@ -200,7 +199,7 @@ def _none(points: Points, reason: str) -> Interval:
 
 
 def _share(points: Points, x: Floats, y: Floats) -> Interval:
-    """Return the interval of Σx/Σy, within 0 to 1; single problems may lie outside, because losses are estimates."""
+    """Return the interval of Σx/Σy, clipped to 0–1. Single problems may lie outside, because losses are estimates."""
     part, whole = _by_family(points, x, y)
     # A ratio whose denominator may be 0 has no bounded interval (Fieller, J. R. Stat. Soc. B 16, 1954).
     if whole.sum() <= max(_ROUNDING, _FIELLER * np.sqrt(len(whole)) * whole.std(ddof=1)):
@@ -210,7 +209,7 @@ def _share(points: Points, x: Floats, y: Floats) -> Interval:
 
 
 def _mean(points: Points, weight: Floats, values: Floats, lowest: float = -1.0) -> Interval:
-    """Return the interval of the weighted mean of values from `lowest` to 1: that of the share of the way to 1."""
+    """Return the interval of the weighted mean of values from `lowest` to 1, rescaled to a share."""
     way = 1.0 - lowest
     part, whole = _by_family(points, weight * (values - lowest) / way, weight)
     if np.sum(whole > 0) < FEWEST_PROBLEMS:
@@ -222,7 +221,6 @@ def _mean(points: Points, weight: Floats, values: Floats, lowest: float = -1.0) 
 
 
 def _by_family(points: Points, x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Return the sums of x and y of each family."""
     _, places = np.unique(points.family, return_inverse=True)
     return (
         np.asarray(np.bincount(places, weights=x), dtype=np.float64),

@@ -1,16 +1,16 @@
-"""Times of settings and their ratios, paired by problem: the geometric mean, and the ratio of means.
+"""Latencies and their ratios, paired by problem: the geometric mean and the ratio of means.
 
 Times are skewed and the quantity of interest is a ratio, so everything is computed on logarithms. Bootstrap intervals
-over problems hold within the runs: clocks, neighbors on the node, drivers and temperature change all times of a run
-together, which no number of problems shows. Repeats of a setting show it, as one factor per run.
+over problems are valid only within the given runs. Clocks, other jobs on the node, drivers and temperature change all
+times of a run together, and no number of problems shows this. Repeated runs of a setting show it, as one factor per
+run.
 
-The geometric mean answers how much faster a problem is, the ratio of means how much less time all problems take
+The geometric mean tells how much faster one problem is. The ratio of means tells how much less time all problems take
 together; published speed-ups are ratios of means.
 
 Sources of the run factor: one-way random effects, pooled over groups (Searle, Casella and McCulloch, Variance
 Components, 1992, section 3.6), and the square-and-add rule for the sum of two estimates with intervals (MOVER; Zou and
-Donner, Construction of confidence limits about effect measures, Stat. Med. 27, 2008). Error rates:
-docs/statistics.md.
+Donner, Construction of confidence limits about effect measures, Stat. Med. 27, 2008). Error rates: docs/statistics.md.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from warehouse.statistics.intervals import LEVEL, TAIL, Families, Floats, Interv
 
 RESAMPLES = 9_999
 FEWEST_RESAMPLED = 5
-"""Problems, or families, below which Student's t serves."""
+"""Minimum number of problems, or families, for the bootstrap. Student's t is used below."""
 OUTLYING_RATIO = 5.0
-"""How far above or below the value an unseen problem may lie: it loops in one run and not in the other."""
+"""Maximum factor between the estimate and the ratio of an unseen problem, which may loop in only one of the runs."""
 FEWEST_DEGREES = 2
-"""With fewer degrees of freedom than this (two runs have one) the factor's spread is not known well enough to use."""
+"""Minimum degrees of freedom of the run factor. Two runs have one, which is too imprecise."""
 _CELLS_AT_ONCE = 4_000_000
 _LEAST_SPREAD = 1e-7
-"""Standard errors below this are the rounding of products."""
+"""Standard errors below this are rounding errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFactor:
-    """Spread of the run factor, estimated from the repeats of settings."""
+    """Standard deviation of the run factor, estimated from repeated runs of settings."""
 
     standard_deviation: float
-    """Of the logarithm of a run's times; 0.05 is about 5 %."""
+    """Standard deviation of the logarithm of a run's times; 0.05 is about 5 %."""
     degrees: int
     """Degrees of freedom: repeated runs minus their groups."""
     num_runs: int
 
     def half_width(self, repeats: Sequence[int] = (1, 1)) -> float:
-        """Return the half-width of the interval of the logarithm of a ratio of two settings if their work is identical.
+        """Return the interval's half-width for the log ratio of two settings with identical work.
 
-        repeats: runs of each setting, whose logarithms are averaged; one number for a setting alone.
+        repeats: number of runs per setting, whose logarithms are averaged; one number for a single setting.
         """
         quantile = float(special.stdtrit(self.degrees, TAIL))
         return quantile * float(np.sqrt(np.sum(1 / np.array(repeats)))) * self.standard_deviation
@@ -57,14 +57,14 @@ class RunFactor:
 
 @dataclass(frozen=True)
 class SettingRatio:
-    """Times of one setting divided by those of another, over the problems that all their runs timed."""
+    """Times of one setting divided by those of another, over the problems timed in all their runs."""
 
     geometric_mean: Interval
-    """How much faster a problem is."""
+    """Speed ratio of a typical problem."""
     of_means: Interval
-    """How much less time all problems take together; published speed-ups are this."""
+    """Ratio of total times; published speed-ups are of this kind."""
     factor: RunFactor | None
-    """The run factor that both intervals cover; None: too few repeats show it, and they hold within these runs."""
+    """Run factor covered by both intervals. None: too few repeats, so the intervals hold only within these runs."""
 
 
 def ratio(
@@ -72,13 +72,13 @@ def ratio(
 ) -> SettingRatio:
     """Return the times of the setting `first` divided by those of `second`, with intervals.
 
-    first, second: an array (n,) for each finished repeat of the setting, of the mean time of each of the same n
-    problems. Repeats are averaged, for the geometric mean in logarithms. The intervals over problems are the symmetric
-    bootstrap-t over families. The run factor is that of these repeats (`run_factor`): with fewer than three repeats of
-    a setting, or two of both, there is none. Raises ValueError if a time is not positive.
+    first, second: one array (n,) per finished repeat of the setting, with the mean time of each of the same n problems.
+    Repeats are averaged, for the geometric mean in logarithms. The intervals over problems are the symmetric
+    bootstrap-t over families. The run factor is estimated from these repeats (`run_factor`). There is none with fewer
+    than three repeats of one setting or two of both. Raises ValueError if a time is not positive.
     """
     if any(np.any(times <= 0) for times in (*first, *second)):
-        raise ValueError("a ratio of times needs positive times")
+        raise ValueError("a ratio of times requires positive times")
     logs = [np.log(np.stack(repeats)) for repeats in (first, second)]
     own, other = (repeats.mean(axis=0) for repeats in logs)
     factor, repeats = run_factor(logs), (len(first), len(second))
@@ -97,7 +97,7 @@ def ratio(
 def mean_time(repeats: Sequence[Floats], family: Families | None = None, resamples: int = RESAMPLES) -> Interval:
     """Return the mean over problems of a setting's times with its interval; arguments as for `ratio`.
 
-    The interval is made on logarithms; the standard error is that of the mean, without the run factor.
+    The interval is computed on logarithms. The standard error is that of the mean, without the run factor.
     """
     every = np.stack(repeats)
     times = every.mean(axis=0)
@@ -108,10 +108,10 @@ def mean_time(repeats: Sequence[Floats], family: Families | None = None, resampl
 
 
 def run_factor(groups: Sequence[Floats]) -> RunFactor | None:
-    """Return the spread of the run factor; None with fewer than FEWEST_DEGREES degrees of freedom.
+    """Return the run factor; None with fewer than FEWEST_DEGREES degrees of freedom.
 
-    groups: one array (runs, problems) for each setting, of the logarithms of the problems' times in its repeats. How
-    long the chains of a run came out is noise over problems and samples, and is counted as part of the factor.
+    groups: one array (runs, problems) per setting, with the logarithms of the problems' times in its repeats. Chain
+    lengths differ between runs; this noise over problems and samples is included in the factor.
     """
     means = [group.mean(axis=1) for group in groups if len(group) > 1 and group.shape[1] > 0]
     degrees = sum(len(values) - 1 for values in means)
@@ -122,9 +122,9 @@ def run_factor(groups: Sequence[Floats]) -> RunFactor | None:
 
 
 def between_runs(ratio: Interval, factor: RunFactor | None, repeats: Sequence[int] = (1, 1)) -> Interval:
-    """Return the interval of a ratio of two settings' times, widened by the run factor; as it is where there is none.
+    """Return the interval of a ratio of two settings' times, widened by the run factor if there is one.
 
-    ratio: with an interval over problems. repeats: as for `RunFactor.half_width`.
+    ratio: has an interval over problems. repeats: as for `RunFactor.half_width`.
     """
     if factor is None or ratio.low is None or ratio.high is None:
         return ratio
@@ -135,10 +135,10 @@ def between_runs(ratio: Interval, factor: RunFactor | None, repeats: Sequence[in
 
 
 def _possible(found: Interval, ratios: Floats) -> Interval:
-    """Return an interval that ends where the value of no problem lies, seen or OUTLYING_RATIO times away.
+    """Clip an interval to the possible ratios: those of the problems, extended by a factor of OUTLYING_RATIO.
 
-    A few problems that take far longer than all others have resamples without them, and the interval of the bootstrap
-    then ends anywhere.
+    If a few problems take far longer than all others, some resamples lack them, and the bootstrap interval may be far
+    too wide.
     """
     if found.low is None or found.high is None or len(ratios) < FEWEST_RESAMPLED:
         return found
@@ -153,8 +153,8 @@ def bootstrap_t(
     """Return Σx/Σy over problems with its symmetric bootstrap-t interval over families; x, y (n,).
 
     Source: Hall, On symmetric bootstrap confidence intervals (J. R. Stat. Soc. B 50, 1988), with the standard error of
-    the delta method. is_log: on logarithms, with the standard error of the logarithm; x is then positive. Fewer than 5
-    problems get Student's t. Without any spread there is no interval.
+    the delta method. is_log: on logarithms, with the standard error of the logarithm; x must be positive. Fewer than 5
+    problems get Student's t. There is no interval without spread.
     """
     found, numbers = clustered(x, y, family), family_numbers(family)
     if numbers is not None:
@@ -181,7 +181,7 @@ def _moments(x: Floats, y: Floats) -> Floats:
 
 
 def _resampled(moments: Floats, is_log: bool, resamples: int) -> tuple[Floats, Floats]:
-    """Return value and standard error of each resample of families, (resamples,) both; moments (families, 5)."""
+    """Return estimate and standard error of each resample of families, both (resamples,); moments (families, 5)."""
     n, found = len(moments), []
     batch = max(1, _CELLS_AT_ONCE // n)
     for start in range(0, resamples, batch):
@@ -193,10 +193,9 @@ def _resampled(moments: Floats, is_log: bool, resamples: int) -> tuple[Floats, F
 
 @lru_cache(maxsize=2)
 def _copies(n: int, resamples: int, seed: int) -> Floats:
-    """Return how often each family is in each resample, (resamples, n).
+    """Return how often each family occurs in each resample, (resamples, n).
 
-    The pairs of a load have equally many problems and share these numbers, which take most of the time. Means of a
-    resample are products of them with the moments.
+    This takes most of the time, so it is cached: the compared pairs usually have the same number of problems.
     """
     rng = np.random.default_rng(seed)
     return rng.multinomial(n, np.full(n, 1 / n), size=resamples).astype(np.float64)

@@ -16,27 +16,27 @@ from warehouse.statistics.intervals import Counts, Floats
 
 
 def pass_at_k(correct: Counts, samples: Counts, k: int) -> Floats:
-    """Return the unbiased pass@k of each problem, 1 − C(n − c, k)/C(n, k); correct, samples and result (n,).
+    """Return each problem's unbiased pass@k, 1 − C(n − c, k)/C(n, k); correct, samples and result (n,).
 
     Raises ValueError if a problem has fewer than k samples.
     """
     if k < 1 or np.any(samples < k):
-        raise ValueError(f"pass@{k} needs 1 ≤ k ≤ samples per problem, and a problem has {int(samples.min())}")
+        raise ValueError(f"pass@{k} requires 1 ≤ k ≤ samples per problem; one problem has {int(samples.min())}")
     outcomes, place = np.unique(np.stack([correct, samples], axis=1), axis=0, return_inverse=True)
     return np.array([1 - comb(n - c, k) / comb(n, k) for c, n in outcomes.tolist()])[place.ravel()]
 
 
 def maj_at_k(votes: Sequence[int], is_right: Sequence[bool], abstained: int, k: int) -> float:
-    """Return the probability that the majority vote of k samples of a problem is right, averaged over all sets of k.
+    """Return the probability that the majority vote of k samples is correct, averaged over all sets of k samples.
 
-    votes: the number of samples with each distinct answer. is_right: whether that answer is right. abstained: the
-    number of samples without an answer, which are drawn but do not vote. Without any vote the problem is not solved. Of
-    t tied answers each counts 1/t. Raises ValueError if there are fewer than k samples.
+    votes: number of samples per distinct answer. is_right: whether that answer is correct. abstained: number of samples
+    without an answer; they are drawn but do not vote. A problem without votes is not solved. Each of t tied answers
+    counts 1/t. Raises ValueError if there are fewer than k samples.
     """
     total = sum(votes) + abstained
     if not 1 <= k <= total:
-        raise ValueError(f"maj@{k} needs 1 ≤ k ≤ samples, and there are {total}")
-    if k == total:  # all samples vote
+        raise ValueError(f"maj@{k} requires 1 ≤ k ≤ {total} samples")
+    if k == total:
         most = max(votes, default=0)
         winners = [right for count, right in zip(votes, is_right, strict=True) if count == most]
         return sum(winners) / len(winners) if winners else 0.0
@@ -49,9 +49,9 @@ def maj_at_k(votes: Sequence[int], is_right: Sequence[bool], abstained: int, k: 
 
 
 def _led(others: Sequence[int], abstained: int, lead: int, k: int) -> float:
-    """Count the ways to draw the other k − lead samples so that no answer exceeds `lead`, weighted 1/(1 + ties)."""
+    """Count the ways to draw the other k − lead samples so no answer exceeds `lead`, weighted 1/(1 + ties)."""
     rest = k - lead
-    ways: NDArray[np.float64] = np.zeros((rest + 1, len(others) + 1))  # drawn so far × answers that tie
+    ways: NDArray[np.float64] = np.zeros((rest + 1, len(others) + 1))  # samples drawn × tied answers
     for drawn in range(min(abstained, rest) + 1):
         ways[drawn, 0] = comb(abstained, drawn)
     for count in others:

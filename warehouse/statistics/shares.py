@@ -1,4 +1,4 @@
-"""Intervals of sums over sums: a rate over steps, a share of time, words per token; one problem is one observation.
+"""Intervals of ratios of sums: rates over steps, shares of time, words per token. One problem is one observation.
 
 A problem contributes Σx and Σy over its samples, and the estimate is Σx/Σy over problems, with the jackknife of
 `intervals.clustered`.
@@ -26,20 +26,20 @@ from warehouse.statistics.intervals import (
 )
 
 LARGEST_SHARE = 0.1
-"""Share of all decisions above which a single problem, or family, decides a rate, which then has no interval."""
+"""Maximum share of decisions in one problem or family; above it, the rate has no interval."""
 FEWEST_WRONG, FEWEST_PROBLEMS = 10, 5
-"""Wrong samples, and problems with one, below which there is no AUROC; right ones likewise."""
+"""Minimum numbers of wrong samples, and of problems with one, for an AUROC; the same for right samples."""
 _ROUNDING = 1e-12
-"""Sums of shares that are 1 may be off by so much."""
+"""Rounding tolerance for sums of shares."""
 
 
 def rate(x: Floats, y: Floats, family: Families | None = None, *, is_part: bool = True) -> Interval:
     """Return Σx/Σy over problems, as papers define a rate over decisions, with its interval; x, y (n,).
 
-    The standard error is the delete-one-problem (family) jackknife. Where x is a part of y it is Wilson's interval with
-    the effective number of observations, and there is none where the largest problem (family) holds more than
-    LARGEST_SHARE of y: it would be that of a few problems. Else (is_part false) it is Student's t. Problems without any
-    y are left out; without any at all the estimate is not a number.
+    The standard error is the delete-one-problem (family) jackknife. is_part: x is part of y, which gives Wilson's
+    interval with the effective number of observations. There is no interval if the largest problem (family) holds more
+    than LARGEST_SHARE of y. Otherwise the interval is Student's t. Problems without any y are left out; without any at
+    all the estimate is NaN.
     """
     kept = y > 0
     if not np.any(kept):
@@ -55,13 +55,13 @@ def rate(x: Floats, y: Floats, family: Families | None = None, *, is_part: bool 
 def auroc(
     rating: Floats, is_right: NDArray[np.bool_], sample: Counts, problem: Counts, family: NDArray[Any] | None = None
 ) -> Interval:
-    """Return the probability that a decision of a right sample has a higher rating than one of a wrong one.
+    """Return the probability that a decision of a correct sample has a higher score than one of an incorrect sample.
 
     All arguments have one element per decision; ties count half. family: by default each problem is one. The standard
-    error is the delete-one-family jackknife, the interval t on the logit with the degrees of freedom that the families'
-    contributions have (Satterthwaite), because few of them may decide it. With fewer than FEWEST_WRONG wrong samples,
-    or FEWEST_PROBLEMS families with one, the value is not a number; with so few right ones neither, nor with fewer than
-    FEWEST_FAMILIES families that problems share.
+    error is the delete-one-family jackknife. The interval is t on the logit; its degrees of freedom are those of the
+    families' contributions (Satterthwaite), because few families may dominate. The value is NaN with fewer than
+    FEWEST_WRONG samples, or fewer than FEWEST_PROBLEMS families, of either class, and with fewer than FEWEST_FAMILIES
+    families if problems share them.
     """
     names, numbers = np.unique(problem if family is None else family, return_inverse=True)
     n = len(names)
@@ -73,7 +73,7 @@ def auroc(
     if reason:
         return Interval(float("nan"), None, None, None, reason, families=families)
     right, wrong = rating[is_right], rating[~is_right]
-    # Pairs that are won: all, and those that go with each problem as the right or the wrong side, or as both.
+    # Pairs won: all, and those that include each problem on the correct side, the incorrect side or both.
     of_right = np.bincount(numbers[is_right], _below(right, wrong), n)
     of_wrong = np.bincount(numbers[~is_right], len(right) - _below(wrong, right), n)
     num_right, num_wrong = np.bincount(numbers[is_right], minlength=n), np.bincount(numbers[~is_right], minlength=n)
@@ -87,17 +87,17 @@ def auroc(
 
 
 def _below(ratings: Floats, others: Floats) -> Floats:
-    """Return for each rating how many of the others are below it; equal ones count half."""
+    """Return for each rating the number of lower ratings among the others; ties count half."""
     ordered = np.sort(others)
     below = np.searchsorted(ordered, ratings, "left") + np.searchsorted(ordered, ratings, "right")
     return np.asarray(below / 2)
 
 
 def on_logit(estimate: float, standard_error: float, degrees: float) -> Interval:
-    """Return Student's t interval of a probability on its logit, such as that of an area under a ROC curve.
+    """Return Student's t interval of a probability on its logit, for example of an area under a ROC curve.
 
-    degrees: of freedom of the standard error. Without spread, without degrees of freedom, and at 0 and 1, where a logit
-    says nothing, there is no interval.
+    degrees: degrees of freedom of the standard error. There is no interval without spread, without degrees of freedom,
+    or at 0 and 1, where the logit is infinite.
     """
     if not (_ROUNDING < estimate < 1 - _ROUNDING and standard_error > _ROUNDING and degrees >= 1):
         error = standard_error if standard_error >= 0 else None
@@ -108,11 +108,11 @@ def on_logit(estimate: float, standard_error: float, degrees: float) -> Interval
 
 
 def correlation(sums: Floats, family: Families | None = None) -> Interval | None:
-    """Return the correlation of two values of steps with its interval from the jackknife over problems (families).
+    """Return the correlation of two step values with its interval from the jackknife over problems (families).
 
-    sums (n, 6): the number of steps of each problem and its sums of x, y, xy, x² and y². Steps of a problem are not
+    sums (n, 6): each problem's number of steps and its sums of x, y, xy, x² and y². Steps of a problem are not
     independent, so whole problems are left out (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter
-    11). None where a value does not vary.
+    11). None if a value is constant.
     """
     numbers = family_numbers(family)
     if numbers is not None:
@@ -135,7 +135,7 @@ def correlation(sums: Floats, family: Families | None = None) -> Interval | None
 
 
 def _correlations(sums: Floats) -> Floats:
-    """Return the correlation of each row (m, 6) of sums; not a number where a value does not vary."""
+    """Return the correlation of each row (m, 6) of sums; NaN if a value is constant."""
     n, x, y, xy, xx, yy = sums.T
     variances = np.maximum(n * xx - x * x, 0.0) * np.maximum(n * yy - y * y, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):

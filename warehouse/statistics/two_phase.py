@@ -1,13 +1,12 @@
-"""A mean of which every sample has a prediction and only some have been measured: two-phase sampling.
+"""Two-phase sampling: a mean with a prediction for every sample and measurements for only some.
 
-All samples of a run have a predicted latency (first phase), a stratified random sample of them is timed (second phase).
-The estimate is the mean prediction of all samples plus the mean difference between measurement and prediction of the
-timed ones, weighted by stratum: the difference estimator (Cassel, Särndal and Wretman, Some results on generalized
-difference estimation, Biometrika 63, 1976; Särndal, Swensson and Wretman, Model Assisted Survey Sampling, 1992,
-sections 6.3 and 9.7). Whatever the model, its error is the same in both terms and cancels on average. The model is
-fitted to timed samples too, so it is cross-fitted: a sample's difference is taken from the model that did not see its
-problem (Zrnic and Candès, Cross-prediction-powered inference, PNAS 121, 2024).
-Simulation: tools/simulate/README.md.
+All samples of a run have a predicted latency (first phase), and a stratified random sample of them is timed (second
+phase). The estimate is the mean prediction over all samples plus the timed samples' mean difference between measurement
+and prediction, weighted by stratum. This is the difference estimator (Cassel, Särndal and Wretman, Some results on
+generalized difference estimation, Biometrika 63, 1976; Särndal, Swensson and Wretman, Model Assisted Survey Sampling,
+1992, sections 6.3 and 9.7). For any model, its error is the same in both terms and cancels on average. The model is
+fitted to timed samples too, so it is cross-fitted: a sample's difference uses the model fitted without its problem
+(Zrnic and Candès, Cross-prediction-powered inference, PNAS 121, 2024). Simulation: tools/simulate/README.md.
 """
 
 from __future__ import annotations
@@ -23,30 +22,29 @@ from warehouse.statistics.ratios import RESAMPLES, bootstrap_t
 
 Numbers = NDArray[np.int64]
 _LEAST_VARIANCE = 1e-14
-"""The variance of a logarithm below which values differ by rounding alone."""
+"""Minimum variance of a logarithm. Smaller ones are rounding errors."""
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """All samples of a run."""
+    """All N samples of a run."""
 
     seconds: Floats
-    """(folds, N): the prediction by the model of each fold, which did not see the timed samples of that fold."""
+    """(folds, N): prediction by each fold's model, which was fitted without the timed samples of that fold."""
     problems: Numbers
-    """(N,): number of the problem, from 0; where problems share families, of the family."""
+    """(N,): problem number from 0, or family number if problems share families."""
     strata: Numbers
-    """(N,): number of the stratum; neighbors have consecutive numbers."""
+    """(N,): stratum number; neighbors have consecutive numbers."""
     has_families: bool = False
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The timed samples, M of them."""
+    """The M timed samples."""
 
     seconds: Floats
-    """(M,)."""
     predicted: Floats
-    """(M,): of the very chains that were timed, by the model of their own fold."""
+    """(M,): prediction for the timed chains, by the model of their own fold."""
     folds: Numbers
     problems: Numbers
     """(M,): as in `Predicted`."""
@@ -55,28 +53,28 @@ class Measured:
 
 @dataclass(frozen=True)
 class TwoPhaseMean:
-    """An estimated mean, with what its uncertainty is made of."""
+    """An estimated mean with the components of its uncertainty."""
 
     estimate: float
     """Mean over all samples, in the unit of the measurements."""
     values: Floats
-    """(n,): one of each problem, or family; their mean is the estimate, and their spread covers both phases."""
+    """(n,): one value per problem or family. Their mean is the estimate; their spread covers both phases."""
     smooth: Floats
-    """(n,): likewise, with its stratum's mean difference for every sample: without the noise of the second phase."""
+    """(n,): the same without the noise of the second phase: every sample uses its stratum's mean difference."""
     timed_variance: float
-    """Variance of the estimate that is due to the choice of the timed samples."""
+    """Variance of the estimate due to the choice of the timed samples."""
     degrees: int
-    """Degrees of freedom of that variance: timed samples less strata."""
+    """Degrees of freedom of `timed_variance`: timed samples minus strata."""
     num_samples: int
     num_timed: int
     families: int | None = None
-    """Number of families, where problems share one."""
+    """Number of families if problems share families."""
 
 
 def two_phase_mean(everything: Predicted, timed: Measured) -> TwoPhaseMean:
-    """Return the estimated mean of all samples. Raises ValueError where none is timed, or a number is not finite.
+    """Return the estimated mean of all samples. Raises ValueError if none is timed or a value is not finite.
 
-    Strata of which fewer than two samples are measured are put together with their neighbors.
+    Strata with fewer than two timed samples are merged with their neighbors.
     """
     if not len(timed.seconds):
         raise ValueError("no sample was timed")
@@ -112,12 +110,12 @@ def two_phase_mean(everything: Predicted, timed: Measured) -> TwoPhaseMean:
 
 
 def _linear(sums: Floats, samples: Floats, estimate: float) -> Floats:
-    """Return a value (n,) of each problem whose mean is Σ sums / Σ samples, and whose spread is that of this ratio."""
+    """Return per-problem values (n,) with mean Σ sums / Σ samples and the spread of that ratio (linearization)."""
     return np.asarray(estimate + (sums - estimate * samples) / samples.mean())
 
 
 def _merged(strata: Numbers, of_timed: Numbers) -> tuple[Numbers, Numbers]:
-    """Number strata from 0 so that each has two timed samples or more; of all samples and of the timed ones."""
+    """Renumber strata from 0 with at least two timed samples each; for all samples and for the timed samples."""
     last = int(max(strata.max(), of_timed.max()))
     counts = np.bincount(of_timed, minlength=last + 1)
     number, have, merged = 0, 0, np.zeros(last + 1, dtype=np.int64)
@@ -126,25 +124,24 @@ def _merged(strata: Numbers, of_timed: Numbers) -> tuple[Numbers, Numbers]:
         have += int(count)
         if have >= 2:
             number, have = number + 1, 0
-    if have < 2 and number:  # what is left joins the last whole stratum
+    if have < 2 and number:  # the remaining strata join the last complete one
         merged[merged == number] = number - 1
     return merged[strata], merged[of_timed]
 
 
 def mean_interval(mean: TwoPhaseMean, resamples: int = RESAMPLES) -> Interval:
-    """Return the mean with its interval, which covers the choice of the problems and that of the timed samples."""
+    """Return the mean with an interval that covers the choice of problems and of timed samples."""
     ones = np.ones(len(mean.values))
     return two_phase_ratio(mean, replace(mean, estimate=1.0, values=ones, smooth=ones, timed_variance=0.0), resamples)
 
 
 def two_phase_ratio(first: TwoPhaseMean, second: TwoPhaseMean, resamples: int = RESAMPLES) -> Interval:
-    """Return the first mean divided by the second with its interval; both over the same problems in the same order.
+    """Return the ratio of two means with its interval; both over the same problems in the same order.
 
-    Everything is computed on logarithms, paired by problem. The half-width has two parts, which are added as squares
-    (MOVER; Zou and Donner, Stat. Med. 27, 2008): the choice of the timed samples with Student's t, and the choice of
-    the problems with the quantile of `ratios.bootstrap_t`. The kind is "none: …" where fewer than two samples of a run
-    more than strata were timed, where there is one problem, few families or no spread, and where a mean is not
-    positive.
+    Everything is computed on logarithms, paired by problem. The half-width has two parts, added in quadrature (MOVER;
+    Zou and Donner, Stat. Med. 27, 2008). The choice of timed samples uses Student's t; the choice of problems uses the
+    quantile of `ratios.bootstrap_t`. The kind is "none: …" in these cases: timed samples do not exceed strata by at
+    least two in a run, one problem, few families, no spread, or a mean that is not positive.
     """
     if first.estimate <= 0 or second.estimate <= 0:
         return Interval(float("nan"), None, None, None, "none: a mean is not positive")
@@ -161,11 +158,11 @@ def two_phase_ratio(first: TwoPhaseMean, second: TwoPhaseMean, resamples: int = 
 
 
 def two_phase_difference(first: TwoPhaseMean, second: TwoPhaseMean) -> Interval:
-    """Return the first mean less the second with its interval; both over the same problems in the same order.
+    """Return the difference of two means with its interval; both over the same problems in the same order.
 
-    The half-width has two parts, which are added as squares as in `two_phase_ratio`, each with Student's t: the choice
-    of the timed samples, and that of the problems. The kind is "none: …" where fewer than two samples of a run more
-    than strata were timed, and where there is one problem or few families.
+    The half-width has two parts, added in quadrature as in `two_phase_ratio`, both with Student's t: the choice of
+    timed samples and the choice of problems. The kind is "none: …" if timed samples do not exceed strata by at least
+    two in a run, and for one problem or few families.
     """
     estimate = first.estimate - second.estimate
     if reason := _why_none(first, second):
@@ -176,7 +173,7 @@ def two_phase_difference(first: TwoPhaseMean, second: TwoPhaseMean) -> Interval:
 
 
 def _why_none(first: TwoPhaseMean, second: TwoPhaseMean) -> str:
-    """Return why two means have no interval, as its kind; empty where they have one."""
+    """Return the interval kind that tells why two means have no interval; empty if they have one."""
     if first.families and first.families < FEWEST_FAMILIES:
         return too_few(first.families)
     if len(first.values) < 2:
@@ -189,10 +186,10 @@ def _why_none(first: TwoPhaseMean, second: TwoPhaseMean) -> str:
 def _half_and_error(
     first: TwoPhaseMean, second: TwoPhaseMean, influence: Floats, units: tuple[float, float], quantile: float
 ) -> tuple[float, float]:
-    """Return half-width and standard error of what two means are to each other.
+    """Return half-width and standard error for the ratio (or difference) of two means.
 
-    influence (n,): of each problem, which both phases are in. units: of the means, by which they are divided. quantile:
-    of the choice of the problems; that of the timed samples has Satterthwaite's degrees of freedom.
+    influence (n,): per problem, covering both phases. units: divisors of the means. quantile: for the choice of
+    problems; timed samples use Satterthwaite's degrees of freedom.
     """
     parts = [(one.timed_variance / unit**2, one.degrees) for one, unit in zip((first, second), units, strict=True)]
     of_timed = sum(variance for variance, _ in parts)
@@ -205,8 +202,8 @@ def _half_and_error(
 
 
 def _quantile(first: Floats, second: Floats, resamples: int) -> float:
-    """Return how many standard errors the interval over problems reaches; t where the bootstrap has none."""
-    if min(first.min(), second.min()) > 0:  # a poor model's prediction of a problem may be negative
+    """Return the interval's half-width over problems in standard errors; Student's t if the bootstrap has none."""
+    if min(first.min(), second.min()) > 0:  # a poor model may predict negative times
         found = bootstrap_t(first, second, resamples=resamples, is_log=True)
         if found.high is not None and np.isfinite(found.high) and found.standard_error:
             return float(np.log(found.high / found.estimate)) / found.standard_error

@@ -1,1 +1,1 @@
-"""The published tables: the runs they need, their conditions, and our values beside the published ones."""
+"""Published tables: required runs, their conditions, and our values next to the published ones."""

@@ -1,8 +1,8 @@
-"""Decide whether a run is comparable with a published value, with the reasons where it is not.
+"""Decide whether a run is comparable with a published value, with the reasons if it is not.
 
-Every condition of a run stands beside the one that the suite has, under the name of `published.CONDITIONS`. The
-rule: what the paper leaves unstated is a choice of whoever repeats the measurement, and never a reason; what it states
-(or its authors' program fixes and the suite holds for stated) and the run does otherwise always is.
+Each condition of a run is compared with the suite's, by its name in `published.CONDITIONS`. Conditions that the paper
+does not state may be chosen freely and are never a reason. A difference from a stated condition always is. Conditions
+fixed by the authors' code count as stated if the suite lists them.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from warehouse.suites.measured import SHARED_COLUMNS
 from warehouse.suites.published import Planned, Suite, Unstated, num_problems
 
 Timed = tuple[int, int, int]
-"""How many samples of a run were timed one at a time, were to be timed, and are there."""
+"""Numbers of a run's samples: timed one at a time, planned for timing, and all."""
 _PAIR: tuple[Role, ...] = ("draft", "target")
 _NAMES = {role: column_of(role, "model") for role in _PAIR}
-"""Columns with the models' names."""
+"""Columns with model names."""
 _PROGRAM_DRAFT_TOKENS = 1000
-"""Longest draft that SCoT's program learns its selection on."""
+"""Maximum draft length in the training of SCoT's selector, by the authors' code."""
 TIMES_ONLY = "for the times: "
-"""Begins a reason that holds against times and ratios of times, not against accuracies and token counts."""
+"""Prefix of reasons that affect only times and ratios of times, not accuracies and token counts."""
 
 
 def why_not(
     suite: Suite, plan: Planned, paper: Launch, run: Record, metric: str, timed: Timed | None = None
 ) -> list[str]:
-    """Return the reasons against a comparison; empty: comparable as far as the paper states its conditions.
+    """Return the reasons against a comparison. Empty: comparable as far as the paper states its conditions.
 
-    `paper` is the launch of the suite's own flags for the row and column of `plan`, `run` a row of the warehouse's
-    table `run` as `measured.runs_like` returns it, `metric` a key of the suite's metrics. `timed`: the run's
-    times are of samples that were timed one at a time.
+    `paper` is the launch with the suite's own flags for the row and column of `plan`. `run` is a row of the table `run`
+    as returned by `measured.runs_like`. `metric` is a key of the suite's metrics. `timed`: the run's times come from
+    samples timed one at a time.
     """
     is_time = suite.metrics[metric].registered.is_of_times
     reasons = []
@@ -62,19 +62,19 @@ def why_not(
         if told.holds_for(plan.row.label, plan.column) and (not told.metrics or metric in told.metrics)
     ]
     total = run["num_problems"] * run["samples"]
-    if run["num_finished"] < total:  # no choice: the samples that are missing are the slow ones
+    if run["num_finished"] < total:  # never a choice: the missing samples are the slow ones
         reasons.append(f"only {run['num_finished']} of {total} samples are finished")
     rewards = _other_rewards(run) if suite.metrics[metric].needs_rewards else []
     return [*reasons, *_untrained(plan, run), *rewards, *unlike]
 
 
 def choices(suite: Suite, plan: Planned, paper: Launch, run: Record, timed: Timed | None = None) -> list[str]:
-    """Return what was chosen for this run where the paper states nothing, e.g. `drafts 3`.
+    """Return our choices for conditions that the paper does not state, e.g. `drafts 3`.
 
-    What changes times alone is left out where the suite has none.
+    Conditions that change only times are left out if the suite has no times.
     """
     return [
-        f"{timed[0]:,} of {timed[2]:,} samples timed, 1 in flight"
+        f"{timed[0]:,} of {timed[2]:,} samples timed with 1 in flight"
         if timed is not None and condition.name == "concurrency"
         else condition.choice
         for condition in conditions(suite, paper, run)
@@ -83,37 +83,37 @@ def choices(suite: Suite, plan: Planned, paper: Launch, run: Record, timed: Time
 
 
 def aligned_from_another(folder: str, draft_name: str) -> list[str]:
-    """Return the reason why the aligned draft in `folder` is not comparable: its base is not the paper's `draft_name`.
+    """Return why the aligned draft in `folder` is not comparable, because its base is not the paper's `draft_name`.
 
     The list is empty if the base is the paper's draft.
     """
     made = find_manifest(Path(folder))
     if made is None:
-        return [f"draft {folder} does not say what it was aligned from"]
+        return [f"draft {folder} does not state its base model"]
     base = str(made.base["path"])
     same = base == models.resolve(draft_name).path_or_hub_id
     return [] if same else [f"draft aligned from {base.rstrip('/').rpartition('/')[2]} instead of {draft_name}"]
 
 
 def _difference(suite: Suite, plan: Planned, condition: Condition) -> str | None:
-    """Return how the run differs in this condition from what the paper states; None: it does not."""
+    """Return how the run differs in this condition from the paper's statement, or None."""
     if condition.name == "draft" and "draft" in _trained(plan):
-        return None  # an aligned draft has a name of its own; _untrained judges it
+        return None  # aligned drafts have other names; _untrained checks them
     if _is_open(suite, plan, condition):
         return None
     told = _unstated(suite, plan, condition)
-    left_open = f"{condition.choice}, and the paper leaves open only {told.what}" if told else None
+    left_open = f"{condition.choice}, but the paper only leaves {told.what} unspecified" if told else None
     return condition.difference or left_open
 
 
 def _unstated(suite: Suite, plan: Planned, condition: Condition) -> Unstated | None:
-    """Return the statement that the paper leaves this condition open, if it does."""
+    """Return the suite's entry that marks this condition as not stated by the paper, if any."""
     told = (t for t in suite.unstated if condition.name in t.covers and t.holds_for(plan.row.label, plan.column))
     return next(told, None)
 
 
 def _is_open(suite: Suite, plan: Planned, condition: Condition) -> bool:
-    """Return whether the paper leaves this condition open and our value is one of those that it leaves."""
+    """Return whether the paper does not state this condition and our value is among the possible ones."""
     told = _unstated(suite, plan, condition)
     return told is not None and (not told.among or condition.ours in told.among)
 
@@ -123,38 +123,38 @@ def _trained(plan: Planned) -> tuple[str, ...]:
 
 
 def _other_rewards(run: Record) -> list[str]:
-    """Both papers judge steps with Math-Shepherd (Wang et al. 2023), and every one of them."""
+    """Return differences in step scores: both papers score every step with Math-Shepherd (Wang et al. 2023)."""
     scorers = run.get("scorers") or []
     if not scorers:
-        return ["not scored by a reward model yet"]
+        return ["no reward-model scores yet"]
     reasons = []
     if not any("shepherd" in name.lower() for name in scorers):
         reasons.append(f"reward model {scorers[0]} instead of Math-Shepherd")
     if unscored := run.get("num_unscored"):
         why = "".join(f" ({reason})" for reason in run["why_unscored"] or ())
-        reasons.append(f"{unscored} of {run['num_candidates']} candidates have no score by the reward model{why}")
+        reasons.append(f"{unscored} of {run['num_candidates']} candidates have no reward-model score{why}")
     return reasons
 
 
 def _untrained(plan: Planned, run: Record) -> list[str]:
-    """Return which of the models that the paper had trained this run had not."""
+    """Return which models were trained in the paper but not in this run."""
     reasons, trained = [], _trained(plan)
     if "draft" in trained:
         paper_draft = str(plan.flags["draft"])
         if run["draft_name"] == models.resolve(paper_draft).name:
-            reasons.append("the draft is not aligned: give SCoT's aligned draft by --draft")
+            reasons.append("the draft is not aligned: pass SCoT's aligned draft with --draft")
         else:
             reasons += aligned_from_another(str(run["draft_path"]), paper_draft)
             reasons += _other_data("draft aligned", str(run["draft_path"]), 1500)
     if "selector" in trained and not run["selection_fingerprint"]:
-        reasons.append("the selector is not tuned: give it by --target.adapter")
+        reasons.append("the selector is not fine-tuned: pass an adapter with --target.adapter")
     elif "selector" in trained:
         reasons += _other_data("selector tuned", str(run.get("selection_path")), 500)
     return reasons
 
 
 def _other_data(trained: str, folder: str, num_problems: int) -> list[str]:
-    """Return how the data of a training differ from those of SCoT's program, as far as the folder tells."""
+    """Return how the training data differ from SCoT's code, as far as the folder records them."""
     made = find_manifest(Path(folder))
     spec = {} if made is None else made.data.get("run_spec", {})
     if not spec:
@@ -163,18 +163,18 @@ def _other_data(trained: str, folder: str, num_problems: int) -> list[str]:
     if (spec["dataset"], spec["num_problems"]) != (benchmarks.SCOT_PROGRAM, num_problems):
         theirs = "test 500 to 999" + (" and train 0 to 999" if trained == "draft aligned" else "")
         reasons.append(
-            f"{trained} on {spec['num_problems']} problems of {spec['dataset']}, not on GSM8K's {theirs} (code)"
+            f"{trained} on {spec['num_problems']} problems of {spec['dataset']} instead of GSM8K {theirs} (code)"
         )
     if trained == "selector tuned":
         tokens, offers_cut = spec["params"].get("draft_tokens"), spec["params"].get("offer_cut_drafts", False)
         if tokens != _PROGRAM_DRAFT_TOKENS or not offers_cut or spec["draft"]["training"]:
-            how = f"not by the unaligned draft with at most {_PROGRAM_DRAFT_TOKENS:,} tokens, cut ones included (code)"
+            how = f"not up to {_PROGRAM_DRAFT_TOKENS:,} tokens of the unaligned draft, truncated or not (code)"
             reasons.append(f"{trained} on other drafts, {how}")
     return reasons
 
 
 _Value = str | float | None
-"""What a condition can be."""
+"""Type of a condition's value."""
 _WORDS = {
     "problems": "{} problems",
     "samples": "{} samples a problem",
@@ -182,23 +182,23 @@ _WORDS = {
     "devices": "{}",
     "top-p": "top-p {}",
 }
-"""How a value is told, where the name of the condition before it would not do."""
+"""How a value is printed, if not after the condition's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition of a run beside the one that the suite's flags have."""
+    """A run's condition compared with the suite's."""
 
     name: str
     ours: _Value
     difference: str | None
-    """What is different, in words; None: nothing."""
+    """Description of the difference. None: no difference."""
     times_only: bool = False
-    """Whether it changes only times and ratios of times, not accuracies and token counts."""
+    """Whether it affects only times and ratios of times, not accuracies and token counts."""
 
     @property
     def choice(self) -> str:
-        """Our value in a few words."""
+        """Short description of our value."""
         return _told(self.name, self.ours)
 
 
@@ -212,7 +212,7 @@ def _compared(name: str, ours: _Value, theirs: _Value, *, times_only: bool = Fal
 
 
 def run_columns(launch: Launch) -> Record:
-    """Return what a run of this launch has in the warehouse's table `run`, except for its size."""
+    """Return the values in the table `run` of a run of this launch, except for its size."""
     proposing = proposer(launch.method, launch.spec_decode)
     roles = {*build(launch.method, dict(launch.parameters)).roles, *proposing_roles(proposing, launch.spec_model)}
     names = {
@@ -234,9 +234,9 @@ def run_columns(launch: Launch) -> Record:
 
 
 def conditions(suite: Suite, paper: Launch, run: Record) -> list[Condition]:
-    """Return every condition of a run beside that of the suite's own launch `paper`.
+    """Return every condition of a run, compared with the suite's own launch `paper`.
 
-    `run` is a row of the warehouse's table `run` with its `devices`, `num_finished` and `first_problems`.
+    `run` is a row of the table `run` with its `devices`, `num_finished` and `first_problems`.
     """
     of_paper, speed_only = run_columns(paper), speed_only_parameters(paper.method)
     return [
@@ -257,20 +257,20 @@ def conditions(suite: Suite, paper: Launch, run: Record) -> list[Condition]:
 
 
 def _prompts(suite: Suite, paper: Launch, run: Record) -> Condition:
-    """The wording of a run of ours beside the published one; only the pieces that the method uses count."""
+    """Compare a run's prompt wording with the published one; only the parts used by the method are compared."""
     wording = prompts.of_stored(run["prompts"])
-    ours = "of a file" if wording.changes else "of this harness"
+    ours = "from a file" if wording.changes else "built in"
     published = prompts.published().get(suite.paper)
     if published is None:
-        return Condition("prompts", ours, "own wording (the paper publishes none)")
+        return Condition("prompts", ours, "wording not published by the paper")
     kind = benchmarks.DATASETS[paper.dataset].kind or "math"
     pieces = ", ".join(prompts.unlike(wording, suite.paper, paper.method, kind))
-    difference = f"own wording ({pieces}; the paper's: {published.source})" if pieces else None
+    difference = f"different wording ({pieces}; the paper's: {published.source})" if pieces else None
     return Condition("prompts", ours, difference)
 
 
 def _speculation(paper: Launch, run: Record) -> Iterator[Condition]:
-    """Token-level speculation leaves the distribution of the texts as it is (Leviathan et al. 2023), so only times."""
+    """Token-level speculation does not change the distribution of the output (Leviathan et al. 2023), only times."""
     ours, theirs = run["engine_spec_decode"], proposer(paper.method, paper.spec_decode)
     yield _compared("spec-decode", ours or "none", theirs or "none", times_only=True)
     if ours and theirs:
@@ -286,7 +286,7 @@ def _size(paper: Launch, run: Record) -> Iterator[Condition]:
     ours, theirs, whole = run["num_problems"], num_problems(paper), run["dataset_size"]
     difference = f"{ours} of {theirs} problems" if ours != theirs else None
     if ours == theirs and paper.limit is not None and run["first_problems"] is False:
-        difference = f"{ours} problems that are not the first {theirs}"
+        difference = f"{ours} problems other than the first {theirs}"
     yield Condition("problems", f"limited to {ours} of {whole}" if ours < whole else f"all {whole}", difference)
     yield _compared("samples", run["samples"], paper.samples)
 
@@ -317,12 +317,11 @@ def _cards(run: Record) -> dict[Role, tuple[int, ...] | None]:
 
 
 def _placed(cards: placement.Placement) -> str:
-    """Return in words whether the engines of a run share GPUs."""
     return "on the same GPUs" if placement.shares_a_card("draft", cards) else "each on its own GPUs"
 
 
 def _same_devices(suite: Suite, paper: Launch, run: Record) -> bool:
-    """Return whether every worker had the paper's kind of GPU, at least as many of them, and used no more."""
+    """Return whether every worker had the paper's GPU type, at least as many GPUs, and used no more."""
     words = re.findall(r"[AH]\d{2,4}[\w-]*", suite.devices)[0].lower().split("-")
     count = int(paper.sbatch.get("gpus-per-node", 1))
     widths = {role: int(run[f"engine_{role}_tensor_parallel"]) for role in _roles(run)}

@@ -1,11 +1,11 @@
-"""What the runs of suites take: by recorded runs of the same settings, else by what the papers publish, else unknown.
+"""Estimate the cost of suites' runs from recorded runs of the same settings, otherwise from published values.
 
-Several suites may share a run, and one suite may publish its latency, another its token counts. So a value belongs to
-the run that it was measured on, not to the row that prints it. Latencies belong to a setting: what is generated, how
-many samples are in flight and on which machine. Token counts belong to the text alone.
+Suites may share a run: one may publish its latency, another its token counts. So a value is assigned to the run that
+was measured, not to the row in which it is printed. Latencies depend on the setting: the generated text, the samples in
+flight and the machine. Token counts depend only on the generated text.
 
-Published latencies are of one sample in flight. Of a run in full batches, of which some samples are timed again one at
-a time (`--latency-sample`), the timing is estimated from them as well.
+Published latencies are for one sample in flight. They are also used for runs in full batches, to estimate the time of
+their samples timed one at a time (`--latency-sample`).
 """
 
 from __future__ import annotations
@@ -29,46 +29,46 @@ from warehouse.suites.comparability import run_columns
 from warehouse.suites.published import Planned, Reproduction, Suite, SuiteRun, every_sample_alone, num_samples
 
 START_SECONDS = 240.0
-"""Until the engines of a worker are up: an assumption, as no paper states it."""
+"""Assumed start time of a worker's engines; papers do not state it."""
 _TOKENS = {"emitted_tokens": "whole", "thinking_tokens": "thought", "target_thinking_tokens": "target"}
 _RATIO_NAMES = {"latency_saved": "share saved", "latency_saved_seconds": "seconds saved", "ratio_of_means": "speed-up"}
-"""Measures that tie a latency to that of the baseline."""
+"""Measures that relate a latency to the baseline's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What the latency of a sample depends on."""
+    """Everything that a sample's latency depends on."""
 
     text: Hashable
-    """Method, parameters, models, dataset, sampling: what is generated."""
+    """Method, parameters, models, dataset, sampling: the generated text."""
     speed: Hashable
-    """Samples in flight, token-level speculation, parameters that change the speed alone, and the machine."""
+    """Samples in flight, token-level speculation, parameters that affect only speed, and the machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A published number, or what follows from published numbers."""
+    """A published number, or a number derived from published ones."""
 
     number: float
     source: str
-    """Where it is printed, and by which ratio it follows from what is printed there."""
+    """Where the number is printed, and the ratio used to derive it."""
     includes: str = "sample"
 
 
 _Ratio = tuple[str, float, str, Setting, Setting]
-"""A measure of _RATIO_NAMES, its published value, the suite, the run and its baseline."""
+"""A measure in _RATIO_NAMES, its published value, the suite, the run and its baseline."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """Everything that the suites publish about costs."""
+    """All published values that affect costs."""
 
     seconds: defaultdict[Setting, list[Value]] = field(default_factory=lambda: defaultdict(list))
-    """Latency of a sample."""
+    """Latency per sample."""
     wall_rates: defaultdict[Setting, list[Value]] = field(default_factory=lambda: defaultdict(list))
-    """Emitted tokens of all samples in flight per second."""
+    """Emitted tokens per second over all samples in flight."""
     tokens: defaultdict[tuple[Hashable, str], list[Value]] = field(default_factory=lambda: defaultdict(list))
-    """By text and count: `whole`, `thought`, and for SCoT's thoughts `target`."""
+    """By text and count: `whole`, `thought`, and `target` for SCoT's thoughts."""
 
     def count(self, text: Hashable, *names: str) -> Value | None:
         """Return the mean of the published values of the first of these counts that has any."""
@@ -76,9 +76,9 @@ class Published:
 
 
 def mean(values: Iterable[Value]) -> Value:
-    """Return the mean of the distinct numbers, with all their sources.
+    """Return the mean of the distinct numbers, with all sources.
 
-    Where the numbers lie more than 25 % from their mean, the source says that the paper contradicts itself.
+    If numbers differ by more than 25 % from their mean, the source notes that the paper contradicts itself.
     """
     values = list(values)
     numbers = sorted({value.number for value in values})
@@ -91,13 +91,12 @@ def mean(values: Iterable[Value]) -> Value:
 
 @lru_cache(maxsize=1)
 def everything() -> Published:
-    """Return what all suites publish."""
     found, ratios = Published(), list[_Ratio]()
     for suite in map(published.load, published.names()):
         plans = list(published.planned(suite))
         settings = {(p.row.label, p.column): setting(suite, p, published.launch_of(p.flags)) for p in plans}
         for plan in plans:
-            # The values stand where the paper prints them; the costs belong to what it must have run.
+            # Values are listed where the paper prints them. The costs are those of the runs it must have used.
             column = suite.columns[plan.column].costs_of or plan.column
             own = settings[plan.row.label, column]
             for name, number in plan.row.values.get(plan.column, {}).items():
@@ -113,7 +112,7 @@ def everything() -> Published:
 
 
 def setting(suite: Suite, plan: Planned, launch: Launch) -> Setting:
-    """Return the setting of a suite's run with this launch, which may have other flags than the suite."""
+    """Return the setting of a suite's run with this launch, whose flags may differ from the suite's."""
     params = dict(launch.parameters)
     alone = launch.method in ("vanilla", "specdecode")
     roles = ("target",) if launch.method == "specdecode" else build(launch.method, params).roles
@@ -122,7 +121,7 @@ def setting(suite: Suite, plan: Planned, launch: Launch) -> Setting:
     text = (
         "alone" if alone else launch.method,
         frozenset(identity.items()),
-        # One model alone is the same in either role. An aligned draft has the name of what it was aligned from.
+        # A model alone is the same in either role. An aligned draft has its base model's name.
         (*(names.values() if alone else sorted(names.items())), plan.row.model_of),
         (launch.dataset, launch.temperature, launch.top_p, launch.token_budget),
     )
@@ -136,7 +135,9 @@ def setting(suite: Suite, plan: Planned, launch: Launch) -> Setting:
             num_gpus(launch),
             launch.draft.gpus,
             launch.target.gpus,
-            *(launch.roles[role].tensor_parallel or 1 for role in roles),  # a width that nodes choose counts as 1
+            *(
+                launch.roles[role].tensor_parallel or 1 for role in roles
+            ),  # a tensor-parallel size chosen by the nodes counts as 1
             frozenset(re.findall(r"[AH]\d{2,4}", suite.devices)),
         ),
     )
@@ -144,7 +145,7 @@ def setting(suite: Suite, plan: Planned, launch: Launch) -> Setting:
 
 
 def num_gpus(launch: Launch) -> int:
-    """Return the GPUs of a worker, by the launch's own flags."""
+    """Return the GPUs per worker, from the launch's own flags."""
     if (asked := cards_of_worker(launch.sbatch, launch.workers_per_task)) is not None:
         return asked.count
     own = {role: launch.roles[role] for role in build(launch.method, dict(launch.parameters)).roles}
@@ -165,14 +166,14 @@ def _enter(found: Published, suite: Suite, plan: Planned, own: Setting, name: st
 
 
 def _follow(found: Published, ratios: Sequence[_Ratio]) -> None:
-    """Enter the latencies that follow from others by a published ratio, where none is published itself."""
+    """Add latencies derived from published ratios, for settings without a published latency."""
     new: dict[Setting, list[Value]] | None = None
     while new is None or new:
         new = defaultdict(list)
         for measure, number, suite, own, base in ratios:
             for known, other, of_baseline in ((own, base, True), (base, own, False)):
                 if other not in found.seconds and (values := found.seconds.get(known)):
-                    first, told = mean(values), f"by the {_RATIO_NAMES[measure]} of {suite}"
+                    first, told = mean(values), f"with the {_RATIO_NAMES[measure]} of {suite}"
                     seconds = _other_seconds(measure, number, first.number, of_baseline=of_baseline)
                     new[other].append(Value(seconds, f"{first.source} {told}", first.includes))
         for key, values in new.items():
@@ -180,7 +181,7 @@ def _follow(found: Published, ratios: Sequence[_Ratio]) -> None:
 
 
 def _other_seconds(measure: str, number: float, seconds: float, *, of_baseline: bool) -> float:
-    """Return the latency of a run's baseline from that of the run, or the run's from the baseline's."""
+    """Return the latency of a run's baseline from the run's latency, or vice versa."""
     if measure == "latency_saved_seconds":
         return seconds + number if of_baseline else seconds - number
     ratio = 1 / (1 - number / 100) if measure == "latency_saved" else number
@@ -188,7 +189,7 @@ def _other_seconds(measure: str, number: float, seconds: float, *, of_baseline: 
 
 
 def from_published(launch: Launch, own: Setting, known: Published) -> Forecast | None:
-    """Estimate from the latency that the papers have of this run; None where they say nothing of it."""
+    """Estimate from the latency in the papers; None if they have none for this run."""
     seconds = _published_seconds(launch, own, known)
     if seconds is None:
         return None
@@ -198,10 +199,9 @@ def from_published(launch: Launch, own: Setting, known: Published) -> Forecast |
 
 
 def _published_seconds(launch: Launch, own: Setting, known: Published) -> Value | None:
-    """Return the latency of a whole sample as the papers have it, None where they say nothing of it."""
     if values := known.seconds.get(own):
         latency = mean(values)
-        of = "a sample" if latency.includes != "thought" else "of thought, without the answer's time"
+        of = "per sample" if latency.includes != "thought" else "for the reasoning only, excluding the answer"
         return Value(latency.number, f"published: {latency.number:,.4g} s {of}, {latency.source}")
     tokens = known.count(own.text, "whole", "thought")
     if tokens is not None and (values := known.wall_rates.get(own)):
@@ -212,14 +212,14 @@ def _published_seconds(launch: Launch, own: Setting, known: Published) -> Value 
 
 
 def estimated(asked: Reproduction, launch: Launch, plan: Planned) -> Forecast | None:
-    """Estimate a launch of a planned run: from recorded runs of the same kind, else from what the papers publish."""
+    """Estimate a launch of a planned run from similar recorded runs, otherwise from published values."""
     if from_runs := run_cost.from_history(launch, run_columns(launch), num_samples(launch), asked.database):
         return from_runs
     return from_published(launch, setting(asked.suite, plan, launch), everything())
 
 
 def timing_hours(asked: Reproduction, run: SuiteRun) -> float:
-    """Return the GPU-hours of the samples of a run that are timed one at a time; 0 where none are, or where unknown."""
+    """Return the GPU-hours of the run's timing samples; 0 if there are none or if unknown."""
     launch = run.launch
     has_latencies = not asked.suite.times.isdisjoint({"latency_seconds", "speed_up", *_RATIO_NAMES})
     if launch is None or launch.latency_sample is None or not has_latencies:
@@ -230,7 +230,7 @@ def timing_hours(asked: Reproduction, run: SuiteRun) -> float:
 
 
 def check_budget(asked: Reproduction, runs: Sequence[SuiteRun], prepared: Sequence[PreparedLaunch]) -> None:
-    """Raise ValueError where what is left takes more than the limit by the plan's estimates, or has none."""
+    """Raise ValueError if the estimated remaining cost exceeds the limit or is unknown."""
     left = {
         planned.run.path.name: _part_left(asked, run, planned)
         for run, planned in zip(runs, prepared, strict=True)
@@ -240,7 +240,7 @@ def check_budget(asked: Reproduction, runs: Sequence[SuiteRun], prepared: Sequen
 
 
 def _part_left(asked: Reproduction, run: SuiteRun, planned: PreparedLaunch) -> Forecast | None:
-    """Return what is left of a run by the plan's estimates."""
+    """Return the estimated remaining cost of a run."""
     cost = estimated(asked, run.launch, run.plan) if run.launch else None
     if cost is None:
         return None

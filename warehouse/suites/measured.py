@@ -1,10 +1,10 @@
-"""The numbers in the tables of published suites: of a run alone, or against its baseline, in the unit of the registry.
+"""Values in the tables of published suites: of a run alone or against its baseline, in the registry's unit.
 
-A measure of warehouse/measures.py is read from its row of the table `estimate`, or computed in the same way where few
-runs have the data. Ratios of the latencies of two runs are paired by problem (warehouse/statistics/ratios.py). Times
-can be taken by any stopwatch of the view `stopwatch` that values problems, by default the measured time. Times of a run
-of which samples were timed one at a time (`--latency-sample`) are estimated from these, with intervals that cover the
-choice of the problems and of the timed samples (warehouse/statistics/two_phase.py).
+A measure of warehouse/measures.py is read from the table `estimate`, or computed in the same way if only few runs have
+the data. Latency ratios of two runs are paired by problem (warehouse/statistics/ratios.py). Times may use any stopwatch
+of the view `stopwatch` that has values per problem; the default is measured time. If a run has samples timed one at a
+time (`--latency-sample`), its times are estimated from them. The intervals then cover the choice of problems and of
+timed samples (warehouse/statistics/two_phase.py).
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ def measure(
     of_baseline: str | None = None,
     k: int | None = None,
 ) -> Interval | None:
-    """Return a number of a run; None if the run lacks the data for it, or if it is not like its baseline.
+    """Return a metric of a run; None if the run lacks the data or is not comparable with its baseline.
 
-    `stopwatch` is the definition of latency for the measures of latency, `of_baseline` that of the baseline, where that
-    has another one; `k` the samples of a problem, of pass@k. Raises KeyError for an unknown name.
+    `stopwatch`: definition of latency for latency measures. `of_baseline`: the baseline's, if different. `k`: samples
+    per problem for pass@k. Raises KeyError for an unknown name.
     """
     wanted, found = MEASURES[name], None
     if name == "wall_speed_up":
@@ -105,14 +105,14 @@ def measure(
 
 
 def _known(found: Interval | None) -> Interval | None:
-    """Return an interval; None where its estimate is no number."""
+    """Return the interval, or None if its estimate is NaN."""
     return found if found is not None and np.isfinite(found.estimate) else None
 
 
 def _of_latencies(
     connection: Connection, name: str, run_id: str, baseline: str | None, stopwatch: str, of_baseline: str
 ) -> Interval | None:
-    """Return what the latencies of a setting are to those of its baseline."""
+    """Return a metric that compares the latencies of a setting and its baseline."""
     pair = latencies(connection, run_id, baseline, stopwatch, of_baseline)
     if pair is None:
         return None
@@ -123,7 +123,7 @@ def _of_latencies(
 
 
 def _saved(name: str, found: Interval) -> Interval:
-    """Return a ratio of means, or what is saved by it."""
+    """Return a ratio of means, or 1 − ratio (the saving)."""
     if name != "latency_saved" or not np.isfinite(found.estimate):
         return found
     low, high = (None if end is None else 1 - 1 / end for end in (found.low, found.high))
@@ -137,12 +137,12 @@ _OF_CHAINS = {
     "selection_share": "verdict",
     "target_share": "rest",
 }
-"""Measures by the column of _VALUES that each is of."""
+"""Measures with their columns of _VALUES."""
 _RATES = ("tokens_per_second", "thought_tokens_per_second")
 NOT_ESTIMATED = frozenset({"speed_up"})
-"""Numbers of latencies that a sample of the samples cannot give."""
+"""Latency metrics that cannot be estimated from timing samples."""
 ESTIMATED = frozenset({"latency_seconds", "latency_saved", "latency_saved_seconds", "ratio_of_means", *_OF_CHAINS})
-"""Numbers that timing samples give."""
+"""Metrics that can be estimated from timing samples."""
 _VALUES = f"""
 WITH timed AS (FROM timing_sample WHERE run_id = $run_id AND {USABLE}), called AS (
     SELECT timing_call.* FROM timing_call SEMI JOIN timed USING (run_id, sample_id) WHERE purpose <> 'lookahead'
@@ -167,14 +167,14 @@ SELECT sample_id, latency_seconds AS measured, specreason, greatest(latency_seco
     draft, verdict, waited - answer_seconds AS thought, thought - draft - verdict AS rest
 FROM timed LEFT JOIN of_calls USING (sample_id)
 """
-"""The stopwatches as in sql/views/stopwatches.sql and modelled.sql, the shares as in measures.py."""
+"""Stopwatches as in sql/views/stopwatches.sql and modelled.sql; shares as in measures.py."""
 _PROGRESS = """
 SELECT num_timed, num_drawn, num_samples FROM latency_at_one WHERE run_id = $run_id
 """
 
 
 def progress(connection: Connection, run_id: str) -> tuple[int, int, int] | None:
-    """Return how many samples of a run were timed, were to be timed, and are there; None: none was timed."""
+    """Return the numbers of a run's samples that are timed, planned for timing, and in total; None: none timed."""
     found = rows(connection, _PROGRESS, {"run_id": run_id})
     return (found[0]["num_timed"], found[0]["num_drawn"], found[0]["num_samples"]) if found else None
 
@@ -187,9 +187,9 @@ def estimated(
     stopwatch: str = "measured",
     of_baseline: str | None = None,
 ) -> Interval | None:
-    """Return a number of times from timing samples, as `measure` does from all; None where they do not give it.
+    """Return a time metric estimated from timing samples, or None if it cannot be.
 
-    `run` and `baseline` are rows of `runs_like`; both have timing samples, and `name` is in `ESTIMATED`.
+    `run` and `baseline` are rows of `runs_like` with timing samples, and `name` is in `ESTIMATED`.
     """
     run_id = str(run["run_id"])
     if MEASURES[name].is_of_pair:
@@ -209,7 +209,7 @@ def estimated(
 
 
 def _quantity(connection: Connection, run_id: str, name: str) -> TimedRun | None:
-    """Return a run with a quantity of its timed chains in the place of their seconds; None where one lacks it."""
+    """Return a run with another quantity of its timed chains instead of their seconds; None if a chain lacks it."""
     run = latency_at_one.read(connection, run_id)
     if run is None or name == "measured":
         return run
@@ -222,7 +222,7 @@ def _quantity(connection: Connection, run_id: str, name: str) -> TimedRun | None
 
 
 def _of_pair(name: str, own: TimedRun | None, base: TimedRun | None) -> Interval | None:
-    """Return what a run takes to what its baseline takes, over the problems that both have."""
+    """Return a metric that compares a run with its baseline over the problems in both."""
     if own is None or base is None:
         return None
     shared = own.shared(base)
@@ -236,15 +236,15 @@ def _of_pair(name: str, own: TimedRun | None, base: TimedRun | None) -> Interval
 
 
 SHARED_COLUMNS = ("method", "dataset", "temperature", "top_p", "token_budget", "concurrency")
-"""Columns of a run that a launch and a specification have under the same names."""
+"""Columns with the same names in a run, a launch and a specification."""
 
 
 def runs_like(connection: Connection, wanted: Record) -> list[Row]:
     """Return the runs with these values in the table `run`, those with the most finished samples first.
 
-    wanted: values by column, with `params` as a dictionary; it must have `method` and `dataset`. Scripted runs, whose
-    numbers are meaningless, are left out. `first_problems`: whether the run has the first problems of its dataset, by
-    the row at the end of their ids.
+    wanted: values by column, with `params` as a dictionary; `method` and `dataset` are required. Scripted runs are left
+    out, because their numbers are meaningless. `first_problems`: whether the run has the first problems of its dataset,
+    judged by the index at the end of their ids.
     """
     parameters = {"method": wanted["method"], "dataset": wanted["dataset"], "uncounted": registry.uncounted()}
     candidates = rows(connection, _RUNS, parameters)

@@ -1,4 +1,4 @@
-"""The runs of an own suite: the row and the column that each belongs to, how far it is, and its id in the warehouse."""
+"""Runs of a custom suite: row, column, progress, and id in the database."""
 
 from __future__ import annotations
 
@@ -22,37 +22,34 @@ State = Literal["done", "partly done", "missing"]
 
 @dataclass(frozen=True)
 class OwnRun:
-    """One run of the suite."""
-
     number: int
-    """Place of its launch in the suite."""
+    """Position of its launch in the suite."""
     prepared: PreparedLaunch
     row: str
     finished: int
-    """Samples that have ended, by the run folder."""
+    """Finished samples, from the run folder."""
     to_time: int = 0
-    """Samples that are still to be timed one at a time (`latency-sample`)."""
+    """Samples not yet timed one at a time (`latency-sample`)."""
 
     @property
     def run_id(self) -> str:
-        """Name of the run folder, whether or not it exists."""
+        """Name of the run folder, which may not exist yet."""
         return self.prepared.run.path.name
 
     @property
     def dataset(self) -> str:
-        """The column of the run."""
+        """Column of the run."""
         return self.prepared.plan.spec.dataset
 
     @property
     def num_samples(self) -> int:
-        """Number of samples of the run."""
         return self.prepared.plan.spec.num_samples
 
 
 def own_runs(suite: suites.Suite, columns: Sequence[str] = ()) -> list[OwnRun]:
-    """Return every run of a suite once, in the order of the file; columns: only these datasets, or all.
+    """Return every run of a suite once, in file order. columns: only these datasets; empty: all.
 
-    Writes nothing. Raises ValueError for an unknown column, and what planning a launch raises.
+    Writes nothing. Raises ValueError for an unknown column, and any error of planning a launch.
     """
     distinct: dict[str, tuple[int, PreparedLaunch]] = {}
     for number, prepared in enumerate(suites.prepare(suite, None, accept_code_change=True)):
@@ -62,7 +59,7 @@ def own_runs(suite: suites.Suite, columns: Sequence[str] = ()) -> list[OwnRun]:
     labels = row_labels(specs, [named[number] for number, _ in distinct.values()])
     datasets = list(dict.fromkeys(spec.dataset for spec in specs))
     if unknown := sorted(set(columns) - set(datasets)):
-        raise ValueError(f"--column {unknown[0]}: {suite.name} has {', '.join(datasets)}")
+        raise ValueError(f"--column {unknown[0]}: not in {suite.name}; valid: {', '.join(datasets)}")
     return [
         OwnRun(
             number, prepared, label, _finished(prepared), timings.num_left(prepared.launch.latency_sample, prepared.run)
@@ -73,7 +70,7 @@ def own_runs(suite: suites.Suite, columns: Sequence[str] = ()) -> list[OwnRun]:
 
 
 def state_of(runs: Sequence[OwnRun]) -> State:
-    """Return how far several runs are together, such as those of a row."""
+    """Return the combined state of several runs, such as those of a row."""
     if all(run.finished >= run.num_samples and not run.to_time for run in runs):
         return "done"
     return "partly done" if any(run.finished for run in runs) else "missing"
@@ -100,15 +97,16 @@ _NO_IDENTITY = {
     "spec_id", "prompts", "dataset_source", "dataset_title", "method_source", "method_code",
     *(column.name for column in MODEL_COLUMNS if column.field.name.rpartition(".")[2] in ("path", "training")),
 }  # fmt: skip
-"""Columns that are no part of what is run, and where the models lay. A width that the nodes chose is none either."""
+"""Columns that do not identify a run: where the models were stored, and tensor-parallel sizes chosen by the nodes."""
 _WIDTHS = model_columns("tensor_parallel")
 _JSON = {"params", *JSON_COLUMNS}
 
 
 def recorded_ids(connection: Connection, runs: Sequence[OwnRun]) -> dict[str, str]:
-    """Return the id in the warehouse for each of these runs that it holds, by the id that the suite's run has here.
+    """Return the database ids of these runs, by their ids here.
 
-    The ids differ where the models lay elsewhere, such as in another checkout: a model's path is part of a run id.
+    The ids differ if the models are stored elsewhere, for example in another checkout, because model paths are part of
+    a run id.
     """
     specified = {run.run_id: run.prepared.plan.spec.run_id for run in runs}
     held = {row["run_id"]: row["spec_id"] for row in rows(connection, _HELD, {"ids": [*specified.values()]})}
@@ -125,7 +123,7 @@ def recorded_ids(connection: Connection, runs: Sequence[OwnRun]) -> dict[str, st
 
 
 def _elsewhere(connection: Connection, spec: RunSpec) -> str | None:
-    """Return the run that is this one in everything but the paths of its models, whose files are the same."""
+    """Return the run that differs only in the paths of its models, with identical model files."""
     candidates = rows(connection, _CANDIDATES, {"method": spec.method, "hash": spec.dataset_hash})
     own = {
         name: value
@@ -137,5 +135,5 @@ def _elsewhere(connection: Connection, spec: RunSpec) -> str | None:
 
 
 def _plain(columns: Record) -> Record:
-    """Return columns with their JSON parsed, in which the order of keys means nothing."""
+    """Return the columns with JSON parsed, so key order does not affect comparisons."""
     return {name: json.loads(str(value)) if name in _JSON and value else value for name, value in columns.items()}

@@ -1,14 +1,14 @@
-"""The papers' tables and figures: the runs that each needs, the published values, and how ours are timed.
+"""The papers' tables and figures: required runs, published values, and the timing of our runs.
 
 A suite is a TOML file in `harness/papers/suites`. Its cells are rows × columns × metrics. A run belongs to a row and a
-column; its flags are the launcher's: the defaults, the column's on top, then the row's. Published values stand as
-printed. What the paper leaves out is listed with the conditions that it covers: there the flags of the suite are a
-choice of ours, and another choice is as comparable as that one. Every other flag is the paper's, or that of the
-authors' own program.
+column. Its flags are the launcher's defaults, overridden by the column's, then by the row's. Published values are
+listed as printed. Information missing in the paper is listed with the conditions that it covers. For these, the suite's
+flags are our choice, and any other choice is equally comparable. All other flags are from the paper or its authors'
+code.
 
-A run with one sample in flight is planned with all samples in full batches and some of them again, one at a time
-(`--latency-sample`, warehouse/statistics/two_phase.py), where the table can read its times from these and the run has
-enough samples: one sample in flight leaves the GPUs nearly idle.
+One sample in flight leaves the GPUs nearly idle. So such a run is executed in full batches, and some samples are rerun
+one at a time (`--latency-sample`, warehouse/statistics/two_phase.py). This requires that the table's times can be
+estimated from them and that the run has enough samples.
 """
 
 from __future__ import annotations
@@ -33,26 +33,25 @@ from warehouse.measures import CORRELATED, MEASURES, REWARDS, TENTHS, Measure
 from warehouse.suites.measured import ESTIMATED, NOT_ESTIMATED
 
 OF_THOUGHT = {"emitted_tokens": "thinking_tokens", "tokens_per_second": "thought_tokens_per_second"}
-"""What measures the thought alone as a measure does the whole sample; for latencies that is SCoT's stopwatch."""
+"""Measures of the reasoning only, by the measure of the whole sample. For latencies, SCoT's stopwatch is used."""
 CONDITIONS = frozenset({
     "concurrency", "devices", "draft", "draft-tensor-parallel", "engine", "placement", "problems", "prompts", "samples",
     "spec-decode", "spec-tokens", "target", "target-tensor-parallel", "temperature", "token-budget", "top-p",
     *(name.replace("_", "-") for name in parameter_names()),
 })  # fmt: skip
-"""What a run's result depends on, as the suites name it: the launcher's flags. `problems`: how many and which."""
+"""Conditions that affect a run's result, named as launcher flags in the suites. `problems`: how many and which."""
 TIMED, AT_ONCE = 100, 64
-"""Samples of each run that are timed, and samples in flight of a full batch, where a launch asks for neither."""
+"""Default number of timed samples per run, and of samples in flight of a full batch."""
 LEAST_SAMPLES = 2 * TIMED
-"""Fewer samples than these in a run, and timing TIMED of them again after the batches saves next to nothing."""
+"""Minimum number of samples; below it, timing TIMED samples again saves almost nothing."""
 
 Flags = Annotated[Mapping[str, Any], BeforeValidator(flattened)]
-"""Flags of a launch, by flat name."""
 Overrides = Mapping[str, Any]
-"""Flags of the launcher as typed, with the names of its options."""
+"""Launcher flags as typed, by option name."""
 Includes = Literal["sample", "thought", "answer"]
-"""What a published time or number of tokens covers: thought and answer, the thought alone, the answer alone."""
+"""Part covered by a published time or token count: reasoning and answer, reasoning only, or answer only."""
 Stopwatch = Literal["measured", "scot", "specreason"]
-"""Definitions of latency of the view `stopwatch` that the papers of the suites use."""
+"""Definitions of latency in the view `stopwatch` that the suites' papers use."""
 
 
 class _Strict(BaseModel):
@@ -62,7 +61,7 @@ class _Strict(BaseModel):
 def _among(known: Collection[str]) -> AfterValidator:
     def check(name: str) -> str:
         if name not in known:
-            raise ValueError(f"no {name!r}; valid: {', '.join(sorted(known))}")
+            raise ValueError(f"unknown name {name!r}; valid: {', '.join(sorted(known))}")
         return name
 
     return AfterValidator(check)
@@ -73,71 +72,70 @@ def _in_brackets(value: object) -> object:
 
 
 Words = Annotated[tuple[str, ...], BeforeValidator(_in_brackets)]
-"""Several words, or one without brackets."""
+"""A list of words; a single word needs no brackets."""
 _Conditions = Annotated[tuple[Annotated[str, _among(CONDITIONS)], ...], BeforeValidator(_in_brackets)]
 
 
 class _Somewhere(_Strict):
-    """A statement about some rows or columns of a suite, or about all."""
+    """A note on some or all rows and columns of a suite."""
 
     rows: Words = ()
-    """Labels; empty: all."""
+    """Row labels; empty: all."""
     columns: Words = ()
-    """Keys; empty: all."""
+    """Column keys; empty: all."""
 
     def holds_for(self, row: str, column: str) -> bool:
-        """Return whether the statement is about the cells of this row and column."""
+        """Return whether the note applies to the cell at this row and column."""
         return (not self.rows or row in self.rows) and (not self.columns or column in self.columns)
 
 
 class Unstated(_Somewhere):
-    """Something that the paper leaves out, and with it the choice to whoever repeats the measurement."""
+    """A condition not stated by the paper, so any choice is comparable."""
 
     what: str
     covers: _Conditions = ()
-    """The conditions (`CONDITIONS`) that follow from it; none: no flag depends on it."""
+    """Conditions (`CONDITIONS`) affected by it. Empty: no flag depends on it."""
     among: tuple[str | int | float, ...] = ()
-    """The values that the paper leaves open; empty: any. Any other value is not the paper's."""
+    """Possible values according to the paper; others differ from it. Empty: any value."""
 
 
 class Unlike(_Somewhere):
-    """Why a cell cannot be compared, whoever runs it."""
+    """Why a cell cannot be compared with any run."""
 
     why: str
     metrics: Words = ()
-    """Keys of the metrics that it concerns; empty: all."""
+    """Keys of the affected metrics; empty: all."""
 
 
 def _sentence(key: str) -> BeforeValidator:
-    """Accept a bare sentence for a table that holds nothing else."""
+    """Accept a plain sentence for a table with only this key."""
     return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
 
 
 class Metric(_Strict):
-    """One number of a cell."""
+    """One value of a cell."""
 
     label: str
     measure: Annotated[str, _among(MEASURES)]
     k: int | None = None
-    """Samples of a problem, of pass@k."""
+    """Samples per problem, for pass@k."""
     digits: int = 0
     includes: Includes = "sample"
-    """What the published values cover, by the paper's words or its numbers."""
+    """Part covered by the published values, according to the paper's text or numbers."""
     stopwatch: Stopwatch = "measured"
-    """The definition of latency, for a measure of latencies."""
+    """Definition of latency, for latency measures."""
     baseline: str | None = None
-    """Label of the row that a ratio is against, if not each row's own."""
+    """Label of the baseline row, if not each row's own."""
     beside: str | None = None
-    """Key of the metric whose published value is printed under this one too: another way to measure the same."""
+    """Key of the metric whose published value is also shown here: another way to measure the same quantity."""
 
     @property
     def registered(self) -> Measure:
-        """The measure."""
         return MEASURES[self.measure]
 
     @property
     def needs_rewards(self) -> bool:
-        """Whether it needs the scores of a process reward model (python -m jobs score)."""
+        """Whether it requires scores of a process reward model (python -m jobs score)."""
         return self.registered.source in (REWARDS, TENTHS, CORRELATED)
 
 
@@ -147,8 +145,9 @@ class Column(_Strict):
     label: str
     flags: Flags = {}
     costs_of: str | None = None
-    """Key of the column to whose runs the published times, tokens and fallback rates belong, where the paper prints
-    them under another column's name."""
+    """Key of the column with the runs that the published times, tokens and fallback rates come from, if the paper
+    prints them under another column.
+    """
 
 
 class Row(_Strict):
@@ -157,41 +156,40 @@ class Row(_Strict):
     label: str
     flags: Flags = {}
     baseline: str | None = None
-    """Label of the row that ratios are against, where the metric names none; it may be this one, which is then 1."""
+    """Label of the baseline row for metrics without their own; may be this row, with ratio 1."""
     adapter: Literal["needed", "never"] | None = None
-    """SCoT's selection adapter, which the reader has to train and name; None: where the method is scot, if it is
-    named."""
+    """SCoT's selection adapter, which the reader must train and pass. None: used for method scot if passed."""
     model_of: Literal["aligned"] | None = None
-    """`aligned`: the draft is SCoT's aligned one, which the reader has to train and name."""
+    """`aligned`: the draft is SCoT's aligned one, which the reader must train and pass."""
     trained: tuple[Literal["draft", "selector"], ...] = ()
-    """What the paper had trained for this row (SCoT): a run without it is made, and is not comparable."""
+    """Models trained in the paper for this row (SCoT). Runs without them are possible but not comparable."""
     includes: Includes | None = None
-    """What the published times and tokens of this row cover, where it differs from the other rows."""
+    """Part covered by this row's published times and tokens, if different from the other rows."""
     values: Mapping[str, Mapping[str, float]] = {}
-    """Published: by column, by metric."""
+    """Published values by column and metric."""
 
 
 class Suite(_Strict):
     """A published table or figure."""
 
     name: str
-    """Name of the file."""
+    """File name."""
     paper: Literal["scot", "speccot", "specreason"]
     version: str
-    """The version of the paper that the values were taken from: SCoT and SpecReason have a second one, with others."""
+    """Paper version of the values. SCoT and SpecReason have second versions with other values."""
     place: str
     title: str
     devices: str
-    """The devices in the paper's own words."""
+    """Devices, as described by the paper."""
     engine: str
     no_numbers: str | None = None
-    """Why no value at all is published in the text."""
+    """Why the text contains no published values."""
     only_graphics: bool = False
-    """The values are in graphics; `values` holds those alone that the prose states."""
+    """Values are shown only as graphics; `values` contains those quoted in the text."""
     unlike: tuple[Annotated[Unlike, _sentence("why")], ...] = ()
     unstated: tuple[Annotated[Unstated, _sentence("what")], ...] = ()
     stated: tuple[str, ...] = ()
-    """Numbers and claims of the prose, with their section, and where the paper contradicts itself."""
+    """Values and claims in the text, with their sections, and contradictions within the paper."""
     defaults: Flags = {}
     metrics: Mapping[str, Metric] = Field(min_length=1)
     columns: Mapping[str, Column] = Field(min_length=1)
@@ -199,50 +197,48 @@ class Suite(_Strict):
 
     @property
     def heading(self) -> str:
-        """What it is and where it stands, in one line."""
+        """One line with title and source."""
         return f"{self.name}: {self.title} ({self.paper}, {self.version}, {self.place})"
 
     @property
     def times(self) -> set[str]:
-        """Its measures that depend on the machine and on the samples in flight."""
+        """Its measures that depend on the machine and the samples in flight."""
         return {metric.measure for metric in self.metrics.values() if metric.registered.is_of_times}
 
     def measured(self, row: Row, metric: str) -> tuple[str, Stopwatch]:
-        """Return the measure and the definition of latency by which this metric of a row covers what is published."""
+        """Return the measure and the definition of latency that match the published values of this row's metric."""
         of = self.metrics[metric]
         if row.includes != "thought":
             return of.measure, of.stopwatch
         return OF_THOUGHT.get(of.measure, of.measure), "scot" if of.stopwatch == "measured" else of.stopwatch
 
     def baseline(self, row: Row, metric: str) -> str | None:
-        """Return the label of the row that this metric of a row is a ratio to; None: it is no ratio, or to nothing."""
+        """Return the label of the baseline row for this row's metric; None: no ratio, or no baseline."""
         of = self.metrics[metric]
         return (of.baseline or row.baseline) if of.registered.is_of_pair else None
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One run of a suite."""
-
     row: Row
     column: str
     flags: Flags
-    """The launcher's, without their dashes in front."""
+    """Launcher flags, without leading dashes."""
 
     def published(self, suite: Suite, metric: str) -> float | None:
-        """Return the published value that belongs beside this metric of the run."""
+        """Return the published value shown next to this metric of the run."""
         values = self.row.values.get(self.column, {})
         return values.get(metric, values.get(suite.metrics[metric].beside or ""))
 
 
 def names() -> list[str]:
-    """Every suite, in the papers' order."""
+    """Return the names of all suites, in the papers' order."""
     files = (resources.files("harness.papers") / "suites").iterdir()
     return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
 
 
 def load(name: str) -> Suite:
-    """A suite by name. Raises ValueError with one line: unknown name, or what is wrong in the file."""
+    """Load a suite by name. Raises ValueError (one line) for an unknown name or an invalid file."""
     if name not in names():
         raise ValueError(f"unknown suite {name!r}; valid: {', '.join(names())}{did_you_mean(name, names())}")
     text = (resources.files("harness.papers") / "suites" / f"{name}.toml").read_text(encoding="utf-8")
@@ -250,7 +246,7 @@ def load(name: str) -> Suite:
 
 
 def parse(name: str, text: str) -> Suite:
-    """A suite from TOML. Raises ValueError."""
+    """Parse a suite from TOML. Raises ValueError."""
     try:
         return Suite.model_validate({"name": name, **parse_toml(text, f"suite {name}")})
     except ValidationError as wrong:
@@ -258,16 +254,16 @@ def parse(name: str, text: str) -> Suite:
 
 
 def planned(suite: Suite) -> Iterator[Planned]:
-    """The runs of a suite, row by row."""
+    """Yield the runs of a suite, row by row."""
     for row in suite.rows:
         for key, column in suite.columns.items():
             yield Planned(row, key, {**suite.defaults, **column.flags, **row.flags})
 
 
 def launch_of(flags: Overrides) -> Launch:
-    """Return the launch of a run's flags, with its models checked.
+    """Return the launch for a run's flags, with its models checked.
 
-    Raises ValueError with one line, by the launcher's own rules, on whatever is not valid for this harness.
+    Raises ValueError (one line), by the launcher's own rules, for invalid flags.
     """
     launch = layers.launch_from(flags)
     for name in (launch.draft.model, launch.target.model):
@@ -277,56 +273,54 @@ def launch_of(flags: Overrides) -> Launch:
 
 
 def num_problems(launch: Launch) -> int:
-    """Return how many problems the launch runs."""
     count = benchmarks.DATASETS[launch.dataset].count
     return min(count, launch.limit or count)
 
 
 def num_samples(launch: Launch) -> int:
-    """Return how many samples the launch runs."""
     return num_problems(launch) * launch.samples
 
 
 @dataclass(frozen=True, slots=True)
 class SuiteRun:
-    """One run of the suite, as the paper has it and as it is asked for here."""
+    """A run of the suite, with the paper's flags and the requested ones."""
 
     plan: Planned
     paper: Launch | None
-    """The launch of the suite's flags alone; None where something is awaited."""
+    """Launch with the suite's flags only; None if a model must be trained first."""
     launch: Launch | None
-    """The launch of the suite's flags with the overrides."""
+    """Launch with the suite's flags and the overrides."""
     awaits: str | None
-    """What the reader has to train and name first."""
+    """The model that the reader must train and pass first."""
 
     @property
     def key(self) -> tuple[str, str]:
-        """The label of its row and the key of its column."""
+        """Its row label and column key."""
         return self.plan.row.label, self.plan.column
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A suite, and what is to be different from the paper."""
+    """A suite and its intended deviations from the paper."""
 
     suite: Suite
     overrides: Overrides
-    """Flags of the launcher on top of the suite's, by name."""
+    """Launcher flags that override the suite's, by name."""
     exact_scale: bool
-    """Whether only runs of exactly this number of problems and samples count."""
+    """Whether only runs with exactly this number of problems and samples count."""
     columns: tuple[str, ...]
-    """Empty: all."""
+    """Column keys; empty: all."""
     aligned: str | None
-    """SCoT's aligned draft, for the rows that need it."""
+    """SCoT's aligned draft, for rows that need it."""
     database: Path
     max_gpu_hours: float | None = None
-    """The budget of all runs together; None: there is none."""
+    """Budget of all runs together. None: no budget."""
     every_sample_alone: bool = False
-    """Whether latencies are measured of every sample, not estimated from a sample of them."""
+    """Whether latencies are measured for every sample, not estimated from timing samples."""
 
 
 def timed_runs(asked: Reproduction) -> list[SuiteRun]:
-    """Return the runs, with the launches that measure the latencies of the suite."""
+    """Return the runs, with the launches that measure the suite's latencies."""
     columns = asked.columns or asked.suite.columns
     plans = [plan for plan in planned(asked.suite) if plan.column in columns]
     alone = [suite_run(plan, asked.overrides, asked.aligned) for plan in plans]
@@ -336,32 +330,31 @@ def timed_runs(asked: Reproduction) -> list[SuiteRun]:
 
 
 def every_sample_alone(launch: Launch) -> Launch:
-    """Return the launch with one sample in flight."""
     return launch.changed(concurrency=1, latency_sample=None)
 
 
 def suite_run(plan: Planned, overrides: Overrides, aligned: str | None) -> SuiteRun:
-    """Build the launches of a suite's run. Raises ValueError with one line."""
+    """Build the launches of a suite's run. Raises ValueError (one line)."""
     flags, overrides = dict(plan.flags), dict(overrides)
     awaits = None
     if plan.row.model_of == "aligned":
-        awaits = None if aligned else "SCoT's aligned draft: train it and name it with --aligned"
+        awaits = None if aligned else "SCoT's aligned draft: train it, then pass it with --aligned"
         flags |= {"draft": aligned} if aligned else {}
-        overrides.pop("draft", None)  # it names the draft of the other rows
+        overrides.pop("draft", None)  # the option applies to the other rows' drafts
     if plan.row.adapter == "needed" and "target_adapter" not in overrides:
-        awaits = awaits or "SCoT's selection adapter: train it and name it with --target.adapter"
+        awaits = awaits or "SCoT's selection adapter: train it, then pass it with --target.adapter"
     if plan.row.adapter == "never" or flags["method"] != "scot":
         overrides.pop("target_adapter", None)
     if awaits:
         return SuiteRun(plan, None, None, awaits)
-    # A suite may hold several methods: a hyper-parameter applies to the rows whose method has it.
+    # A suite may contain several methods: a hyper-parameter applies to the rows whose method has it.
     foreign = set(parameter_names()) - set(defaults(str(flags["method"])))
     applicable = {name: value for name, value in overrides.items() if name not in foreign}
     return SuiteRun(plan, launch_of(flags), launch_of({**flags, **applicable}), None)
 
 
 def distinct_runs(runs: Sequence[SuiteRun]) -> list[SuiteRun]:
-    """Return the runs without those whose launch another one has: a baseline may stand in several rows."""
+    """Return the runs without duplicate launches; a baseline may be in several rows."""
     distinct: list[SuiteRun] = []
     for run in runs:
         if run.launch is not None and run.launch not in [other.launch for other in distinct]:
@@ -370,19 +363,19 @@ def distinct_runs(runs: Sequence[SuiteRun]) -> list[SuiteRun]:
 
 
 def with_latency_sample(suite: Suite, launch: Launch) -> Launch:
-    """Return the launch with a latency sample where a suite's run with one sample in flight can be timed by one.
+    """Return the launch with timing samples if they can replace a suite's run with one sample in flight.
 
-    In a suite without times such a run is in batches as well, so that it stays the same run as that of a suite with.
+    Suites without times use batches too, so they can share the run with suites that have times.
     """
     if launch.concurrency != 1:
         return launch
-    if launch.latency_sample is not None:  # asked for, and the suite's one sample in flight would refuse it
+    if launch.latency_sample is not None:  # --latency-sample was passed and is invalid with one sample in flight
         return launch.changed(concurrency=AT_ONCE)
     return launch if num_samples(launch) < LEAST_SAMPLES else in_batches(suite, launch)
 
 
 def in_batches(suite: Suite, launch: Launch) -> Launch:
-    """Return the launch of a run alone with a latency sample, of whatever size; unchanged where no sample gives it."""
+    """Return a run with one sample in flight as batches with timing samples; unchanged if these cannot replace it."""
     if suite.times - ESTIMATED - NOT_ESTIMATED:
         return launch
     return launch.changed(concurrency=AT_ONCE, latency_sample=TIMED if suite.times else None)

@@ -1,4 +1,4 @@
-"""The reproduction of a suite: what is left of its runs and what that takes, their launches, and the table."""
+"""Reproduce a suite: remaining runs and their cost, launches, and the table."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ _FORMATS: Mapping[str, TableFormat] = {".md": "markdown", ".tex": "latex", ".csv
 
 @dataclass(frozen=True)
 class Printed:
-    """What is asked of a suite's table."""
+    """Options of a suite's table."""
 
     metrics: Sequence[str]
-    """Empty: all of a published table; of an own suite the usual ones, and those of timing samples where it has any."""
+    """Empty: all of a published table; the default ones of a custom suite, plus those of timing samples if any."""
     shape: TableFormat
     output: Path | None
     """None: standard output."""
@@ -78,16 +78,15 @@ class Printed:
 def reproduce(
     name: str | None, values: Mapping[str, Any], typed: Flags, overrides: Flags, max_gpu_hours: float | None
 ) -> None:
-    """Do what `harness.reproduce` is asked for, with errors in one line.
+    """Run `harness.reproduce`, with errors as one line.
 
-    `values`: those of the command's options; `typed`: the flags of a launch among what was typed; `overrides`: these
-    and the scale.
+    `values`: the command's options. `typed`: launch flags from the command line. `overrides`: `typed` and the scale.
     """
     if values["listing"]:
         every_suite = {known: published.load(known) for known in published.names()}
         numbers = {known: len(list(published.planned(suite))) for known, suite in every_suite.items()}
         listed = [(known, f"{numbers[known]} runs", f"{one.title} ({one.place})") for known, one in every_suite.items()]
-        rest = Line(f"or a TOML file of launches, also a bundled one: {', '.join(SUITES)}")
+        rest = Line(f"or a TOML file of launches; bundled: {', '.join(SUITES)}")
         Screen(sys.stdout).show([Table([Column("")] * 3, listed), rest])
         return
     profile = layers.flags_of_profile(None if typed.get("profile") is None else str(typed["profile"]))
@@ -126,19 +125,17 @@ def reproduce(
 
 
 def _refuse(values: Mapping[str, Any], typed: Flags, *, is_own: bool) -> None:
-    """Raise UsageError for options that do not go together."""
     name, alone = values["name"], values["every_sample_alone"]
     refused = {
-        f"--costs is of all published suites: leave out {name}, or use --dry-run": values["costs"] and name is not None,
-        "SUITE is missing; python -m harness.reproduce --list names them, or name a TOML file": name is None
+        f"--costs covers all published suites: omit {name}, or use --dry-run": values["costs"] and name is not None,
+        "SUITE is missing: pass a name from python -m harness.reproduce --list, or a TOML file": name is None
         and not values["costs"],
-        "--dry-run prints the plan and --table the table, and neither runs anything: choose one": values["dry_run"]
+        "--dry-run and --table are mutually exclusive: --dry-run prints the plan, --table the table": values["dry_run"]
         and values["only_table"],
-        f"--every-sample-alone is for published tables; {name} has latency-sample or not": is_own and alone,
-        f"--aligned is for published tables; {name} names its drafts itself": is_own and values["aligned"],
+        f"--every-sample-alone is only valid for published tables; in {name}, use latency-sample": is_own and alone,
+        f"--aligned is only valid for published tables; {name} sets its own drafts": is_own and values["aligned"],
         **{
-            f"--every-sample-alone has one sample in flight: leave out {flag(other)}": alone
-            and typed.get(other, 1) != 1
+            f"--every-sample-alone uses one sample in flight: omit {flag(other)}": alone and typed.get(other, 1) != 1
             for other in ("latency_sample", "concurrency")
         },
     }
@@ -150,14 +147,14 @@ def _refuse(values: Mapping[str, Any], typed: Flags, *, is_own: bool) -> None:
 def reproduce_published(
     asked: Reproduction, printed: Printed, *, dry_run: bool = False, only_table: bool = False
 ) -> None:
-    """Launch what is not finished and write the table; with `dry_run` print the plan alone.
+    """Launch the unfinished runs and write the table; with `dry_run`, only print the plan.
 
-    Raises ValueError with one line, and what a launch raises.
+    Raises ValueError (one line), and any error of a launch.
     """
     console, suite = terminal(), asked.suite
     _check("--metric", printed.metrics, list(suite.metrics))
     if unknown := sorted(set(asked.columns) - set(suite.columns)):
-        raise ValueError(f"--column {unknown[0]}: {suite.name} has {', '.join(suite.columns)}")
+        raise ValueError(f"--column {unknown[0]}: not in {suite.name}; valid: {', '.join(suite.columns)}")
     runs = timed_runs(asked)
     if dry_run:
         _print_published_plan(console, asked, runs)
@@ -184,9 +181,9 @@ def reproduce_own(
     dry_run: bool = False,
     only_table: bool = False,
 ) -> None:
-    """Launch what is not finished and write the table; with `dry_run` print the plan alone.
+    """Launch the unfinished runs and write the table; with `dry_run`, only print the plan.
 
-    database: without it the one beside the runs. Raises ValueError with one line, and what a launch raises.
+    database: by default the one next to the runs. Raises ValueError (one line), and any error of a launch.
     """
     _check("--metric", printed.metrics, list(METRICS))
     suite = suites.read(file, overrides=overrides)
@@ -226,7 +223,7 @@ def _write(
     *,
     is_there: bool,
 ) -> None:
-    """Write the table, or how to print it later where nothing is finished: then there may be no database."""
+    """Write the table. If no run is finished, print how to get the table later; there may be no database yet."""
     if not is_there and not database.is_file():
         console.print("No run is finished yet. To print the table later, use the same flags with:")
         console.print(f"  {typed('harness.reproduce')} {quote(suite_name)} --table", soft_wrap=True, markup=False)
@@ -247,9 +244,9 @@ def _write(
 
 
 def _launch(console: Console, asked: Reproduction, runs: Sequence[SuiteRun]) -> None:
-    """Launch every run once, those that share engines together: a baseline may stand in several rows."""
+    """Launch every run once, grouping runs that share engines; a baseline may be in several rows."""
     folders = drive([_prepared(asked, distinct_runs(runs))], console)
-    if asked.database.is_file():  # else on Slurm nothing has ended
+    if asked.database.is_file():  # on Slurm, no run has finished yet
         with reader(asked.database) as connection:
             known = {str(row["run_id"]) for row in rows(connection, "SELECT run_id FROM run", {})}
             found = summaries(connection, [folder.path.name for folder in folders if folder.path.name in known])
@@ -263,7 +260,6 @@ def _launch(console: Console, asked: Reproduction, runs: Sequence[SuiteRun]) -> 
 
 
 def _prepared(asked: Reproduction, runs: Sequence[SuiteRun]) -> list[PreparedLaunch]:
-    """Prepare every run. Raises ValueError."""
     prepared = [prepare(run.launch) for run in runs if run.launch is not None]
     if asked.max_gpu_hours is not None:
         check_budget(asked, runs, prepared)
@@ -271,7 +267,7 @@ def _prepared(asked: Reproduction, runs: Sequence[SuiteRun]) -> list[PreparedLau
 
 
 def _print_own_plan(screen: Screen, name: str, runs: Sequence[OwnRun], database: Path) -> None:
-    """Print for each row whether it is done, partly done or missing, and the GPU-hours that are left, in sum too."""
+    """Print the state of each row and the remaining GPU-hours per run and in total."""
     of_rows = by_row(runs)
     states = Counter(state_of(members) for members in of_rows.values())
     told = ", ".join(f"{states[state]} {state}" for state in ("done", "partly done", "missing") if states[state])
@@ -283,21 +279,21 @@ def _print_own_plan(screen: Screen, name: str, runs: Sequence[OwnRun], database:
         for run in members:
             line = f"    {run.dataset}: {state_of([run])}, {run.finished} of {counted(run.num_samples, 'sample')}"
             if run.to_time:
-                line += f", {run.to_time} to be timed alone"
+                line += f", {run.to_time} still to be timed alone"
             if state_of([run]) != "done":
                 number, prepared = run.num_samples - run.finished, run.prepared
                 left.append(forecast(prepared.launch, prepared.plan.spec, number, database, to_time=run.to_time))
                 line += f", {in_words(left[-1]) if left[-1] else 'GPU-hours unknown'}"
                 if recorded.get(run.run_id, run.run_id) != run.run_id:
-                    line += f"; the database has {recorded[run.run_id]}, with the same models elsewhere"
+                    line += f"; the database has {recorded[run.run_id]}, with the same models at other paths"
             screen.say(line)
-    screen.say(total_of(left) if left else "Total: nothing is left to run.")
+    screen.say(total_of(left) if left else "Total: all runs are finished.")
     if any(cost is None for cost in left):
-        screen.say("Unknown: no run of these settings is in the database; run a few problems first (--scale 5x1).")
+        screen.say("Unknown: the database has no run with these settings; run a few problems first (--scale 5x1).")
 
 
 def _recorded(runs: Sequence[OwnRun], database: Path) -> dict[str, str]:
-    """Return the ids of the runs in the database, by their ids here; empty where it cannot be read."""
+    """Return the database ids of the runs by their ids here; empty if the database cannot be read."""
     try:
         with reader(database) as connection:
             return recorded_ids(connection, runs)
@@ -306,7 +302,7 @@ def _recorded(runs: Sequence[OwnRun], database: Path) -> dict[str, str]:
 
 
 def _print_published_plan(console: Console, asked: Reproduction, runs: Sequence[SuiteRun]) -> None:
-    """Print every distinct run with what it takes and its flags, and the total."""
+    """Print the cost and flags of every distinct run, and the total."""
     screen = Screen(console)
     screen.say(asked.suite.heading, "bold")
     known: list[float] = []
@@ -316,9 +312,9 @@ def _print_published_plan(console: Console, asked: Reproduction, runs: Sequence[
         label = f"{run.plan.row.label} · {asked.suite.columns[run.plan.column].label}"
         if run.launch is None:
             left_out.append(label)
-            screen.say(f"  {label}: not planned, awaits {run.awaits}")
+            screen.say(f"  {label}: not planned; requires {run.awaits}")
         elif run.launch in printed:
-            screen.say(f"  {label}: the same run as one above, with these flags")
+            screen.say(f"  {label}: same run as above, with these flags")
         else:
             printed.append(run.launch)
             cost, timing = estimated(asked, run.launch, run.plan), timing_hours(asked, run)
@@ -329,7 +325,7 @@ def _print_published_plan(console: Console, asked: Reproduction, runs: Sequence[
             size = f"{num_problems(run.launch)} problems × {run.launch.samples} samples"
             line = f"  {label}: {run.launch.method}, {size}, {_cost_in_words(cost)}"
             if cost and timing:
-                line += f", and {timing:,.1f} for {run.launch.latency_sample} samples timed one at a time"
+                line += f", plus {timing:,.1f} for {run.launch.latency_sample} samples timed one at a time"
             elif run.launch.latency_sample and (slow := estimated(asked, every_sample_alone(run.launch), run.plan)):
                 line += f"; with every sample alone {_cost_in_words(slow)}"
             screen.say(line)
@@ -352,9 +348,9 @@ def _cost_in_words(cost: Forecast | None) -> str:
 
 
 def print_costs(overrides: Overrides, aligned: str | None, database: Path, console: Console) -> None:
-    """Print what every published suite takes, as planned and with every sample alone.
+    """Print the cost of every published suite, with timing samples and with every sample alone.
 
-    Raises ValueError where an override is not valid for one.
+    Raises ValueError if an override is not valid for a suite.
     """
     costs = []
     for suite in map(published.load, published.names()):
@@ -364,14 +360,14 @@ def print_costs(overrides: Overrides, aligned: str | None, database: Path, conso
     screen, names = Screen(console), ("suite", "runs", "GPU-hours", "every sample alone")
     screen.table(Table([Column(name, is_right=name != "suite") for name in names], costs))
     screen.say(
-        "Runs that await a model of yours are left out; suites share runs, so all together take less than the sum. "
-        "GPU-hours: by recorded runs, else by what the papers publish, else unknown; "
+        "Excludes runs that need a model you have not trained. Suites share runs, so all cost less than the sum. "
+        "GPU-hours: from recorded runs, otherwise from published values; "
         f"latency from {TIMED} samples of each run."
     )
 
 
 def _costs(asked: Reproduction) -> tuple[str, str]:
-    """Return the number of a suite's distinct runs, and the GPU-hours of those that are known."""
+    """Return the number of a suite's distinct runs, and the sum of the known GPU-hours."""
     runs, hours = distinct_runs(timed_runs(asked)), list[float]()
     for run in runs:
         if run.launch and (cost := estimated(asked, run.launch, run.plan)):

@@ -1,13 +1,13 @@
-"""What samples of a launch are likely to take, before they are run, and what runs took of devices.
+"""Estimate the cost of a launch's samples, and compute the device hours of finished runs.
 
-The first of these that there is: finished runs of the same settings in the warehouse; what the run itself has used so
-far, or for a run of a published suite what the papers print (warehouse.suites.costs).
+Sources in order: finished runs of the same settings in the database; the run's own progress; for a run of a published
+suite, published values (warehouse.suites.costs).
 
-The range of a mean over several runs goes from the cheapest of them to the dearest. Of a single run it is the 95 %
-interval of its mean over problems; a busy machine may take twice as long.
+With several runs, the range of the mean is from the cheapest to the most expensive run. With a single run, it is the 95
+% interval of its mean over problems; a busy machine may take twice as long.
 
-Samples that are timed again, one at a time, are estimated by finished runs with one sample in flight, else by the
-timing samples of runs in batches.
+Samples timed one at a time are estimated from finished runs with one sample in flight, otherwise from the timing
+samples of batch runs.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from warehouse.statistics.ratios import mean_time
 from warehouse.suites.measured import SHARED_COLUMNS, runs_like
 
 _WAIT_SECONDS = 2.0
-"""A launch does not wait for a loader."""
+"""Maximum wait for a loader's lock."""
 _SMALLEST = 0.01
-"""Of the mean: the least low end. An interval of few problems may reach below zero, where no logarithm is."""
+"""Minimum low end, as a fraction of the mean. An interval from few problems may extend below zero."""
 _ALONE = "SELECT run_id, mean_seconds, low_95, high_95 FROM latency_at_one"
 _BY_PROBLEM = """
 SELECT avg(latency_seconds)::DOUBLE AS seconds FROM timed_sample
@@ -41,10 +41,10 @@ WHERE run_id = $run_id GROUP BY problem_id ORDER BY problem_id
 def forecast(
     launch: Launch, spec: RunSpec, num_samples: int, database: Path, own: Forecast | None = None, to_time: int = 0
 ) -> Forecast | None:
-    """Estimate samples of a launch; `own`: what the run itself tells, where it has begun. None: nothing tells.
+    """Estimate the cost of a launch's samples, or None. `own`: estimate from the run's own progress, if any.
 
-    `to_time`: samples that are timed again, one at a time; where nothing tells of these, the estimate is without them
-    and says so.
+    `to_time`: number of samples to time one at a time. If their cost is unknown, the estimate excludes it and its
+    source notes this.
     """
     timing = alone(launch, spec, to_time, database) if to_time else None
     if not num_samples:
@@ -58,7 +58,7 @@ def forecast(
 
 
 def alone(launch: Launch, spec: RunSpec, num_samples: int, database: Path) -> Forecast | None:
-    """Estimate samples of a launch that run one at a time over engines that are up; None: nothing tells."""
+    """Estimate the cost of samples run one at a time on running engines, or None."""
     one, one_spec = launch.changed(concurrency=1, latency_sample=None), replace(spec, concurrency=1)
     if found := from_history(one, same_cost(one_spec), num_samples, database):
         return found
@@ -66,7 +66,7 @@ def alone(launch: Launch, spec: RunSpec, num_samples: int, database: Path) -> Fo
 
 
 def _added(batches: Forecast, timing: Forecast) -> Forecast:
-    """Return the sum of two estimates, in hours of the workers of the first."""
+    """Return the sum of two estimates, in worker-hours of the first."""
     source = "; one at a time: ".join(dict.fromkeys((batches.source, timing.source)))
     hours = batches.hours + timing.hours
     return Forecast(
@@ -75,7 +75,7 @@ def _added(batches: Forecast, timing: Forecast) -> Forecast:
 
 
 def same_cost(spec: RunSpec) -> Record:
-    """Return what runs of the same cost have in the table `run`: any seed, tag and number of problems."""
+    """Return the columns in the table `run` that determine the cost: all but seed, tag and number of problems."""
     return {
         **{name: getattr(spec, name) for name in SHARED_COLUMNS},
         "params": dict(spec.params),
@@ -86,7 +86,7 @@ def same_cost(spec: RunSpec) -> Record:
 
 
 def _read(database: Path, ask: Callable[[Connection], Forecast | None]) -> Forecast | None:
-    """Return what the database tells; a database that is missing, locked or of another version tells nothing."""
+    """Return the database's estimate; None if the database is missing, locked or of another version."""
     try:
         with reader(database, _WAIT_SECONDS) as connection:
             return ask(connection)
@@ -95,9 +95,9 @@ def _read(database: Path, ask: Callable[[Connection], Forecast | None]) -> Forec
 
 
 def from_history(launch: Launch, like: Record, num_samples: int, database: Path) -> Forecast | None:
-    """Estimate samples by finished runs that have the columns `like` in the table `run`; None where there are none.
+    """Estimate from finished runs with the columns `like` in the table `run`; None if there are none.
 
-    A run counts if it has times, and no model was split over another number of devices than the launch asks for.
+    Only runs with times count, and only if each model used the launch's number of devices.
     """
     return _read(database, lambda connection: _from_history(connection, launch, like, num_samples))
 
@@ -111,7 +111,7 @@ def _from_history(connection: Connection, launch: Launch, like: Record, num_samp
         and run["num_finished"]
         and all(launch.roles[role].tensor_parallel in (None, run[f"engine_{role}_tensor_parallel"]) for role in roles)
     ]
-    # Those on the devices of the run with the most samples: a mean over several machines is that of none.
+    # Only runs on the devices of the run with the most samples: a mean over different machines is meaningless.
     alike = [run for run in found if run["devices"] == found[0]["devices"]]
     if not alike:
         return None
@@ -130,7 +130,7 @@ def _from_history(connection: Connection, launch: Launch, like: Record, num_samp
 
 
 def _from_timings(connection: Connection, spec: RunSpec, num_samples: int) -> Forecast | None:
-    """Estimate samples alone by the latency of samples alone that runs in batches have from timing samples."""
+    """Estimate samples run one at a time from the timing samples of batch runs."""
     latencies = {str(row["run_id"]): row for row in rows(connection, _ALONE) if row["mean_seconds"]}
     for run in runs_like(connection, same_cost(spec)):
         if latency := latencies.get(str(run["run_id"])):
@@ -143,7 +143,7 @@ def _from_timings(connection: Connection, spec: RunSpec, num_samples: int) -> Fo
 
 
 def _range_of_run(connection: Connection, run_id: str) -> tuple[float, float]:
-    """Return the ends of the range of a run's mean, as multiples of it; 1 and 1 where it has no interval."""
+    """Return the range of a run's mean, as multiples of the mean; 1 and 1 without an interval."""
     seconds = np.array([float(str(row["seconds"])) for row in rows(connection, _BY_PROBLEM, {"run_id": run_id})])
     found = mean_time([seconds])
     return (found.low or found.estimate) / found.estimate, (found.high or found.estimate) / found.estimate
@@ -154,8 +154,8 @@ def _scaled(worker_hours: float, num_gpus: int, relative: Sequence[float], sourc
     return Forecast(worker_hours, whole * relative[0], whole * relative[1], num_gpus, source)
 
 
-# An attempt is recorded once its engines are up: work is from there on. Runs of a suite share starts: each counts for
-# the first attempt that used it, of those in the database, so that none is counted twice or lost.
+# An attempt is recorded once its engines are up, so work starts there. Runs of a suite share engine starts. Each start
+# counts for the first attempt in the database that used it, so none is counted twice or lost.
 _COST = """
 WITH use AS (
     SELECT attempt_id, run_id, started_at, json_extract_string(engines, '$.' || role || '.engine_start') AS start_id,
@@ -186,16 +186,16 @@ FROM (
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Time for which a run held devices of one kind."""
+    """Time during which a run occupied devices of one kind."""
 
     device: str
     num_attempts: int
     work_hours: float
     """From the starts of its attempts to the ends of their last calls."""
     start_hours: float
-    """Until the engines were up. Of a start that runs share all is the first one's."""
+    """Engine start time. A shared start counts fully for the first run."""
 
 
 def costs(connection: Connection, run_id: str) -> list[Cost]:
-    """Return what a run took of each kind of device; empty where its attempts have no times."""
+    """Return a run's cost per kind of device; empty if its attempts have no times."""
     return [Cost(**row) for row in rows(connection, _COST, {"run_id": run_id})]

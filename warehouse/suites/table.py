@@ -1,7 +1,7 @@
-"""A suite's table: rows are methods, columns data sets, and each cell has our numbers, with published ones beside them.
+"""A suite's table: rows are methods, columns are datasets, and cells have our values and any published ones.
 
-Numbers are measures of the registry; differences and speed-ups of own suites are those of the comparison. On a
-terminal, and as Markdown, LaTeX and CSV. Nothing in a text acts as markup.
+Values are measures of the registry. Differences and speed-ups of custom suites come from the comparison. Output formats
+are terminal text, Markdown, LaTeX and CSV. All text is escaped, so none acts as markup.
 """
 
 from __future__ import annotations
@@ -38,36 +38,35 @@ from warehouse.suites.own_runs import OwnRun, by_row, recorded_ids
 from warehouse.suites.published import Suite, SuiteRun, num_problems
 
 _COLUMN_NUMBERS = 2
-"""Numbers in a row of LaTeX up to which the table fits one column of a two-column paper."""
+"""Maximum number of values per row for a LaTeX table to fit one column of a two-column paper."""
 _INTERVALS = "In parentheses: 95 % interval over problems."
-_UNFINISHED = f"{NOTHING}: no run yet, or no such number of it."
+_UNFINISHED = f"{NOTHING}: no run yet, or the run lacks this metric."
 _NO_FORCE = " (--force compares anyway)"
-"""What a comparison adds for its own flag."""
+"""Suffix added by a comparison for its own flag."""
 Key = tuple[str, str]
-"""Row and column."""
 _Compares = Callable[[Compared], Interval | None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Heading:
-    """One number of every cell."""
+    """One metric of every cell."""
 
     label: str
     measure: str
     digits: int
     suffix: str = ""
     about: str = ""
-    """What the number is, as a sentence under the table."""
+    """Sentence under the table that defines the metric."""
     compared: _Compares | None = None
-    """Reads what a comparison has of it; None: the number is of the run alone."""
+    """Reads the value from a comparison. None: the metric is of the run alone."""
 
     @property
     def factor(self) -> float:
-        """By what the measure is multiplied where it is shown."""
+        """Factor applied to the measure for display."""
         return 100.0 if MEASURES[self.measure].is_percent else 1.0
 
     def shown(self, value: float, digits: int | None = None) -> str:
-        """Return a value as text, without its suffix."""
+        """Return a value as a string, without its suffix."""
         return f"{value:,.{self.digits if digits is None else digits}f}".replace("-", MINUS)
 
 
@@ -103,64 +102,61 @@ METRICS: Mapping[str, Heading] = dict(
         _own("fallback", "fallback_rate", 1),
     ]
 )
-"""The metrics of own suites by the name that `--metric` takes."""
+"""Metrics of custom suites, by their `--metric` names."""
 DEFAULT_METRICS = ("pass@1", "tokens", "latency", "speed-up")
 AT_ONE = ("latency-at-one", "speed-up-at-one")
-"""Metrics that need timing samples."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One run in the table."""
-
     run_id: str | None = None
-    """The run's id in the warehouse; None: a published table has no run here yet."""
+    """Run id in the database; None: no run yet (published tables)."""
     numbers: Mapping[str, Interval | None] = field(default_factory=dict)
-    """Ours by metric, in the unit of the registry; empty if the warehouse lacks the run."""
+    """Our values by metric, in the registry's unit; empty if the run is not in the database."""
     published: Mapping[str, float] = field(default_factory=dict)
-    """What a paper prints, by metric."""
+    """Published values by metric."""
     cards: Mapping[str, str] = field(default_factory=dict)
-    """The cards of both sides of a speed-up where they differ, and its repeats, by metric."""
+    """By metric: GPUs of both sides of a speed-up if they differ, and its repeats."""
     notes: Sequence[int] = ()
     """Numbers of the notes on this run, from 1."""
     comparable: str = ""
-    """Whether ours may be read beside what is published, in a few words."""
+    """Short description of whether ours is comparable with the published value."""
     num_finished: int = 0
-    """Samples that have ended, by the warehouse, or by the run folder where the warehouse lacks the run."""
+    """Finished samples, from the database, or from the run folder if the database lacks the run."""
     num_samples: int = 0
     num_ungraded: int | None = None
-    """Samples that have ended and are not graded."""
+    """Finished but ungraded samples."""
 
     @property
     def marks(self) -> str:
-        """The numbers of its notes, as they stand beside it."""
+        """The note numbers as printed in the cell."""
         return "".join(f" [{number}]" for number in self.notes)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteTable:
-    """The runs of a suite, laid out in rows and columns."""
+    """The runs of a suite in rows and columns."""
 
     name: str
     head: Sequence[str] = ()
     """Lines above the table."""
     rows: Mapping[str, Sequence[str | None]]
-    """The draft and the target of each row."""
+    """Draft and target of each row."""
     columns: Mapping[str, str]
-    """The headings by data set, or by column of a published table."""
+    """Headings by dataset, or by column of a published table."""
     metrics: Mapping[str, Heading]
     cells: Mapping[Key, Cell]
-    """The cells by row and column. A row may lack a column."""
+    """Cells by row and column; a row may lack a column."""
     notes: Sequence[str]
-    """What limits the validity of the numbers, or keeps them from being compared."""
+    """Limits of the values' validity or comparability."""
     about: Sequence[str]
-    """How to read the table, in paragraphs."""
+    """Legend of the table, in paragraphs."""
     is_published: bool = False
-    """Whether the cells have published values beside ours."""
+    """Whether the cells contain published values."""
 
 
 def own_table(connection: Connection, name: str, runs: Sequence[OwnRun], metrics: Sequence[str]) -> SuiteTable:
-    """Read the table of a suite's runs; what the warehouse lacks has no numbers. Raises WarehouseError."""
+    """Read the table of a suite's runs; runs not in the database have no values. Raises WarehouseError."""
     ids = recorded_ids(connection, runs)
     found = {summary.run_id: summary for summary in summaries(connection, list(ids.values()))}
     comparison, lines = _comparison(connection, list(ids.values()))
@@ -171,8 +167,8 @@ def own_table(connection: Connection, name: str, runs: Sequence[OwnRun], metrics
     for run in runs:
         if run.run_id not in ids and run.finished:
             command = f"{typed('warehouse.load')} {quote(str(run.prepared.run.path))}"
-            ended = f"{run.finished} of {run.num_samples} samples have ended"
-            lines.append(f"{run.run_id}: {ended}, and the database has none of them: {command}")
+            ended = f"{run.finished} of {run.num_samples} samples are finished"
+            lines.append(f"{run.run_id}: {ended}, but the database has none of them; load them with: {command}")
     if set(metrics) & set(AT_ONE):
         for summary in found.values():
             if summary.num_timed_at_one:
@@ -187,7 +183,9 @@ def own_table(connection: Connection, name: str, runs: Sequence[OwnRun], metrics
     about = [*_baselines(comparison, by_id), *(heading.about for heading in headings.values())]
     speeds = [row.speed for row in compared.values() if row.speed and row.speed.ratio]
     if "speed-up" in metrics and any(speed.factor is None for speed in speeds):
-        about.append("Intervals of speed-ups hold within these runs; too few were repeated to know how times vary.")
+        about.append(
+            "Speed-up intervals hold only within these runs: too few repeats to estimate run-to-run variation."
+        )
     specs = {row: members[0].prepared.plan.spec for row, members in by_row(runs).items()}
     return SuiteTable(
         name=name,
@@ -231,9 +229,10 @@ def _own_cell(
 
 
 def _comparison(connection: Connection, run_ids: Sequence[str]) -> tuple[Comparison | None, list[str]]:
-    """Return the comparison of these runs as `warehouse.compare` has it, and what limits its validity.
+    """Return the comparison, as made by `warehouse.compare`, and its caveats.
 
-    None, and why, where they cannot be compared: two runs may have nothing in common yet, and each has its own result.
+    (None, reason) if the runs cannot be compared, for example because they share no problem. Each run still has its own
+    result.
     """
     records = read_runs(connection, run_ids, votes=False) if run_ids else []
     if sum(not record.is_empty for record in records) < 2:
@@ -246,10 +245,10 @@ def _comparison(connection: Connection, run_ids: Sequence[str]) -> tuple[Compari
 
 
 def _notes(lines: Sequence[str], runs: Mapping[str, OwnRun]) -> dict[str, set[str]]:
-    """Return what limits the numbers, with the ids of the runs that it marks.
+    """Return the notes, each with the ids of the runs that it marks.
 
-    A line is about the run that it names first. Where it begins with that, the mark says so, and runs of which the
-    same is said share the note. Other ids become row and column, except where they are part of a path.
+    A note applies to the first run named in it. A leading run id is removed, because the mark shows the run; runs with
+    the same note share it. Other ids are replaced by row and column, except within a path.
     """
     notes: dict[str, set[str]] = {}
     for line in lines:
@@ -264,12 +263,12 @@ def _notes(lines: Sequence[str], runs: Mapping[str, OwnRun]) -> dict[str, set[st
 
 
 def _id(run_id: str) -> re.Pattern[str]:
-    """Return what finds a run id that is no part of a path or of another id."""
+    """Return a pattern that matches a run id outside of paths and other ids."""
     return re.compile(rf"(?<![\w/-]){re.escape(run_id)}(?![\w-])")
 
 
 def _columns(runs: Sequence[OwnRun]) -> dict[str, str]:
-    """Return the heading of each dataset, with its size where all of its runs have the same."""
+    """Return the heading of each dataset, with its size if all its runs have the same size."""
     sizes: dict[str, set[str]] = {}
     for run in runs:
         spec = run.prepared.plan.spec
@@ -279,19 +278,19 @@ def _columns(runs: Sequence[OwnRun]) -> dict[str, str]:
 
 
 def _baselines(comparison: Comparison | None, runs: Mapping[str, OwnRun]) -> Iterator[str]:
-    """Yield which row is the baseline, once for all datasets that have the same."""
+    """Yield the baseline row, once for all datasets that share it."""
     datasets: dict[str, list[str]] = {}
     for base in comparison.baselines if comparison else ():
         datasets.setdefault(runs[base.run.run_id].row, []).append(base.run.dataset)
     for label, names in datasets.items():
-        where = "" if len(datasets) == 1 else f" of {', '.join(names)}"
+        where = "" if len(datasets) == 1 else f" for {', '.join(names)}"
         yield f"Baseline{where}: {label}."
 
 
 def recorded_runs(connection: Connection, runs: Sequence[SuiteRun], *, exact_scale: bool) -> dict[Key, Record | None]:
-    """Return the recorded run of each by the label of its row and the key of its column; None: there is none.
+    """Return the recorded run, if any, of each run, by row label and column key.
 
-    `exact_scale`: only those of the launch's number of problems and samples.
+    `exact_scale`: only runs with the launch's number of problems and samples.
     """
     return {run.key: _find(connection, run.launch, exact_scale) for run in runs}
 
@@ -310,9 +309,9 @@ def published_table(
     recorded: Mapping[Key, Record | None],
     metrics: Sequence[str],
 ) -> SuiteTable:
-    """Read the table of a published suite's runs: ours beside what is published, and whether the two compare.
+    """Read the table of a published suite's runs: our values, the published ones, and whether they are comparable.
 
-    `recorded`: what `recorded_runs` returns.
+    `recorded`: as returned by `recorded_runs`.
     """
     columns = {
         key: column.label for key, column in suite.columns.items() if any(key == run.plan.column for run in runs)
@@ -327,7 +326,7 @@ def published_table(
         name=suite.name,
         head=(
             suite.heading,
-            f"Published on {suite.devices}, {suite.engine}. Ours (95 % interval); below it the published value.",
+            f"Published on {suite.devices}, {suite.engine}. Cells: our value (95 %), below it the published one.",
         ),
         rows={row.label: [own.get("draft"), own.get("target")] for row, own in zip(suite.rows, models, strict=True)},
         columns=columns,
@@ -344,10 +343,10 @@ def published_table(
 
 
 def _timed(connection: Connection, run: SuiteRun, row: Record) -> Timed | None:
-    """Return how many samples of a run were timed, were to be, and are there.
+    """Return the numbers of a run's timed samples, samples planned for timing, and all samples.
 
-    None where the paper's has several samples in flight, and where the run's times are those of its samples. Those of a
-    run in batches that is to be timed are not, also before the first sample is timed.
+    None if the paper's run has several samples in flight, or if the run's own times are used. Batch runs with planned
+    timing samples never use their own times.
     """
     if run.paper is None or run.paper.concurrency != 1:
         return None
@@ -360,7 +359,7 @@ def _timed(connection: Connection, run: SuiteRun, row: Record) -> Timed | None:
 
 @dataclass(frozen=True)
 class _Beside:
-    """The runs of a published suite that are recorded, beside what is published."""
+    """Recorded runs of a published suite, compared with the published values."""
 
     connection: Connection
     suite: Suite
@@ -368,23 +367,23 @@ class _Beside:
     recorded: Mapping[Key, Record | None]
     timed: Mapping[Key, Timed | None]
     repeats: Mapping[str, Sequence[str]]
-    """The finished runs of the setting of each run, by run id."""
+    """Finished repeats of each run's setting, by run id."""
     metrics: Sequence[str]
 
     def cell(self, run: SuiteRun, notes: list[str]) -> Cell:
-        """Return the run's cell; what it notes joins the notes where it is not among them."""
+        """Return the run's cell; its new notes are appended to `notes`."""
         of_metrics = {name: run.plan.published(self.suite, name) for name in self.metrics}
         published = {name: value for name, value in of_metrics.items() if value is not None}
         row, paper = self.recorded[run.key], run.paper
         if row is None or paper is None:
-            return Cell(published=published, comparable=f"awaits {run.awaits}" if run.awaits else "no run yet")
+            return Cell(published=published, comparable=f"requires {run.awaits}" if run.awaits else "no run yet")
         reasons = {name: self._why_not(run, paper, row, name) for name in published}
         told = []
         if against := list(dict.fromkeys(reason for found in reasons.values() for reason in found)):
-            told.append(f"not comparable, because: {'; '.join(self._with_metrics(one, reasons) for one in against)}")
+            told.append(f"not comparable: {'; '.join(self._with_metrics(one, reasons) for one in against)}")
         chosen = comparability.choices(self.suite, run.plan, paper, row, self.timed[run.key])
         if published and chosen:
-            told.append(f"our choice, because the paper does not state it: {', '.join(chosen)}")
+            told.append(f"our choice (not stated by the paper): {', '.join(chosen)}")
         notes += [note for note in reversed(told) if note not in notes]
         bases = {name: self._baseline(run, name)[1] for name in self.metrics}
         return Cell(
@@ -399,20 +398,20 @@ class _Beside:
         )
 
     def _sides(self, run: SuiteRun, row: Record, base: Record) -> str:
-        """Return the cards of both sides of a ratio, and how many runs repeat each; timing samples are of one run."""
+        """Return the GPUs of both sides of a ratio, and their repeats; timing samples are from one run."""
         cards, ids = (row["num_cards"], base["num_cards"]), (row["run_id"], base["run_id"])
         is_of_one = self.timed[run.key] is not None
         return sides(cards) if is_of_one else sides(cards, (len(self.repeats[ids[0]]), len(self.repeats[ids[1]])))
 
     def _baseline(self, run: SuiteRun, metric: str) -> tuple[SuiteRun | None, Record | None]:
-        """Return the run that a metric of a run is a ratio to, and what is recorded of it."""
+        """Return the baseline run of a run's metric, and its recorded run."""
         key = (self.suite.baseline(run.plan.row, metric) or "", run.plan.column)
         return self.runs.get(key), self.recorded.get(key)
 
     def _number(self, run: SuiteRun, row: Record, metric: str) -> Interval | None:
         """Return the value of a metric by its stopwatch.
 
-        The times of a run of which samples were timed one at a time are estimated from these.
+        If a run has samples timed one at a time, its times are estimated from them.
         """
         name, stopwatch = self.suite.measured(run.plan.row, metric)
         base, base_row = self._baseline(run, metric)
@@ -425,7 +424,6 @@ class _Beside:
         return measure(self.connection, name, row["run_id"], base_id, stopwatch, of_baseline, k)
 
     def _why_not(self, run: SuiteRun, paper: Launch, row: Record, metric: str) -> list[str]:
-        """Return why a number cannot be compared with what is published."""
         timed = self.timed[run.key]
         reasons = comparability.why_not(self.suite, run.plan, paper, row, metric, timed)
         base, base_row = self._baseline(run, metric)
@@ -441,14 +439,13 @@ class _Beside:
         ]
 
     def _with_metrics(self, reason: str, reasons: Mapping[str, Sequence[str]]) -> str:
-        """Return the reason, behind the names of the metrics if it does not hold against all that are published."""
+        """Return the reason, prefixed by the metrics' names unless it applies to all published metrics."""
         against = [name for name, found in reasons.items() if reason in found]
         if len(against) == len(reasons) or reason.startswith(TIMES_ONLY):
             return reason
         return f"for {self._labels(against)}: {reason}"
 
     def _verdict(self, against: Sequence[str], reasons: Mapping[str, Sequence[str]]) -> str:
-        """Return which of the published values ours may be read beside, in the fewest words."""
         if not against:
             return "yes, as far as stated"
         if all(reasons.values()):
@@ -462,42 +459,42 @@ class _Beside:
 
 
 def about(suite: Suite) -> Iterator[str]:
-    """Yield what must be known beside the published values."""
+    """Yield caveats about the published values."""
     if suite.no_numbers:
         yield f"No value is published: {suite.no_numbers}."
     if suite.only_graphics:
-        yield "The paper shows this as graphics: no value is published but those that its prose states."
+        yield "Shown only as graphics in the paper; only values quoted in its text are available."
     if suite.unstated:
         yield f"The paper does not state: {'; '.join(unstated.what for unstated in suite.unstated)}."
     for covered in ("thought", "answer"):
         if rows := "; ".join(row.label for row in suite.rows if row.includes == covered):
-            yield f"Published times and tokens are of the {covered} alone, and so are ours: {rows}."
+            yield f"Published times and tokens, and ours, cover only the {covered}: {rows}."
     if (told := prompts.published().get(suite.paper)) is not None:
         hashes = ", ".join(f"{piece} {digest}" for piece, digest in told.pieces.items())
         yield (
-            f"Prompts: {told.source}. A run counts with a file for --prompts that has these hashes, as far as its "
-            f"method uses them: {hashes} (python -m harness.launch --list prompts --prompts FILE prints a file's)."
+            f"Prompts: {told.source}. A run is comparable if its --prompts file has these hashes, for the parts that "
+            f"its method uses: {hashes} (python -m harness.launch --list prompts --prompts FILE prints them)."
         )
     for line in suite.stated:
         yield f"Stated: {line}."
     if any(metric.needs_rewards for metric in suite.metrics.values()):
-        yield "Values of a process reward model need its scores: python -m jobs score RUN --model MODEL."
+        yield "Reward-model values require scores: python -m jobs score RUN --model MODEL."
 
 
 def _about_timing(suite: Suite, timed: Sequence[Timed]) -> Iterator[str]:
-    """Yield which times are estimates from a sample of samples."""
+    """Yield which times are estimated from timing samples."""
     if timed and suite.times:
         in_words = ", ".join(f"{number:,} of {whole:,}" for number, _, whole in timed)
         labels = [metric.label for metric in suite.metrics.values() if metric.measure in NOT_ESTIMATED]
-        needs = f" {', '.join(labels)}: needs a time of every problem (--every-sample-alone)." if labels else ""
+        needs = f" {', '.join(labels)}: requires a latency for every problem (--every-sample-alone)." if labels else ""
         yield (
-            f"Times are of one sample in flight, estimated from a sample of samples ({in_words} timed alone in a run); "
-            f"intervals cover the choice of the problems and of the timed samples.{needs}"
+            f"Times are of one sample in flight, estimated from timing samples ({in_words} per run timed alone); "
+            f"intervals cover the choice of problems and of timed samples.{needs}"
         )
 
 
 def write(table: SuiteTable, out: IO[str], shape: TableFormat, *, has_intervals: bool = True) -> None:
-    """Write a table; CSV has every number in full with its interval, shares of own suites as fractions."""
+    """Write a table. CSV has all values unrounded with intervals; shares of custom suites are fractions."""
     if shape == "csv":
         write_csv(_values(table), out)
         return
@@ -519,9 +516,9 @@ def write(table: SuiteTable, out: IO[str], shape: TableFormat, *, has_intervals:
 
 
 def _blocks(table: SuiteTable, between: str, *, has_intervals: bool) -> list[Table]:
-    """Return all in one block; with published values a block for each column, or for the only row.
+    """Return one block with all columns; for published tables, one block per column or for the only row.
 
-    between: what stands between a number of ours and the published one.
+    between: separator between our value and the published one.
     """
     labels = [heading.label for heading in table.metrics.values()]
     by_title: dict[str, list[list[str]]] = {}
@@ -550,7 +547,7 @@ def _blocks(table: SuiteTable, between: str, *, has_intervals: bool) -> list[Tab
 
 
 def _number(table: SuiteTable, cell: Cell, metric: str, has_interval: bool) -> str:
-    """Return a number of a cell with the cards of both sides and its interval."""
+    """Return a cell's value with its GPUs and interval."""
     number, heading = cell.numbers.get(metric), table.metrics[metric]
     if number is None:
         return NOTHING
@@ -564,7 +561,7 @@ def _number(table: SuiteTable, cell: Cell, metric: str, has_interval: bool) -> s
 
 
 def _published(table: SuiteTable, cell: Cell, metric: str) -> str:
-    """Return a published value with as many decimals as it is printed with, and no fewer than ours."""
+    """Format a published value with its original number of decimals, and at least as many as ours."""
     value, heading = cell.published.get(metric), table.metrics[metric]
     if value is None:
         return NOTHING
@@ -573,7 +570,7 @@ def _published(table: SuiteTable, cell: Cell, metric: str) -> str:
 
 
 def _values(table: SuiteTable) -> Table:
-    """Return every number in full; with published values beside them in the unit of these."""
+    """Return all values unrounded, with published values in the same unit."""
     names = ["row", "draft", "target"]
     ends = ("", " low_95", " high_95", *([" published"] if table.is_published else []))
     for column in table.columns:

@@ -59,11 +59,11 @@ def test_shapes_that_can_be_equal(gold: str, prediction: str) -> None:
     ("gold", "prediction", "reason"),
     [
         (r"\{1,2\}", "[1,2]", "a pair or matrix is not a set"), (r"\{1,2\}", COLUMN, "a pair or matrix is not a set"),
-        (COLUMN, ROW, "another size of matrix"), (SQUARE, "(1,2,3,4)", "a matrix is not a tuple"),
-        ("(1,2)", ROW, "a matrix is not a tuple"), ("(1,2)", "[1,2]", "other brackets"),
-        ("1, 2", "[1,2)", "other brackets"), ("(1,2)", "(1,2,3)", "3 parts where 2 are asked for"),
-        ("(1,2)", "(2,1)", "a part differs"), ("5", "(5,6)", "one value against several"),
-        ("(5,6)", "5", "one value against several"),
+        (COLUMN, ROW, "different matrix size"), (SQUARE, "(1,2,3,4)", "a matrix is not a tuple"),
+        ("(1,2)", ROW, "a matrix is not a tuple"), ("(1,2)", "[1,2]", "different brackets"),
+        ("1, 2", "[1,2)", "different brackets"), ("(1,2)", "(1,2,3)", "3 parts, expected 2"),
+        ("(1,2)", "(2,1)", "a part differs"), ("5", "(5,6)", "one value vs. several"),
+        ("(5,6)", "5", "one value vs. several"),
     ],
 )  # fmt: skip
 def test_shapes_that_cannot_be_equal(gold: str, prediction: str, reason: str) -> None:

@@ -19,7 +19,7 @@ from grading.reading.symbolic import compare_symbols
         (Pair("5", "x=5"), Match(False, "symbols")),
         (Pair("3", r"\frac{1}{"), Match(None, "unbalanced braces")),
         (Pair("3", r"\frac{1}{}+"), Match(None, "does not parse")),
-        (Pair(r"\#", "3"), Match(False, "the gold is compared as a string only")),
+        (Pair(r"\#", "3"), Match(False, "the gold is only compared as a string")),
         (Pair("3.14", "3.15", tolerance=0.02), Match(True, "within the tolerance")),
         (Pair("3.14", "3.18", tolerance=0.02), Match(False, "within the tolerance")),
     ],

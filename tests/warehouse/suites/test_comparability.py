@@ -29,8 +29,8 @@ TABLE = papers.load("speccot-table2")
 PLAN = next(p for p in papers.planned(TABLE) if p.row.label == "SpecCoT, QwQ-32B" and p.column == "gsm8k")
 PAPER = papers.launch_of(PLAN.flags)
 UNTRAINED = (
-    "the draft is not aligned: give SCoT's aligned draft by --draft",
-    "the selector is not tuned: give it by --target.adapter",
+    "the draft is not aligned: pass SCoT's aligned draft with --draft",
+    "the selector is not fine-tuned: pass an adapter with --target.adapter",
 )
 
 
@@ -68,7 +68,7 @@ def reasons(changed: dict[str, Any], metric: str = "latency") -> list[str]:
 
 def but_wording(reasons: list[str]) -> list[str]:
     """The reasons that a file with the paper's prompts, which is not shipped, would leave."""
-    return [reason for reason in reasons if not reason.startswith("own wording (")]
+    return [reason for reason in reasons if not reason.startswith("different wording (")]
 
 
 def planned(name: str) -> list[tuple[papers.Suite, papers.Planned, Launch]]:
@@ -168,7 +168,7 @@ def test_missing_rewards_and_those_of_another_model_are_reasons_against_the_valu
     table, plan, launch = planned("speccot-table5")[0]
     for changes, named in (
         ({"scorers": ["other@r1/1"]}, "other@r1/1"),
-        ({"scorers": None}, "not scored"),
+        ({"scorers": None}, "no reward-model scores"),
         ({"num_candidates": 168, "num_unscored": 45, "why_unscored": ["too long"]}, "45 of 168"),
     ):
         run = faithful(table, launch, **changes)
@@ -227,7 +227,7 @@ def test_a_run_in_our_own_words_is_not_comparable_until_its_file_has_the_papers_
     metric = next(iter(table.metrics))
     ours = faithful(table, launch)
     source = prompts.published()[table.paper].source
-    assert f"own wording ({pieces}; the paper's: {source})" in why_not(table, plan, launch, ours, metric)
+    assert f"different wording ({pieces}; the paper's: {source})" in why_not(table, plan, launch, ours, metric)
     wording = parse("[instruction.thinking]\nmath = 'Go.'\n[score]\nquestion = 'Right?'", "own.toml")
     expected = prompts.published()[table.paper].model_copy(update={"pieces": prompts.piece_hashes(wording)})
     monkeypatch.setattr(prompts, "published", lambda: {table.paper: expected})

@@ -1,4 +1,4 @@
--- What graders and process reward models said.
+-- Results of graders and process reward models.
 
 CREATE TABLE grade (
     run_id VARCHAR,
@@ -12,13 +12,13 @@ CREATE TABLE grade (
     load_order INTEGER NOT NULL,
     PRIMARY KEY (run_id, sample_id, grader_version)
 );
-COMMENT ON TABLE grade IS 'What one grader version said of one sample. Key: run_id, sample_id, grader_version';
+COMMENT ON TABLE grade IS 'Result of one grader version for one sample. Key: run_id, sample_id, grader_version';
 COMMENT ON COLUMN grade.verdict IS 'correct, wrong, no_answer, unparsable, truncated, error, grader_timeout or bad_gold';
-COMMENT ON COLUMN grade.extracted IS 'The answer as it stands in the text';
+COMMENT ON COLUMN grade.extracted IS 'The answer as it occurs in the text';
 COMMENT ON COLUMN grade.rule IS 'The rule that found the answer';
-COMMENT ON COLUMN grade.detail IS 'One line for a person: what decided';
+COMMENT ON COLUMN grade.detail IS 'Reason for the verdict, in one line';
 COMMENT ON COLUMN grade.seconds IS 'Time that grading took';
-COMMENT ON COLUMN grade.load_order IS 'The version with the highest is the newest: it graded last';
+COMMENT ON COLUMN grade.load_order IS 'The highest value is the newest version';
 
 CREATE TABLE candidate_grade (
     run_id VARCHAR NOT NULL,
@@ -31,9 +31,9 @@ CREATE TABLE candidate_grade (
     detail VARCHAR,
     load_order INTEGER NOT NULL
 );
-COMMENT ON TABLE candidate_grade IS 'What one grader version said of one candidate that is a whole chain (python -m warehouse.candidates). Key: run_id, sample_id, step_index, candidate_index, grader_version';
-COMMENT ON COLUMN candidate_grade.extracted IS 'The answer as it stands in the candidate';
-COMMENT ON COLUMN candidate_grade.load_order IS 'The version with the highest is the newest';
+COMMENT ON TABLE candidate_grade IS 'Result of one grader version for one candidate that is a whole chain (python -m warehouse.candidates). Key: run_id, sample_id, step_index, candidate_index, grader_version';
+COMMENT ON COLUMN candidate_grade.extracted IS 'The answer as it occurs in the candidate';
+COMMENT ON COLUMN candidate_grade.load_order IS 'The highest value is the newest version';
 
 CREATE TABLE step_score (
     run_id VARCHAR NOT NULL,
@@ -43,9 +43,9 @@ CREATE TABLE step_score (
     score DOUBLE,
     missing VARCHAR
 );
-COMMENT ON TABLE step_score IS 'Quality of one step as a process reward model sees it, from derived/ in the run folder. Key: run_id, sample_id, step_index, scorer';
-COMMENT ON COLUMN step_score.score IS 'From 0 to 1; higher is better. NULL: see missing. A step that ends inside a step of the text is scored with what completes it';
-COMMENT ON COLUMN step_score.missing IS 'Why there is no score, such as a judgment longer than the reward model''s context; NULL: there is one';
+COMMENT ON TABLE step_score IS 'Quality of one step according to a process reward model, from derived/ in the run folder. Key: run_id, sample_id, step_index, scorer';
+COMMENT ON COLUMN step_score.score IS 'From 0 to 1; higher is better. NULL: see missing. A step that ends in the middle of a text step is scored with the text that completes it';
+COMMENT ON COLUMN step_score.missing IS 'Why there is no score, for example a judgment longer than the reward model''s context; NULL: scored';
 
 CREATE TABLE candidate_score (
     run_id VARCHAR NOT NULL,
@@ -56,6 +56,6 @@ CREATE TABLE candidate_score (
     score DOUBLE,
     missing VARCHAR
 );
-COMMENT ON TABLE candidate_score IS 'Quality of one candidate as a process reward model sees it. Key: run_id, sample_id, step_index, candidate_index, scorer';
-COMMENT ON COLUMN candidate_score.score IS 'From 0 to 1; higher is better. NULL: see missing. Behind an unfinished step it is scored as the step that it completes';
-COMMENT ON COLUMN candidate_score.missing IS 'Why there is no score; NULL: there is one';
+COMMENT ON TABLE candidate_score IS 'Quality of one candidate according to a process reward model. Key: run_id, sample_id, step_index, candidate_index, scorer';
+COMMENT ON COLUMN candidate_score.score IS 'From 0 to 1; higher is better. NULL: see missing. After an unfinished step it is scored as the step that it completes';
+COMMENT ON COLUMN candidate_score.missing IS 'Why there is no score; NULL: scored';

@@ -16,10 +16,10 @@ CREATE TABLE graded_sample (
     detail VARCHAR
 );
 COMMENT ON TABLE graded_sample IS 'One verdict per planned sample for every grader version that graded the run, and for none (grader_version NULL); the view sample_grade shows the version that counts. Key: run_id, sample_id, grader_version';
-COMMENT ON COLUMN graded_sample.verdict IS 'One of the nine; not_run for what is not finished, or not graded and no error';
+COMMENT ON COLUMN graded_sample.verdict IS 'One of the nine verdicts; not_run for unfinished samples, and for ungraded ones without an error';
 COMMENT ON COLUMN graded_sample.finished IS 'Whether the sample has been run';
 COMMENT ON COLUMN graded_sample.graded IS 'Whether there is a grade, or an error that needs none';
-COMMENT ON COLUMN graded_sample.grader_version IS 'Whose verdict it is; NULL: nobody''s';
+COMMENT ON COLUMN graded_sample.grader_version IS 'Version of the verdict; NULL: none';
 
 CREATE TABLE grade_total (
     run_id VARCHAR NOT NULL,
@@ -31,11 +31,11 @@ CREATE TABLE grade_total (
     num_grades BIGINT NOT NULL,
     load_order INTEGER
 );
-COMMENT ON TABLE grade_total IS 'Samples of a run as every grader version has them, and as none does. Key: run_id, grader_version';
+COMMENT ON TABLE grade_total IS 'Sample counts of a run per grader version, and without grades. Key: run_id, grader_version';
 COMMENT ON COLUMN grade_total.grader_version IS 'Grader and the libraries under it; NULL: none';
 COMMENT ON COLUMN grade_total.num_samples IS 'Planned samples';
 COMMENT ON COLUMN grade_total.num_grades IS 'Grades by this version';
-COMMENT ON COLUMN grade_total.load_order IS 'The version with the highest is the newest';
+COMMENT ON COLUMN grade_total.load_order IS 'The highest value is the newest version';
 
 CREATE TABLE sample_tokens (
     run_id VARCHAR NOT NULL,
@@ -48,7 +48,7 @@ CREATE TABLE sample_tokens (
 COMMENT ON TABLE sample_tokens IS 'The three token counts of each finished sample, by model. Key: run_id, sample_id, model';
 COMMENT ON COLUMN sample_tokens.emitted_tokens IS 'In the accepted chain';
 COMMENT ON COLUMN sample_tokens.spent_tokens IS 'Every output token of every call';
-COMMENT ON COLUMN sample_tokens.critical_path_tokens IS 'Of parallel candidates the longest; of a discarded lookahead none';
+COMMENT ON COLUMN sample_tokens.critical_path_tokens IS 'Counts the longest of parallel candidates, and no discarded lookahead';
 
 CREATE TABLE sample_work (
     run_id VARCHAR NOT NULL,
@@ -64,7 +64,7 @@ CREATE TABLE sample_work (
 COMMENT ON TABLE sample_work IS 'Calls of each finished sample by model and purpose. Key: run_id, sample_id, model, purpose';
 COMMENT ON COLUMN sample_work.first_token_seconds IS 'Sum over the calls of the time from the first scheduling to the first token';
 COMMENT ON COLUMN sample_work.decode_tokens IS 'Sum over the calls of the tokens of the longest completion after its first';
-COMMENT ON COLUMN sample_work.decode_seconds IS 'Sum over the calls of the time from the first token to the end; 0 where the engine does not say when the first token came';
+COMMENT ON COLUMN sample_work.decode_seconds IS 'Sum over the calls of the time from the first token to the end; 0 if the engine does not report the time of the first token';
 
 CREATE TABLE timed_sample (
     run_id VARCHAR NOT NULL,
@@ -75,7 +75,7 @@ CREATE TABLE timed_sample (
     emitted_tokens BIGINT NOT NULL,
     spent_tokens BIGINT NOT NULL
 );
-COMMENT ON TABLE timed_sample IS 'Samples whose latency means something: finished in one attempt, without an error, and with a request to a model. Key: run_id, sample_id';
+COMMENT ON TABLE timed_sample IS 'Samples with a valid latency: finished in one attempt, without an error, and with a request to a model. Key: run_id, sample_id';
 COMMENT ON COLUMN timed_sample.attempt_id IS 'The attempt';
 COMMENT ON COLUMN timed_sample.latency_seconds IS 'As in sample';
 COMMENT ON COLUMN timed_sample.emitted_tokens IS 'Of both models together';
@@ -100,7 +100,7 @@ COMMENT ON COLUMN step_total.num_steps IS 'Steps';
 COMMENT ON COLUMN step_total.num_tokens IS 'Emitted tokens';
 COMMENT ON COLUMN step_total.num_verdicts IS 'Steps with a verdict';
 COMMENT ON COLUMN step_total.num_decisions IS 'Steps with a decision, by a verdict or otherwise';
-COMMENT ON COLUMN step_total.num_refused IS 'Decisions that refused all candidates';
+COMMENT ON COLUMN step_total.num_refused IS 'Decisions that rejected all candidates';
 COMMENT ON COLUMN step_total.option_mass IS 'Sum of verdict_mass; NULL without verdicts';
 COMMENT ON COLUMN step_total.num_wait IS 'Sum of step.num_wait';
 COMMENT ON COLUMN step_total.num_but IS 'Sum of step.num_but';
@@ -144,7 +144,7 @@ CREATE TABLE problem_total (
     verdict_seconds DOUBLE NOT NULL,
     timed_answer_seconds DOUBLE NOT NULL
 );
-COMMENT ON TABLE problem_total IS 'Sums over the samples of a problem, which the measures are ratios of (warehouse/measures.py). Key: run_id, problem_id';
+COMMENT ON TABLE problem_total IS 'Sums over the samples of a problem; the measures are ratios of them (warehouse/measures.py). Key: run_id, problem_id';
 COMMENT ON COLUMN problem_total.num_samples IS 'Planned samples';
 COMMENT ON COLUMN problem_total.num_finished IS 'Those that have been run';
 COMMENT ON COLUMN problem_total.num_steps IS 'Steps';
@@ -163,17 +163,17 @@ COMMENT ON COLUMN problem_total.draft_tokens IS 'Emitted tokens of the draft; NU
 COMMENT ON COLUMN problem_total.target_tokens IS 'Emitted tokens of the target';
 COMMENT ON COLUMN problem_total.num_answered IS 'Samples with a final answer';
 COMMENT ON COLUMN problem_total.answer_tokens IS 'Tokens of the final answers';
-COMMENT ON COLUMN problem_total.target_answer_tokens IS 'Those of them that the target wrote';
+COMMENT ON COLUMN problem_total.target_answer_tokens IS 'Tokens of the final answers written by the target';
 COMMENT ON COLUMN problem_total.prompt_tokens IS 'Sum of call.prompt_tokens';
 COMMENT ON COLUMN problem_total.cached_tokens IS 'Sum of call.cached_tokens';
 COMMENT ON COLUMN problem_total.num_drafted IS 'Samples with a call of purpose draft';
 COMMENT ON COLUMN problem_total.longest_draft_tokens IS 'Sum of call.longest_output_tokens over these calls';
-COMMENT ON COLUMN problem_total.num_timed IS 'Samples in timed_sample, which what follows is over';
-COMMENT ON COLUMN problem_total.timed_seconds IS 'Sum of their latency; NULL where one is infinite';
+COMMENT ON COLUMN problem_total.num_timed IS 'Samples in timed_sample; the following columns cover only these';
+COMMENT ON COLUMN problem_total.timed_seconds IS 'Sum of their latency; NULL if one is infinite';
 COMMENT ON COLUMN problem_total.timed_tokens IS 'Their emitted tokens';
 COMMENT ON COLUMN problem_total.token_rates IS 'Sum over samples of emitted tokens per second';
-COMMENT ON COLUMN problem_total.num_thoughts IS 'Samples whose thought took time';
-COMMENT ON COLUMN problem_total.thought_rates IS 'Sum over these of tokens without the answer per second without the answer';
+COMMENT ON COLUMN problem_total.num_thoughts IS 'Samples with a positive reasoning time';
+COMMENT ON COLUMN problem_total.thought_rates IS 'Sum over these of reasoning tokens per second, without the answer';
 COMMENT ON COLUMN problem_total.waited_seconds IS 'Time of the calls that the samples waited for';
 COMMENT ON COLUMN problem_total.drafting_seconds IS 'That of purpose draft';
 COMMENT ON COLUMN problem_total.verdict_seconds IS 'That of purpose verdict';
@@ -187,10 +187,10 @@ CREATE TABLE sample_answer (
     is_estimated BOOLEAN NOT NULL,
     seconds DOUBLE NOT NULL
 );
-COMMENT ON TABLE sample_answer IS 'Length of the final answer: what follows the last </think>, else the steps of role answer; samples without either have none. Key: run_id, sample_id, author';
-COMMENT ON COLUMN sample_answer.num_tokens IS 'Emitted tokens; of a step that holds thought and answer, those behind </think> by their ids or, in runs that did not record the id of </think>, the share that its characters have';
-COMMENT ON COLUMN sample_answer.is_estimated IS 'Whether a share of characters is in it; false: the number is exact';
-COMMENT ON COLUMN sample_answer.seconds IS 'Time for which the sample waited for it; of a step that holds thought and answer, that share of the time after its first token';
+COMMENT ON TABLE sample_answer IS 'Length of the final answer: the text after the last </think>, or else the steps of role answer; samples without either have no row. Key: run_id, sample_id, author';
+COMMENT ON COLUMN sample_answer.num_tokens IS 'Emitted tokens; for a step with reasoning and answer, the tokens after </think> by their ids, or by the share of characters if the id of </think> was not recorded';
+COMMENT ON COLUMN sample_answer.is_estimated IS 'Whether a share of characters was used; false: exact';
+COMMENT ON COLUMN sample_answer.seconds IS 'Time that the sample waited for the answer; for a step with reasoning and answer, that share of the time after its first token';
 
 CREATE TABLE decision_kinds (
     run_id VARCHAR NOT NULL,
@@ -206,17 +206,17 @@ CREATE TABLE decision_kinds (
     highest_threshold DOUBLE,
     accepts_below BOOLEAN NOT NULL
 );
-COMMENT ON TABLE decision_kinds IS 'Decisions of a run by kind: how many, how many rejected all candidates, and the numbers and thresholds that they were made by. Over steps, not over problems. Key: run_id, kind';
+COMMENT ON TABLE decision_kinds IS 'Decisions of a run by kind: their number, rejections of all candidates, scores and thresholds. Over steps, not over problems. Key: run_id, kind';
 COMMENT ON COLUMN decision_kinds.num_decisions IS 'Steps with a decision of this kind';
-COMMENT ON COLUMN decision_kinds.num_refused IS 'Those that refused all candidates';
+COMMENT ON COLUMN decision_kinds.num_refused IS 'Number that rejected all candidates';
 COMMENT ON COLUMN decision_kinds.fallback_rate IS 'Their share';
 COMMENT ON COLUMN decision_kinds.num_values IS 'Those with a number';
-COMMENT ON COLUMN decision_kinds.lowest_value IS 'Lowest number that was decided by';
-COMMENT ON COLUMN decision_kinds.median_value IS 'Median of the numbers';
-COMMENT ON COLUMN decision_kinds.highest_value IS 'Highest number';
-COMMENT ON COLUMN decision_kinds.lowest_threshold IS 'Lowest threshold that was used; NULL: none';
-COMMENT ON COLUMN decision_kinds.highest_threshold IS 'Highest threshold that was used';
-COMMENT ON COLUMN decision_kinds.accepts_below IS 'Whether low numbers are accepted';
+COMMENT ON COLUMN decision_kinds.lowest_value IS 'Lowest score of a decision';
+COMMENT ON COLUMN decision_kinds.median_value IS 'Median score';
+COMMENT ON COLUMN decision_kinds.highest_value IS 'Highest score';
+COMMENT ON COLUMN decision_kinds.lowest_threshold IS 'Lowest threshold; NULL: none';
+COMMENT ON COLUMN decision_kinds.highest_threshold IS 'Highest threshold';
+COMMENT ON COLUMN decision_kinds.accepts_below IS 'Whether low scores are accepted';
 
 CREATE TABLE refusals (
     run_id VARCHAR NOT NULL,
@@ -228,12 +228,12 @@ CREATE TABLE refusals (
     num_repeated BIGINT NOT NULL,
     share_repeated DOUBLE
 );
-COMMENT ON TABLE refusals IS 'Rejections by place: of a new step, or of one that the chain had begun. A judge that is asked correctly rarely rejects what the target then writes: a high share_repeated, or a refusal_rate that is much higher for begun steps, means that the question is at fault. Key: run_id, kind, place';
-COMMENT ON COLUMN refusals.place IS 'begun step: the step before ended without a blank line, as after guidance of a fixed number of tokens or after a step that its limit cut; else new step';
+COMMENT ON TABLE refusals IS 'Rejections of new steps and of begun steps. A judge with a good question rarely rejects the text that the target then writes. A high share_repeated, or a much higher refusal_rate for begun steps, indicates a bad question. Key: run_id, kind, place';
+COMMENT ON COLUMN refusals.place IS 'begun step: the previous step ended without a blank line, for example after guidance of fixed length or a truncated step; otherwise new step';
 COMMENT ON COLUMN refusals.num_decisions IS 'Steps with a decision';
 COMMENT ON COLUMN refusals.refusal_rate IS 'Their share';
-COMMENT ON COLUMN refusals.num_repeated IS 'Those of them in which the target wrote exactly a text that it had rejected, up to outer blanks';
-COMMENT ON COLUMN refusals.share_repeated IS 'Their share; NULL: none was rejected';
+COMMENT ON COLUMN refusals.num_repeated IS 'Rejections after which the target wrote exactly a rejected text, up to outer blanks';
+COMMENT ON COLUMN refusals.share_repeated IS 'Share of such rejections; NULL: no rejections';
 
 CREATE TABLE draft_selection (
     run_id VARCHAR NOT NULL,
@@ -246,13 +246,13 @@ CREATE TABLE draft_selection (
     mean_probability DOUBLE NOT NULL
 );
 COMMENT ON TABLE draft_selection IS 'How often each option of a choice was selected, by the number of distinct candidates offered; equal candidates share an option. Unequal shares indicate a position bias. Key: run_id, num_offered, option_index';
-COMMENT ON COLUMN draft_selection.num_offered IS 'Distinct candidates offered; 0: the trace does not say';
+COMMENT ON COLUMN draft_selection.num_offered IS 'Distinct candidates offered; 0: unknown';
 COMMENT ON COLUMN draft_selection.option_index IS 'The option, from 0';
 COMMENT ON COLUMN draft_selection.is_reject IS 'Whether the option rejects all candidates';
 COMMENT ON COLUMN draft_selection.num_verdicts IS 'Verdicts with this option';
-COMMENT ON COLUMN draft_selection.num_chosen IS 'How often it was decided for';
+COMMENT ON COLUMN draft_selection.num_chosen IS 'How often the option was chosen';
 COMMENT ON COLUMN draft_selection.share IS 'Their share';
-COMMENT ON COLUMN draft_selection.mean_probability IS 'Mean of its probability, normalised over the options; a verdict without any probability on its options adds none';
+COMMENT ON COLUMN draft_selection.mean_probability IS 'Mean of its probability, normalised over the options; verdicts without probability on their options are left out';
 
 CREATE TABLE rating_total (
     run_id VARCHAR NOT NULL,
@@ -265,12 +265,12 @@ CREATE TABLE rating_total (
     num_correct BIGINT NOT NULL,
     num_incorrect BIGINT NOT NULL
 );
-COMMENT ON TABLE rating_total IS 'Decisions of a run by their number and how the sample ended, for every grader version; ungraded samples, and decisions without a number, left out. Key: all but num_correct and num_incorrect';
+COMMENT ON TABLE rating_total IS 'Decisions of a run by score and correctness of the sample, for every grader version; without ungraded samples and decisions without a score. Key: all columns except num_correct and num_incorrect';
 COMMENT ON COLUMN rating_total.accepted IS 'Whether a candidate was accepted';
-COMMENT ON COLUMN rating_total.accepts_below IS 'Whether low numbers are accepted';
-COMMENT ON COLUMN rating_total.rating IS 'decision_value: of score and choice with two decimals, of any other kind with three significant digits';
-COMMENT ON COLUMN rating_total.expected_rating IS 'score: verdict_expected_score, with two decimals; any other kind: as rating';
-COMMENT ON COLUMN rating_total.num_correct IS 'Decisions whose sample ended correct';
+COMMENT ON COLUMN rating_total.accepts_below IS 'Whether low scores are accepted';
+COMMENT ON COLUMN rating_total.rating IS 'decision_value: with two decimals for score and choice, with three significant digits for other kinds';
+COMMENT ON COLUMN rating_total.expected_rating IS 'score: verdict_expected_score, with two decimals; other kinds: as rating';
+COMMENT ON COLUMN rating_total.num_correct IS 'Decisions whose sample is correct';
 COMMENT ON COLUMN rating_total.num_incorrect IS 'The other decisions';
 
 CREATE TABLE replay_total (
@@ -289,20 +289,20 @@ CREATE TABLE replay_total (
     accuracy_at_most DOUBLE,
     accuracy_of_run DOUBLE
 );
-COMMENT ON TABLE replay_total IS 'Score verdicts, and decisions by other numbers, of a run under another rule, for every grader version and for none; see the view threshold_replay. Key: run_id, grader_version, score, threshold';
-COMMENT ON COLUMN replay_total.grader_version IS 'Whose grades the accuracies are of; NULL: nobody''s';
+COMMENT ON TABLE replay_total IS 'Score verdicts and other numeric decisions of a run under another rule, per grader version and without grades; see the view threshold_replay. Key: run_id, grader_version, score, threshold';
+COMMENT ON COLUMN replay_total.grader_version IS 'Version of the grades; NULL: none';
 COMMENT ON COLUMN replay_total.score IS 'What is compared with the threshold: greedy or average (the scores of verdicts), or the kind of the decision';
-COMMENT ON COLUMN replay_total.threshold IS 'Lowest accepted score; of a decision that accepts low numbers the highest accepted one';
-COMMENT ON COLUMN replay_total.is_own IS 'Whether the run itself decided so';
-COMMENT ON COLUMN replay_total.num_problems IS 'Problems with a sample that has such a score or number';
-COMMENT ON COLUMN replay_total.num_exact_problems IS 'Problems of which no sample changes';
-COMMENT ON COLUMN replay_total.num_samples IS 'Samples with such a score or number';
+COMMENT ON COLUMN replay_total.threshold IS 'Lowest accepted score, or the highest if low scores are accepted';
+COMMENT ON COLUMN replay_total.is_own IS 'Whether this is the run''s own rule';
+COMMENT ON COLUMN replay_total.num_problems IS 'Problems with a sample that has such a score';
+COMMENT ON COLUMN replay_total.num_exact_problems IS 'Problems in which no sample changes';
+COMMENT ON COLUMN replay_total.num_samples IS 'Samples with such a score';
 COMMENT ON COLUMN replay_total.num_changed_samples IS 'Samples with a changed decision';
 COMMENT ON COLUMN replay_total.num_steps IS 'Steps of the samples';
 COMMENT ON COLUMN replay_total.num_exact_steps IS 'Steps before the first changed decision';
-COMMENT ON COLUMN replay_total.accuracy_at_least IS 'Mean over problems with graded samples, over these, if every changed one were wrong; NULL: nothing is graded';
-COMMENT ON COLUMN replay_total.accuracy_at_most IS 'Likewise if every changed one were right';
-COMMENT ON COLUMN replay_total.accuracy_of_run IS 'Likewise as it was';
+COMMENT ON COLUMN replay_total.accuracy_at_least IS 'Mean over problems, over graded samples, if all changed samples are wrong; NULL: no grades';
+COMMENT ON COLUMN replay_total.accuracy_at_most IS 'The same if all changed samples are right';
+COMMENT ON COLUMN replay_total.accuracy_of_run IS 'The same without changes';
 
 CREATE TABLE call_total (
     run_id VARCHAR NOT NULL,
@@ -321,10 +321,10 @@ CREATE TABLE call_total (
     first_submitted_at TIMESTAMP NOT NULL,
     last_ended_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE call_total IS 'Calls of a run by attempt, model and purpose, apart for timed and other samples. Key: run_id, attempt_id, is_timed, model, purpose';
+COMMENT ON TABLE call_total IS 'Calls of a run by attempt, model and purpose, separately for timed and other samples. Key: run_id, attempt_id, is_timed, model, purpose';
 COMMENT ON COLUMN call_total.queued_seconds IS 'Sum of call.queued_seconds';
 COMMENT ON COLUMN call_total.end_seconds IS 'Sum of call.end_seconds, queueing included';
-COMMENT ON COLUMN call_total.waited_queued_seconds IS 'Of queued_seconds, what the samples waited for: all but what passed while they waited for another call';
-COMMENT ON COLUMN call_total.waited_seconds IS 'Of end_seconds, what the samples waited for';
+COMMENT ON COLUMN call_total.waited_queued_seconds IS 'Part of queued_seconds for which the samples waited, without the time spent waiting for another call';
+COMMENT ON COLUMN call_total.waited_seconds IS 'Part of end_seconds for which the samples waited';
 COMMENT ON COLUMN call_total.first_submitted_at IS 'When the first was submitted (UTC)';
 COMMENT ON COLUMN call_total.last_ended_at IS 'When the last ended (UTC)';

@@ -1,4 +1,4 @@
--- Chains of a run at token budgets: their verdicts, and what the answers behind cut ones took.
+-- Chains of a run at token budgets: verdicts, and tokens of the answers after truncated chains.
 
 CREATE OR REPLACE VIEW budget_point AS
 WITH spent AS (
@@ -16,11 +16,11 @@ LEFT JOIN graded_sample AS whole ON (whole.run_id, whole.sample_id) = (cut.sourc
     AND whole.grader_version IS NOT DISTINCT FROM counted.grader_version
 LEFT JOIN sample_grade AS answer ON (answer.run_id, answer.problem_id) = (cut.run_id, cut.cut_problem_id)
 LEFT JOIN spent ON (spent.run_id, spent.sample_id) = (answer.run_id, answer.sample_id);
-COMMENT ON VIEW budget_point IS 'A chain of a run at a token budget (python -m jobs sweep-budget): a cut one has the verdict on its answer behind the cut, one that had ended the verdict that it has in its run, both by the grader that counts here. answer_tokens and prefilled_tokens: what that answer took beside the chain, generated, and read without the cache';
+COMMENT ON VIEW budget_point IS 'A chain of a run at a token budget (python -m jobs sweep-budget): a truncated chain has the verdict on its new answer, a chain that fits keeps its verdict, both by the selected grader. answer_tokens and prefilled_tokens: generated and uncached prompt tokens of the new answer';
 
 CREATE OR REPLACE VIEW budget_curve AS
 SELECT run_id, any_value(source_run_id) AS source_run_id, budget, count(*) AS num_samples,
     count(*) FILTER (is_cut) AS num_cut, bool_and(is_exact) AS is_exact, avg(num_tokens) AS chain_tokens,
     avg(answer_tokens) AS answer_tokens, avg(prefilled_tokens) AS prefilled_tokens
 FROM budget_point GROUP BY run_id, budget;
-COMMENT ON VIEW budget_curve IS 'What a sweep of token budgets is over. chain_tokens: mean over samples; answer_tokens and prefilled_tokens: means over the cut ones. Accuracy and its interval: counted_estimate (metric accuracy_at_budget)';
+COMMENT ON VIEW budget_curve IS 'Samples and tokens of a sweep of token budgets. chain_tokens: mean over samples; answer_tokens and prefilled_tokens: means over truncated chains. Accuracy and its interval: counted_estimate (metric accuracy_at_budget)';

@@ -1,4 +1,4 @@
--- Which code made a run.
+-- Code versions of a run.
 
 CREATE OR REPLACE VIEW run_code AS
 WITH used AS (
@@ -14,4 +14,4 @@ SELECT run_id, code_hash,
     coalesce(sum(num_samples), 0)::BIGINT AS num_samples,
     count(*) OVER (PARTITION BY run_id) > 1 AS is_mixed
 FROM used LEFT JOIN finished USING (run_id, attempt_id) GROUP BY run_id, code_hash;
-COMMENT ON VIEW run_code IS 'Which code made a run: a row for each hash of the code that decides results, with its commits, its first attempt and the finished samples that it completed. is_mixed: the code changed while the run was under way (--accept-code-change), and a sample may have steps of both. A code that completed no sample has 0 of them';
+COMMENT ON VIEW run_code IS 'Code versions of a run: a row per hash of the code that affects results, with its commits, its first attempt and the samples that it completed. is_mixed: the code changed during the run (--accept-code-change), and a sample may have steps of both versions';

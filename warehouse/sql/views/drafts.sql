@@ -25,7 +25,7 @@ SELECT run_id, sample_id, CASE WHEN has_correct THEN 1 ELSE 2 END AS class,
     CASE WHEN has_correct THEN took_correct ELSE NOT took_one END AS is_right, NOT took_one AS rejected,
     num_offered, num_correct, grader_version
 FROM offered WHERE all_graded;
-COMMENT ON VIEW sample_selection IS 'SCoT''s selection for each sample (section 4.4). class 1: a correct draft was offered; class 2: none was. is_right: a correct draft was selected (class 1), or all were rejected (class 2). Needs grades of the drafts (python -m warehouse.candidates RUN). Chains that were cut off were not offered and do not count; neither do samples that failed';
+COMMENT ON VIEW sample_selection IS 'SCoT''s selection for each sample (section 4.4). class 1: a correct draft was offered; class 2: none was. is_right: a correct draft was selected (class 1), or all were rejected (class 2). Requires grades of the drafts (python -m warehouse.candidates RUN). Truncated chains were not offered and do not count; failed samples do not count either';
 
 CREATE OR REPLACE VIEW draft_selection_accuracy AS
 SELECT run_id, class,
@@ -35,7 +35,7 @@ SELECT run_id, class,
     avg(num_correct / num_offered) AS accuracy_of_any_draft,
     any_value(grader_version) AS grader_version
 FROM sample_selection GROUP BY run_id, class;
-COMMENT ON VIEW draft_selection_accuracy IS 'Accuracy of SCoT''s selection by class (section 4.4): it is right to select a correct draft if one was offered (class 1), and to reject all drafts otherwise (class 2). accuracy_of_any_draft: accuracy of a random draft. Needs grades of the drafts (python -m warehouse.candidates RUN). Chains that were cut off were not offered and do not count; neither do samples that failed';
+COMMENT ON VIEW draft_selection_accuracy IS 'Accuracy of SCoT''s selection by class (section 4.4): it is right to select a correct draft if one was offered (class 1), and to reject all drafts otherwise (class 2). accuracy_of_any_draft: accuracy of a random draft. Requires grades of the drafts (python -m warehouse.candidates RUN). Truncated chains were not offered and do not count; failed samples do not count either';
 
 CREATE OR REPLACE VIEW step_quality AS
 WITH step_drafts AS (
@@ -60,4 +60,4 @@ SELECT run_id, scorer, num_candidates, draft_quality, num_selected, selected_qua
     fallback_quality, coalesce(num_missing_candidates, 0) AS num_missing_candidates,
     coalesce(num_missing_steps, 0) AS num_missing_steps
 FROM candidate_quality FULL JOIN chain_quality USING (run_id, scorer);
-COMMENT ON VIEW step_quality IS 'Mean quality according to a process reward model: of all drafts, of the selected drafts (SpecCoT, table 5), and of the steps of the chain by author. gain: mean difference between a selected draft and the mean of all drafts of its step; steps whose drafts were all rejected are left out. Candidates and steps without a score are counted beside and in no mean; why is in candidate_score.missing and step_score.missing. Empty without files of scores in derived/ (jobs.run.trace_files.SCORES)';
+COMMENT ON VIEW step_quality IS 'Mean quality according to a process reward model: of all drafts, of the selected drafts (SpecCoT, table 5), and of the steps of the chain by author. gain: mean difference between a selected draft and the mean of all drafts of its step; steps whose drafts were all rejected are left out. Candidates and steps without a score are counted separately and excluded from means; candidate_score.missing and step_score.missing have the reasons. Empty without score files in derived/ (jobs.run.trace_files.SCORES)';

@@ -16,7 +16,7 @@ SELECT good.dataset, good.problem_id, good.run_id AS right_run_id, bad.run_id AS
     good.grader_version IS NOT DISTINCT FROM bad.grader_version AS same_grader
 FROM (FROM marked WHERE score > 0.5) AS good JOIN (FROM marked WHERE score < 0.5) AS bad
     ON good.problem_id = bad.problem_id AND good.content_hash = bad.content_hash;
-COMMENT ON VIEW flips IS 'Problems that most graded samples of one run answer correctly and most of another do not, for every two runs that share problems of equal content (a limited run and a whole one, too), with the first right and the first wrong sample. same_grader: the same grader version graded both. See flip_traces(right_run_id, wrong_run_id) for the traces, and flip_sample to join rows of traces: those of a run that are joined by its id alone belong to all its problems';
+COMMENT ON VIEW flips IS 'Problems that most graded samples of one run answer correctly and most of another do not, for every two runs that share problems of equal content (also a partial and a whole run), with the first right and the first wrong sample. same_grader: the same grader version graded both. See flip_traces(right_run_id, wrong_run_id) for the traces, and flip_sample to join rows of traces: a join by run_id alone gives all of the run''s problems';
 
 CREATE OR REPLACE MACRO flip_traces(right_run, wrong_run) AS TABLE
 WITH pair AS (
@@ -42,4 +42,4 @@ FROM pair
 JOIN problem ON problem.run_id = pair.right_run_id AND problem.problem_id = pair.problem_id
 LEFT JOIN trace AS good ON (good.run_id, good.problem_id) = (pair.right_run_id, pair.problem_id)
 LEFT JOIN trace AS bad ON (bad.run_id, bad.problem_id) = (pair.wrong_run_id, pair.problem_id);
-COMMENT ON MACRO TABLE flip_traces IS 'The flips between two runs with both traces, in which every step is marked with role and author, and with the index of the first draft step that the wrong trace accepted';
+COMMENT ON MACRO TABLE flip_traces IS 'The flips between two runs with both traces. Every step is marked with role and author; also the index of the first draft step accepted in the wrong trace';

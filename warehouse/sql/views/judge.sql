@@ -1,5 +1,5 @@
--- Quality of decisions. A rating is the number of a decision: SpecReason's score from 0 to 9, for a choice the total
--- probability of the candidates, as opposed to rejection, and for any other kind what the method decided by.
+-- Quality of decisions. A rating is the score of a decision: SpecReason's score from 0 to 9, for a choice the total
+-- probability of the candidates, as opposed to rejection, and for any other kind the method-specific score.
 
 CREATE OR REPLACE VIEW judge_calibration AS
 WITH placed AS (
@@ -18,7 +18,7 @@ SELECT run_id, kind, rating_from, sum(num_decisions)::BIGINT AS num_decisions, s
     sum(num_correct) / sum(num_decisions) AS share_correct,
     coalesce(sum(num_decisions) FILTER (accepted), 0) / sum(num_decisions) AS share_accepted
 FROM binned GROUP BY ALL;
-COMMENT ON VIEW judge_calibration IS 'P(final answer correct | number of a decision), by score from 0 to 9 (rounded), by tenths of the acceptance probability of a choice (rating_from: lower end of the tenth), or for any other kind by tenths of the run''s decisions in the order of their numbers (rating_from: lowest number of the tenth); ratings are first rounded to two decimals, of other kinds to three significant digits. Over decisions about graded samples; those of the same sample are not independent';
+COMMENT ON VIEW judge_calibration IS 'P(final answer correct | score of a decision), by score from 0 to 9 (rounded), by tenths of the acceptance probability of a choice (rating_from: lower end of the tenth), or for any other kind by deciles of the run''s scores (rating_from: lowest score of the decile). Ratings are first rounded to two decimals, for other kinds to three significant digits. Over decisions of graded samples; decisions of one sample are not independent';
 
 CREATE OR REPLACE VIEW judge_reliability AS
 WITH predicted AS (
@@ -35,7 +35,7 @@ SELECT run_id, kind, least(floor(10 * probability), 9) / 10 AS probability_from,
     sum(num_correct) / sum(num_decisions) AS share_correct,
     sum(num_decisions) / sum(sum(num_decisions)) OVER (PARTITION BY run_id, kind) AS share_of_verdicts
 FROM predicted GROUP BY run_id, kind, probability_from;
-COMMENT ON VIEW judge_reliability IS 'Reliability curve: the number of a decision interpreted as a probability (expected score / 9, acceptance probability of a choice, and of any other kind the number itself, where the run has none outside of 0 to 1 and low ones are not what it accepts) against the share of correct final answers, by tenths. The sum of share_of_verdicts × |mean_probability − share_correct| is the expected calibration error';
+COMMENT ON VIEW judge_reliability IS 'Reliability curve: the score of a decision as a probability (expected score / 9, acceptance probability of a choice, and for any other kind the score itself, if all of the run''s scores are from 0 to 1 and high scores are accepted) against the share of correct final answers, by tenths. The sum of share_of_verdicts × |mean_probability − share_correct| is the expected calibration error';
 
 CREATE OR REPLACE VIEW judge_auroc AS
 WITH counted AS (
@@ -46,4 +46,4 @@ SELECT counted.run_id, kind, num_correct, num_incorrect, estimate AS auroc, n AS
     high_95, interval_kind
 FROM counted LEFT JOIN (FROM counted_estimate WHERE metric = 'judge_auroc') AS own
     ON own.run_id = counted.run_id AND own.group_value = kind;
-COMMENT ON VIEW judge_auroc IS 'Area under the ROC curve: probability that the number that a method decides by is higher if the final answer is correct than if it is not (ties count half; 0.5: the number is uninformative). Over decisions; where low numbers are accepted, by the negative. NULL with fewer than 10 right or wrong samples, or 5 problems (families) with one, or below 10 families. standard_error is over problems (families), because the decisions of one depend on each other; 95 % t interval on the logit, NULL where the number never varies or separates perfectly';
+COMMENT ON VIEW judge_auroc IS 'Area under the ROC curve: probability that the decision''s score is higher if the final answer is correct than if it is not (ties count half; 0.5: the score is uninformative). Over decisions; scores are negated if low scores are accepted. NULL with fewer than 10 right or wrong samples, or 5 problems (families) with one, or below 10 families. standard_error is over problems (families), because decisions of one problem are dependent; 95 % t interval on the logit, NULL if the score is constant or separates perfectly';

@@ -1,4 +1,4 @@
--- Functions that loading and the views share.
+-- Functions shared by loading and the views.
 
 CREATE OR REPLACE MACRO probabilities(logprobs) AS
     list_transform(
@@ -11,7 +11,7 @@ CREATE OR REPLACE MACRO exact_sum(x) AS sum(try_cast(x AS DECIMAL(18, 9)))::DOUB
 COMMENT ON MACRO exact_sum IS 'Sum to nine decimals that does not depend on the order of the rows';
 
 CREATE OR REPLACE MACRO if_finite(x) AS CASE WHEN isfinite(x) THEN x END;
-COMMENT ON MACRO if_finite IS 'The number; NULL where it is infinite or none';
+COMMENT ON MACRO if_finite IS 'The number; NULL if infinite or NaN';
 
 CREATE OR REPLACE MACRO rounded(x) AS
     CASE WHEN x = 0 THEN 0::DOUBLE ELSE round(x, (2 - floor(log10(abs(x))))::INTEGER) END;
@@ -19,4 +19,4 @@ COMMENT ON MACRO rounded IS 'A number with three significant digits';
 
 CREATE OR REPLACE MACRO first_changed(step_index, accepted, score, threshold) AS
     min(CASE WHEN (score >= threshold) <> accepted THEN step_index END);
-COMMENT ON MACRO first_changed IS 'Index of the first step that a score compared with a threshold would have decided otherwise';
+COMMENT ON MACRO first_changed IS 'Index of the first step whose decision changes if the score is compared with the threshold';

@@ -1,4 +1,4 @@
--- Probes: what a draft's proposal was worth, next to the target's own step at the same place.
+-- Probes: the value of a draft's proposal compared with the target's own step.
 
 CREATE OR REPLACE VIEW probe AS
 WITH continued AS (
@@ -16,4 +16,4 @@ FROM probe_point AS point
 JOIN continued AS draft ON (draft.run_id, draft.problem_id) = (point.run_id, point.draft_problem_id)
 JOIN continued AS own ON (own.run_id, own.problem_id) = (point.run_id, point.own_problem_id)
 LEFT JOIN sample AS source ON (source.run_id, source.sample_id) = (point.source_run_id, point.sample_id);
-COMMENT ON VIEW probe IS 'What a draft''s proposal was worth (python -m jobs probe): the share of the target''s continuations behind it that end right, and of those from where it began, so that the step there is the target''s own. loss: how much less the proposal is worth. Rates over these points need their weights: they are in the table estimate (metrics probe_…) and in warehouse.probed';
+COMMENT ON VIEW probe IS 'Value of a draft''s proposal (python -m jobs probe): share of the target''s continuations with a correct answer after the proposal, and after the target''s own step instead. loss: difference of the two. Rates over these points require their weights; see the table estimate (metrics probe_…) and warehouse.probed';

@@ -1,4 +1,4 @@
--- How often the target accepted drafts, and which model wrote the steps. Rates are over steps, not over problems.
+-- Acceptance of drafts and authors of steps. Rates are over steps, not over problems.
 
 CREATE OR REPLACE VIEW fallback_rate AS
 WITH rate AS (
@@ -17,7 +17,7 @@ CREATE OR REPLACE VIEW decision AS
 SELECT run_id, sample_id, step_index, decision_kind AS kind, decision_value AS value, decision_threshold AS threshold,
     decision_accepts_below AS accepts_below, decision_accepted AS accepted
 FROM step WHERE decision_kind IS NOT NULL;
-COMMENT ON VIEW decision IS 'How each step came to be taken or its candidates to be refused: by what, at which number, against which threshold. One row per step that something decided about, whether a verdict or the method''s own means; choice and score are verdicts, whose details are in step. Key: run_id, sample_id, step_index';
+COMMENT ON VIEW decision IS 'How each step was accepted or its candidates rejected: basis, score and threshold. One row per step with a decision, by a verdict or by other means of the method; choice and score are verdicts, with details in step. Key: run_id, sample_id, step_index';
 
 CREATE OR REPLACE VIEW verdict AS
 WITH listed AS (
@@ -34,14 +34,14 @@ SELECT run_id, sample_id, step_index, verdict_index, verdict_index = number - 1 
     list_sum(list_transform(verdict.logprobs, lambda x: exp(x))) AS mass,
     exp(verdict.logprobs[verdict.decision + 1]) / mass AS probability
 FROM numbered;
-COMMENT ON VIEW verdict IS 'Every verdict on every step: who gave it, what was asked and answered. The columns verdict_… of step have the last one. Key: run_id, sample_id, step_index, verdict_index';
+COMMENT ON VIEW verdict IS 'Every verdict on every step: model, question and answer. The columns verdict_… of step have the last verdict. Key: run_id, sample_id, step_index, verdict_index';
 
 CREATE OR REPLACE VIEW verdicts_by_model AS
 SELECT run_id, model, kind, count(*) AS num_verdicts, count(*) FILTER (decided) AS num_decided,
     count(*) FILTER (accepted) AS num_accepted, num_accepted / num_verdicts AS acceptance_rate, avg(score) AS mean_score,
     avg(mass) AS mean_option_mass
 FROM verdict GROUP BY run_id, model, kind;
-COMMENT ON VIEW verdicts_by_model IS 'How often each model was asked, and accepted a candidate. Key: run_id, model, kind';
+COMMENT ON VIEW verdicts_by_model IS 'Number of verdicts and acceptances per model. Key: run_id, model, kind';
 
 CREATE OR REPLACE VIEW acceptance_by_position AS
 SELECT run_id, group_value::INTEGER AS step_index, den::BIGINT AS num_decisions, num::BIGINT AS num_accepted,
@@ -63,4 +63,4 @@ SELECT run_id, engine_spec_decode AS proposer,
         WHERE attempt.run_id = run.run_id) AS reported_by_engine,
     acceptance_rate, tokens_per_pass
 FROM run LEFT JOIN token USING (run_id) WHERE engine_spec_decode IS NOT NULL;
-COMMENT ON VIEW token_speculation_setting IS 'Token-level speculation of a run: who proposes how many tokens (num_tokens: at a time), how they are drawn, and how many are confirmed. is_weaker_baseline: greedy drafts, while the target samples at a temperature above 0, of which usually fewer are confirmed than of sampled drafts. reported_by_engine: vLLM''s own draft_sample_method; NULL: not recorded, or no model proposes';
+COMMENT ON VIEW token_speculation_setting IS 'Token-level speculation of a run: proposer, tokens per proposal (num_tokens), sampling and acceptance. is_weaker_baseline: greedy drafts while the target samples at a temperature above 0; usually fewer of them are accepted than of sampled drafts. reported_by_engine: vLLM''s own draft_sample_method; NULL: not recorded, or no model proposes';

@@ -5,7 +5,7 @@ CREATE OR REPLACE VIEW run_conditions AS
 WITH node AS (
     SELECT run_id, count(*) AS num_workers,
         string_agg(DISTINCT num_devices || ' × ' || device, ', ' ORDER BY num_devices || ' × ' || device) AS devices,
-        -- What a server holds is not known, so it equals that of no other run.
+        -- A server's devices are unknown, so they never equal another run's.
         string_agg(DISTINCT device, ', ' ORDER BY device)
             || CASE WHEN bool_or(contains(device, 'unknown server')) THEN ' of ' || run_id ELSE '' END AS device_kinds,
         string_agg(DISTINCT hardware ->> '$.cpu', ', ' ORDER BY hardware ->> '$.cpu') AS processors,
@@ -24,7 +24,7 @@ SELECT run_id, CASE WHEN run.concurrency = 1 THEN 'latency' ELSE 'load' END AS r
     run.concurrency, node.num_workers, node.devices, node.versions,
     least(run.concurrency, planned.num_samples) AS samples_in_flight, node.device_kinds, node.processors, node.num_cards
 FROM run LEFT JOIN node USING (run_id) LEFT JOIN planned USING (run_id);
-COMMENT ON VIEW run_conditions IS 'What the times of a run depend on: regime, samples in flight, workers, devices, package versions. samples_in_flight: at most, on one worker; fewer than concurrency where no worker was given that many. devices: held by the engines of one worker; device_kinds: without their number, which follows from the engines'' widths and from the draft''s placement; with the run''s id where a server runs a model, because its devices are not known to equal any other''s. num_cards: GPUs of a worker; NULL: none, unknown, or not the same of all workers';
+COMMENT ON VIEW run_conditions IS 'Conditions of a run''s times: regime, samples in flight, workers, devices, package versions. samples_in_flight: maximum on one worker; below concurrency if no worker had that many samples. devices: used by the engines of one worker. device_kinds: without their number, which follows from the tensor-parallel sizes and the draft''s placement; with the run''s id if a server runs a model, because its devices are unknown. num_cards: GPUs of a worker; NULL: none, unknown, or different between workers';
 
 CREATE OR REPLACE VIEW run_repeats AS
 WITH setting AS (
@@ -37,7 +37,7 @@ WITH setting AS (
 SELECT own.run_id, CASE WHEN own.counts THEN list(other.run_id ORDER BY other.run_id) ELSE [own.run_id] END AS repeats
 FROM setting AS own LEFT JOIN setting AS other ON other.number = own.number AND other.counts
 GROUP BY own.run_id, own.counts;
-COMMENT ON VIEW run_repeats IS 'The finished runs of a run''s setting, itself included: of the same settings, machine and night, with another seed, tag or time. A run that is not finished stands alone';
+COMMENT ON VIEW run_repeats IS 'The finished repeats of a run''s setting, including the run: same settings, machine and night, another seed, tag or time. An unfinished run has only itself';
 
 CREATE OR REPLACE VIEW latency AS
 SELECT run_id, run_conditions.regime, count(*) AS num_samples,
@@ -64,7 +64,7 @@ SELECT run_id, latency.regime, CASE part WHEN 'draft' THEN 'drafting' ELSE part 
     seconds / nullif(sum(seconds) OVER (PARTITION BY run_id), 0) AS share, share * latency.mean_seconds AS seconds_per_sample,
     latency.num_samples
 FROM part JOIN latency USING (run_id);
-COMMENT ON VIEW latency_split IS 'Parts of a sample''s wall time: calls by purpose without their queueing, queueing, and overhead (latency minus all calls). Overlapping time counts once: a draft that begins during a verdict (--lookahead) counts from the moment when the sample waits for it, and a discarded draft does not count. share: of the time of all samples; the parts sum to the mean latency';
+COMMENT ON VIEW latency_split IS 'Parts of a sample''s wall time: calls by purpose without their queueing, queueing, and overhead (latency minus all calls). Overlapping time counts once: a draft that begins during a verdict (--lookahead) counts from the moment the sample waits for it, and a discarded draft does not count. share: share of the time of all samples; the parts add up to the mean latency';
 
 CREATE OR REPLACE VIEW call_speed AS
 SELECT run_id, model, sum(num_calls)::BIGINT AS num_calls, sum(output_tokens)::BIGINT AS output_tokens,
@@ -89,7 +89,7 @@ WITH under_way AS (
 )
 SELECT run_id, num_samples::BIGINT AS num_samples, exact_sum(seconds) AS seconds
 FROM span WHERE num_samples > 0 AND seconds > 0 GROUP BY ALL;
-COMMENT ON VIEW samples_under_way IS 'For how long a worker had so many samples under way, over all workers of a run. Samples that were resumed are left out';
+COMMENT ON VIEW samples_under_way IS 'Time per number of concurrent samples on a worker, over all workers of a run. Resumed samples are left out';
 
 CREATE OR REPLACE VIEW run_throughput AS
 WITH worker AS (
@@ -116,7 +116,7 @@ SELECT run_id, run_conditions.regime, wall.num_workers, token.num_samples, emitt
     samples_per_second, emitted_tokens_per_second, median_samples_in_flight
 FROM wall JOIN token USING (run_id) JOIN run_conditions USING (run_id) LEFT JOIN load USING (run_id)
 LEFT JOIN rate USING (run_id);
-COMMENT ON VIEW run_throughput IS 'Throughput of a worker: samples and emitted tokens per second while all its slots are full (measures samples_per_second and emitted_tokens_per_second); NULL with fewer than 5 samples per slot, where start and tail are most of the time. wall_seconds: from a worker''s first call to the end of its last, summed over workers, start and tail included. median_samples_in_flight: what a sample sees, the median over the time of all samples: fewer than the concurrency where the KV cache was the limit';
+COMMENT ON VIEW run_throughput IS 'Throughput of a worker: samples and emitted tokens per second while all its slots are full (measures samples_per_second and emitted_tokens_per_second); NULL with fewer than 5 samples per slot, because start and end take most of the time. wall_seconds: from a worker''s first call to the end of its last, summed over workers, including start and end. median_samples_in_flight: median over the time of all samples; below the concurrency if limited by the KV cache';
 
 CREATE OR REPLACE VIEW engine_overlap AS
 WITH work AS (
@@ -142,4 +142,4 @@ SELECT run_id, sum(seconds) AS wall_seconds,
     coalesce(sum(seconds) FILTER (drafting AND targeting), 0) / nullif(sum(seconds), 0) AS share_both,
     coalesce(sum(seconds) FILTER (NOT drafting AND NOT targeting), 0) / nullif(sum(seconds), 0) AS share_idle
 FROM span GROUP BY run_id;
-COMMENT ON VIEW engine_overlap IS 'Which engines are busy, as shares of the time from a worker''s first call to the end of its last, over timed samples. Requests that wait in an engine''s queue do not count. The work of samples that were resumed or failed counts as idle time, and so does a reward model''s';
+COMMENT ON VIEW engine_overlap IS 'Busy engines, as shares of the time from a worker''s first call to the end of its last, over timed samples. Queued requests do not count. Work on resumed or failed samples, and of a reward model, counts as idle time';

@@ -1,5 +1,5 @@
--- Every paper's stopwatch over our traces. A definition is a row of `stopwatch`; the other views hold what it measures.
--- A problem's value is x / y, a run's is sum(x) / sum(y) over its problems, so that two runs can be paired by problem.
+-- Every paper's stopwatch over our traces. A definition is a row of `stopwatch`; the other views have its values.
+-- A problem's value is x / y, a run's is sum(x) / sum(y) over its problems, so two runs can be paired by problem.
 
 CREATE OR REPLACE VIEW stopwatch AS
 SELECT * FROM (VALUES
@@ -68,7 +68,7 @@ WITH answer AS (
     FROM sample JOIN attempt USING (run_id, attempt_id) GROUP BY ALL
 ), whole AS (
     SELECT run_id FROM sample GROUP BY run_id HAVING bool_and(stop_reason IS NOT NULL)
-), serial AS ( -- what an earlier attempt at the shard finished adds 0 s, as to a program that finds it in a file
+), serial AS ( -- samples finished by an earlier attempt add 0 s, as in a program that finds them in a file
     SELECT sample.run_id, problem_id, count(*) AS num_samples,
         sum(CASE WHEN sample.attempt_id <> last_attempt.attempt_id THEN 0 ELSE latency_seconds END) AS seconds
     FROM sample SEMI JOIN whole USING (run_id)
@@ -83,10 +83,10 @@ WITH answer AS (
     SELECT run_id, problem_id, num_samples, 'glimprouter', seconds, 1.0 FROM serial
 )
 SELECT run_id, stopwatch, problem_id, num_samples, x, y, x / y AS value FROM problem_value;
-COMMENT ON VIEW problem_stopwatch IS 'Every problem of a run by the definitions of latency that can be paired by problem; a run''s value is sum(x) / sum(y). The view stopwatch says what each is; RSD''s has one value for a run and none for a problem';
+COMMENT ON VIEW problem_stopwatch IS 'Every problem of a run by the definitions of latency that can be paired by problem; a run''s value is sum(x) / sum(y). The view stopwatch has the definitions; RSD''s has one value per run and none per problem';
 
 CREATE OR REPLACE VIEW run_stopwatch AS
-WITH clock AS ( -- of runs without unfinished and resumed samples: otherwise no clock ran over the whole set
+WITH clock AS ( -- only runs without unfinished or resumed samples, because the clock must cover the whole set
     SELECT run_id, epoch(max(last_ended_at) - min(first_submitted_at)) AS seconds
     FROM call_total SEMI JOIN (
         SELECT run_id FROM sample GROUP BY run_id
@@ -102,4 +102,4 @@ WITH clock AS ( -- of runs without unfinished and resumed samples: otherwise no 
 )
 SELECT run_id, stopwatch, n, num_samples, value, stopwatch.unit, stopwatch.is_rate, run_conditions.regime
 FROM value JOIN stopwatch USING (stopwatch) JOIN run_conditions USING (run_id);
-COMMENT ON VIEW run_stopwatch IS 'Every run by every definition of latency, over n problems; n is NULL for RSD''s single clock. A run without a row for a definition has no value by it, for instance because it was interrupted';
+COMMENT ON VIEW run_stopwatch IS 'Every run by every definition of latency, over n problems; n is NULL for RSD''s single clock. A run without a row for a definition has no such value, for example because it was interrupted';

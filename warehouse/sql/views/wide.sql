@@ -1,4 +1,4 @@
--- Traces in one table each: what a sample's problem was, and how the sample ended, beside every row of its trace.
+-- Trace tables joined with each sample's problem and result.
 
 CREATE OR REPLACE VIEW wide_sample AS
 SELECT run_id, run.method, run.dataset, sample.problem_id, problem.level, problem.subject, sample.sample_index,
@@ -24,21 +24,21 @@ SELECT run_id, context.method, context.dataset, context.problem_id, context.leve
     context.sample_index, context.verdict, context.is_correct, context.num_steps,
     step.* EXCLUDE (run_id)
 FROM step JOIN wide_sample AS context USING (run_id, sample_id);
-COMMENT ON VIEW wide_step IS 'Every row of step with its problem, and with the verdict on the sample''s final answer (verdict, is_correct; verdict_… is what the judge said of this step''s candidates). Key: run_id, sample_id, step_index';
+COMMENT ON VIEW wide_step IS 'Every row of step with its problem and the verdict on the sample''s final answer (verdict, is_correct; verdict_… is the judge''s verdict on this step''s candidates). Key: run_id, sample_id, step_index';
 
 CREATE OR REPLACE VIEW wide_candidate AS
 SELECT run_id, context.method, context.dataset, context.problem_id, context.level, context.subject,
     context.sample_index, context.verdict, context.is_correct, context.num_steps,
     candidate.* EXCLUDE (run_id)
 FROM candidate JOIN wide_sample AS context USING (run_id, sample_id);
-COMMENT ON VIEW wide_candidate IS 'Every row of candidate with its problem, and with the verdict on the sample''s final answer. Key: run_id, sample_id, step_index, candidate_index';
+COMMENT ON VIEW wide_candidate IS 'Every row of candidate with its problem and the verdict on the sample''s final answer. Key: run_id, sample_id, step_index, candidate_index';
 
 CREATE OR REPLACE VIEW wide_call AS
 SELECT run_id, context.method, context.dataset, context.problem_id, context.level, context.subject,
     context.sample_index, context.verdict, context.is_correct, context.is_timed,
     call.* EXCLUDE (run_id)
 FROM call JOIN wide_sample AS context USING (run_id, sample_id);
-COMMENT ON VIEW wide_call IS 'Every row of call with its problem, and with the verdict on the sample''s final answer. is_timed: only these count in latencies and speeds. Key: run_id, sample_id, call_index';
+COMMENT ON VIEW wide_call IS 'Every row of call with its problem and the verdict on the sample''s final answer. is_timed: only these count in latencies and speeds. Key: run_id, sample_id, call_index';
 
 CREATE OR REPLACE VIEW flip_sample AS
 WITH pair AS (
@@ -50,4 +50,4 @@ WITH pair AS (
 SELECT pair.dataset, problem_id, context.level, side, run_id, pair.method, other_run_id, other_method,
     context.sample_id, context.sample_index, context.verdict, context.is_correct
 FROM pair JOIN wide_sample AS context USING (run_id, problem_id);
-COMMENT ON VIEW flip_sample IS 'The samples of both runs of every flip (see flips), from the side of each run. Join rows of traces by run_id and sample_id, which match the flipped problem alone: FROM wide_step SEMI JOIN (FROM flip_sample WHERE …) AS flip USING (run_id, sample_id). A semi join counts a row once, also where the problem flips against several runs';
+COMMENT ON VIEW flip_sample IS 'The samples of both runs of every flip (see flips), from the side of each run. Join rows of traces by run_id and sample_id to get only the flipped problem: FROM wide_step SEMI JOIN (FROM flip_sample WHERE …) AS flip USING (run_id, sample_id). A semi join counts each row once, even if the problem flips against several runs';
