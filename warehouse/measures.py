@@ -306,7 +306,7 @@ _ALL = (
             meaning=f"{of} of a worker per second while all its slots are full, each by the share of its time in it")
         for name, title, of in (
             ("samples_per_second", "throughput", "samples"),
-            ("emitted_tokens_per_second", "emitted tokens per second", "tokens"),
+            ("emitted_tokens_per_second", "emitted tokens/s", "tokens"),
         )
     ),
     Measure(
