@@ -308,7 +308,7 @@ _ALL = (
             meaning=f"{of} per second and worker while all slots are in use, each by the share of its time in it")
         for name, title, of in (
             ("samples_per_second", "throughput", "samples"),
-            ("emitted_tokens_per_second", "emitted tokens per second", "tokens"),
+            ("emitted_tokens_per_second", "emitted tokens/s", "tokens"),
         )
     ),
     Measure(

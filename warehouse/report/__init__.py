@@ -1,1 +1,1 @@
-"""Reports on runs: a self-contained HTML page with a trace viewer, or its tables as Markdown or LaTeX."""
+"""Reports on runs: a self-contained HTML page with a trace viewer, or tables as Markdown or LaTeX."""

@@ -1,6 +1,6 @@
 """Report on runs: `python -m warehouse.report RUN… -o report.html`.
 
-The page is a single file that loads nothing from the network. A report only reads the warehouse.
+The page is one self-contained file. Creating a report does not change the database.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ _BY_ENDING: dict[str, ReportFormat] = {".html": "html", ".htm": "html", ".md": "
 @click.command(cls=WarehouseCommand)
 @runs_argument()
 @output_option()
-@format_option(get_args(ReportFormat), "by FILE's ending (.html, .md, .tex), else md")
+@format_option(get_args(ReportFormat), "by FILE's extension (.html, .md, .tex), otherwise md")
 @database_option()
-@click.option("--title", help="The report's title.")
+@click.option("--title", help="Title of the report.")
 @click.option(
     "--max-megabytes",
     type=click.FloatRange(min=1),
     default=19.0,
     show_default=True,
-    help="Size limit of the page. Traces that do not fit are left out, and the page says how many.",
+    help="Maximum size of the page. Traces that do not fit are omitted, and the page reports their number.",
 )
 @click.option(
     "--figures",
     "figures_folder",
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Write every figure as SVG and PDF, one column of a paper wide, to DIR; without -o and --format nothing else.",
+    help="Write all figures to DIR as SVG and PDF, one paper column wide. Without -o or --format: only figures.",
 )
-@baseline_option("Baseline of the differences.  [default: as warehouse.compare chooses]")
-@margin_option('A run is "not worse" if it is shown to lose fewer percentage points than this.')
+@baseline_option("Baseline of the differences.  [default: as in warehouse.compare]")
+@margin_option('Margin of "not worse", in percentage points.')
 @grader_option()
 @wait_option()
 def main(
@@ -66,10 +66,9 @@ def main(
     grader: str | None,
     wait_seconds: float,
 ) -> None:
-    """Write a report on runs in the warehouse. RUN: a run id, a prefix of one, or a run folder.
+    """Write a report on loaded runs. RUN: a run id, a unique prefix, or a run folder.
 
-    HTML is a single page with charts, tables and a trace viewer, which works offline. Markdown and LaTeX contain the
-    tables only.
+    HTML: one page with charts, tables and a trace viewer; it works offline. Markdown and LaTeX: only the tables.
     """
     from harness.cli.screen import printable
     from warehouse.comparison.contrasts import Settings

@@ -1,4 +1,4 @@
-"""The accuracy of a run against token budgets, as a sweep over its chains found it (jobs sweep-budget)."""
+"""Accuracy of a run by token budget, from a sweep over its chains (jobs sweep-budget)."""
 
 from __future__ import annotations
 
@@ -22,36 +22,32 @@ FROM budget_curve AS curve JOIN run USING (run_id) LEFT JOIN counted_estimate AS
     AND metric = 'accuracy_at_budget' AND group_value = budget::VARCHAR
 WHERE $run_id IN (curve.run_id, source_run_id) ORDER BY created_at, curve.run_id, budget
 """
-"""Of a sweep, or of all sweeps of a run's chains, in their order."""
+"""Points of a sweep, or of all sweeps over a run's chains, by creation time."""
 EXPLAINED = (
-    "A chain that had ended within the budget keeps its own verdict. The others are cut there, their thought is "
-    "closed, and their answer is asked for: it is beside the budget, where a chain that had ended has its own within. "
-    "Tokens are means: of the chain over all samples; over the cut ones, what the answer generated, and what it read "
-    "that the prefix cache did not hold."
+    "A chain within the budget keeps its verdict. A longer chain is truncated, and an answer is generated; the answer "
+    "does not count toward the budget. Chain: mean tokens per sample. Answer and prefilled: mean generated tokens and "
+    "uncached prompt tokens of the generated answers."
 )
-NOT_PLANNED = "The chains are cut at the ends of steps, not re-planned: with the budget known, a method may do better."
+NOT_PLANNED = "Chains are truncated at step boundaries and not re-planned: a method that uses the budget may do better."
 _COLUMNS = ("budget", "pass@1 (95 %)", "cut", "chain", "answer", "prefilled")
 
 
 def print_sweep(connection: Connection, run_id: str, out: Console) -> None:
-    """Print accuracy and tokens by budget, of the run of a sweep."""
+    """Print accuracy and tokens by budget for the run of a sweep."""
     from warehouse.database import rows
 
     if not (points := rows(connection, POINTS, {"run_id": run_id})):
-        raise WarehouseError(f"{run_id} has no cuts that can be read: repeat its python -m jobs sweep-budget")
+        raise WarehouseError(f"{run_id} has no readable budget cuts: rerun python -m jobs sweep-budget")
     table = Table([Column(name, is_right=True) for name in _COLUMNS], list(map(_cells, points)))
     source, samples = points[0]["source_run_id"], points[0]["num_samples"]
     missing, planned = max(point["missing"] or 0 for point in points), points[0]["planned"]
     below = [EXPLAINED, *([] if all(point["is_exact"] for point in points) else [NOT_PLANNED])]
     if missing:
-        lacking = counted(missing, "sample has", "samples have")
-        below.append(
-            f"UNFINISHED: {lacking} no verdict at some budget by this run's grader; {source} has to be loaded."
-        )
+        below.append(f"UNFINISHED: no verdict for {counted(missing, 'sample')} at some budget; load {source}.")
     if planned > samples:
-        below.append(f"PARTIAL: {samples} of the {planned} samples of {source}; the others had not ended.")
+        below.append(f"PARTIAL: {samples} of {planned} samples of {source}; the others were not finished.")
     title = Line(
-        f"Token budgets of {source}: {counted(samples, 'sample')} at each, answers by the {points[0]['answered_by']}."
+        f"Token budgets of {source}: {counted(samples, 'sample')} each, answers by the {points[0]['answered_by']}."
     )
     Screen(out, is_fitted=True).show([title, table, *map(Line, below)])
 

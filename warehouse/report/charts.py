@@ -1,4 +1,4 @@
-"""The page's charts as SVG: stacked bars, dots with intervals, and scatters. Every text and attribute is escaped."""
+"""SVG charts of the page: stacked bars, dots with intervals, and scatter plots. Text and attributes are escaped."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from warehouse.statistics.intervals import Interval
 
 Attribute = str | float | int
 WIDTH = 1040
-"""Width of a chart in its own units; the page scales it."""
+"""Width of a chart in SVG units; the page scales it."""
 SHAPES = ("circle", "square", "diamond", "triangle")
-"""Shapes of marks; 32 methods have different marks."""
+"""Marker shapes; with eight colors, 32 methods have different markers."""
 _GLYPH = 6.9
-"""Mean width of a letter of a label, slightly too large."""
+"""Mean character width of a label, slightly overestimated."""
 
 
 class Chart(Protocol):
@@ -26,14 +26,14 @@ class Chart(Protocol):
 
     @property
     def description(self) -> str:
-        """What the chart shows, for assistive technology."""
+        """Description for assistive technology."""
 
     def draw(self) -> Markup:
-        """Return the drawing."""
+        """Return the chart as SVG."""
 
 
 def tag(name: str, *children: Markup | str, **attributes: Attribute) -> Markup:
-    """Return an element. In attribute names `_` becomes `-`, and a trailing `_` is dropped (`class_`)."""
+    """Return an element. In attribute names, `_` becomes `-`, and a trailing `_` is removed (`class_`)."""
     attribute_text = Markup("").join(
         Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), _plain(value)) for key, value in attributes.items()
     )
@@ -42,7 +42,7 @@ def tag(name: str, *children: Markup | str, **attributes: Attribute) -> Markup:
 
 
 def chart(height: float, description: str, *children: Markup) -> Markup:
-    """Return a complete drawing; assistive technology reads the description instead."""
+    """Return a complete SVG with a description for assistive technology."""
     box = f"0 0 {WIDTH:g} {height:g}"
     return tag("svg", *children, viewBox=box, role="img", aria_label=description, class_="chart")
 
@@ -58,31 +58,31 @@ def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
 
 
 def label_width(labels: Iterable[str]) -> float:
-    """Return the width of the row labels to the left of an axis."""
+    """Return the width reserved for row labels left of an axis."""
     return min(420.0, 30 + 7.4 * max(map(len, labels), default=0))
 
 
 class Look(NamedTuple):
-    """Color and mark of a run."""
+    """Color and marker of a run."""
 
     series: int
-    """Number of its method in the report; eight colors, repeated."""
+    """Index of the method in the report; the eight colors repeat."""
     is_hollow: bool = False
-    """Whether the mark is an outline: the run is under load, and the report has others with one sample in flight."""
+    """Whether the marker is an outline: a run under load, in a report that also has runs with one sample in flight."""
 
     @property
     def color(self) -> int:
-        """Number of the color."""
+        """Index of the color."""
         return self.series % 8
 
     @property
     def shape(self) -> str:
-        """Shape of the mark; methods of one color differ in it."""
+        """Marker shape; it differs between methods of one color."""
         return SHAPES[(self.series + self.series // 8) % len(SHAPES)]
 
 
 def mark(x: float, y: float, look: Look, size: float = 5.5) -> Markup:
-    """Return the mark of a run, centered at a point."""
+    """Return the marker of a run, centered at a point."""
     class_ = f"mark series-{look.color}{' hollow' if look.is_hollow else ''}"
     if look.shape == "circle":
         return tag("circle", cx=x, cy=y, r=size, class_=class_)
@@ -97,7 +97,7 @@ def mark(x: float, y: float, look: Look, size: float = 5.5) -> Markup:
 
 @dataclass(frozen=True)
 class Scale:
-    """Linear map from values to coordinates of the drawing."""
+    """Linear map from values to SVG coordinates."""
 
     low: float
     high: float
@@ -105,12 +105,12 @@ class Scale:
     end: float
 
     def __call__(self, value: float) -> float:
-        """Return the coordinate of a value; values outside the scale are clipped to its ends."""
+        """Return the coordinate of a value, clipped to the scale."""
         inside = min(max(value, self.low), self.high)
         return self.start + (inside - self.low) / (self.high - self.low) * (self.end - self.start)
 
     def ticks(self, count: int = 5) -> list[float]:
-        """Return about `count` round values, spaced by 1, 2 or 5 times a power of ten."""
+        """Return about `count` round values, with spacing 1, 2 or 5 times a power of ten."""
         step = _round_step((self.high - self.low) / max(count, 1))
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
@@ -120,26 +120,26 @@ class Scale:
 def padded_scale(
     values: Sequence[float], start: float, end: float, *, low: float = -math.inf, high: float = math.inf
 ) -> Scale:
-    """Return a scale over values with some margin around them, within limits."""
+    """Return a scale over the values with some padding, limited to [low, high]."""
     bottom, top = min(values), max(values)
     room = 0.08 * (top - bottom) or 0.1 * abs(top) or 1.0
     return Scale(max(low, bottom - room), min(high, top + room), start, end)
 
 
 def vertical_grid(scale: Scale, bottom: float, top: float = 4) -> Markup:
-    """Return lines at the ticks of a horizontal scale, with the numbers below."""
+    """Return grid lines and tick labels of a horizontal scale."""
     ticks = scale.ticks(6)
     lines = [line(scale(t), top, scale(t), bottom, "grid") for t in ticks]
     return Markup("").join([*lines, *(text(scale(t), bottom + 17, short(t), "tick middle") for t in ticks)])
 
 
 def scale_from_zero(values: Sequence[float], start: float, end: float) -> Scale:
-    """Return a scale from zero to slightly above the highest value."""
+    """Return a scale from 0 to slightly above the largest value."""
     return Scale(0.0, 1.05 * max(values, default=0.0) or 1.0, start, end)
 
 
 def short(value: float) -> str:
-    """Return a number for an axis, without insignificant digits."""
+    """Format a number for an axis, without trailing zeros."""
     return (f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}").replace("-", MINUS)
 
 
@@ -159,14 +159,14 @@ _BAR = 21
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar with its parts by kind."""
+    """A stacked bar with its parts by kind."""
 
     label: str
     parts: Mapping[str, float]
     value_text: str
-    """The total, as printed."""
+    """Printed total."""
     opens_group: bool = False
-    """Whether there is a gap before the bar."""
+    """Whether to leave a gap before the bar."""
 
     @property
     def total(self) -> float:
@@ -176,22 +176,22 @@ class Bar:
 
 @dataclass(frozen=True)
 class StackedBars:
-    """Bars over an axis from zero."""
+    """Stacked bars over an axis that starts at zero."""
 
     bars: Sequence[Bar]
     axis: str
     description: str
     unit: str
     names: Mapping[str, str]
-    """Printed name by kind, in the order of the legend."""
+    """Legend labels by kind, in legend order."""
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds that any bar has."""
+        """Kinds that occur in any bar."""
         return [kind for kind in self.names if any(bar.parts.get(kind) for bar in self.bars)]
 
     def draw(self) -> Markup:
-        """Return the drawing."""
+        """Return the chart as SVG."""
         left, right, top = label_width(bar.label for bar in self.bars), WIDTH - 110, 26
         gaps = [12 if bar.opens_group and i else 0 for i, bar in enumerate(self.bars)]
         bottom = top + 8 + _BAR_ROW * len(self.bars) + sum(gaps)
@@ -235,19 +235,19 @@ _ROW = 30
 
 @dataclass(frozen=True)
 class Dot:
-    """A value with its interval, if it has one."""
+    """A value, optionally with its interval."""
 
     label: str
     look: Look
     x: Interval
     value_text: str
-    """The value with its interval, as printed."""
+    """Printed value with its interval."""
     y: Interval | None = None
-    """The value on the vertical axis of a scatter."""
+    """Value on the vertical axis, for scatter plots."""
 
 
 class Reference(NamedTuple):
-    """A vertical line that values are read against."""
+    """A vertical reference line."""
 
     value: float
     is_dashed: bool
@@ -255,24 +255,24 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True)
 class Dots:
-    """Rows of values over an axis that does not necessarily start at zero."""
+    """Rows of values with intervals; the axis need not start at zero."""
 
     rows: Sequence[Dot]
     axis: str
     description: str
     low: float = 0.0
-    """Smallest value that the axis can reach."""
+    """Lower limit of the axis."""
     high: float = float("inf")
-    """Largest value that the axis can reach."""
+    """Upper limit of the axis."""
     references: Sequence[Reference] = ()
 
     def scale(self, start: float, end: float) -> Scale:
-        """Return the scale of the axis."""
+        """Return the axis scale."""
         ends = [*_ends(dot.x for dot in self.rows), *(reference.value for reference in self.references)]
         return padded_scale(ends, start, end, low=self.low, high=self.high)
 
     def draw(self) -> Markup:
-        """Return the drawing."""
+        """Return the chart as SVG."""
         height, left = _ROW * len(self.rows) + 48, label_width(dot.label for dot in self.rows)
         scale, bottom = self.scale(left, WIDTH - 200), height - 40
         parts = [vertical_grid(scale, bottom)]
@@ -292,20 +292,20 @@ class Dots:
 
 
 class Curve(NamedTuple):
-    """Points of a scatter that a line connects; they have color and mark of its first."""
+    """Points connected by a line, with color and marker of the first point."""
 
     label: str
     points: Sequence[int]
-    """Their indices, in the order of the line."""
+    """Point indices in line order."""
     values: Sequence[str] = ()
-    """What is printed beside each of them."""
+    """Label next to each point."""
 
 
 @dataclass(frozen=True)
 class Scatter:
-    """Points on two axes, with both intervals; the horizontal axis starts at zero; the vertical one is in percent.
+    """Points with intervals on both axes, to be shown with its `key`.
 
-    It needs its key.
+    The horizontal axis starts at zero; the vertical axis is in percent.
     """
 
     points: Sequence[Dot]
@@ -314,31 +314,31 @@ class Scatter:
     description: str
     curves: Sequence[Curve] = ()
     front: Sequence[int] = ()
-    """Indices of the points on the Pareto front, from left to right; empty: none is drawn."""
+    """Indices of the points on the Pareto front, from left to right; empty: no front."""
 
     def look(self, curve: Curve) -> Look:
-        """Return a curve's color and mark, those of its first point."""
+        """Return the curve's color and marker, taken from its first point."""
         return self.points[curve.points[0]].look
 
     @property
     def looks(self) -> list[Look]:
-        """Each point's color and mark."""
+        """Color and marker of each point."""
         of_curves = {i: self.look(curve) for curve in reversed(self.curves) for i in curve.points}
         return [of_curves.get(i, point.look) for i, point in enumerate(self.points)]
 
     @property
     def key(self) -> list[tuple[Look, str]]:
-        """Color and mark, and name, of each curve and of each point on none."""
+        """Legend entries: (look, label) of each curve, and of each point outside of curves."""
         connected = {i for curve in self.curves for i in curve.points}
         curves = [(self.look(curve), curve.label) for curve in self.curves]
         return curves + [(point.look, point.label) for i, point in enumerate(self.points) if i not in connected]
 
     def places(self, points: Sequence[int]) -> list[tuple[float, float]]:
-        """Return the estimates on both axes of the points of a curve or front."""
+        """Return the (x, y) estimates of points by index."""
         return [(p.x.estimate, p.y.estimate) for p in map(self.points.__getitem__, points) if p.y]
 
     def draw(self) -> Markup:
-        """Return the drawing."""
+        """Return the chart as SVG."""
         left, right, top, bottom = 64, WIDTH - 24, 12, 326
         y_scale = padded_scale(_ends(p.y for p in self.points if p.y), bottom, top, low=0.0, high=100.0)
         x_scale = scale_from_zero(_ends(p.x for p in self.points), left, right)
@@ -372,12 +372,11 @@ class Scatter:
 
 
 def _ends(estimates: Iterable[Interval]) -> list[float]:
-    """Return everything that an axis has to show."""
+    """Return all estimates and interval ends."""
     return [x for e in estimates for x in (e.estimate, e.low, e.high) if x is not None]
 
 
 def _whisker(x1: float, y1: float, x2: float, y2: float, look: Look) -> Markup:
-    """Draw the line of an interval with its two ends."""
     dx, dy = (0, 4) if y1 == y2 else (4, 0)
     ends = ((x1, y1, x2, y2), (x1 - dx, y1 - dy, x1 + dx, y1 + dy), (x2 - dx, y2 - dy, x2 + dx, y2 + dy))
     return Markup("").join(line(*place, f"whisker series-{look.color}") for place in ends)

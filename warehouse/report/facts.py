@@ -1,6 +1,6 @@
-"""The data of a report, read from the views: a `RunFacts` per run.
+"""The data of a report: one `RunFacts` per run, read from the database.
 
-Numbers with intervals are rows of `estimate`, over problems (one problem is one observation).
+Metrics with intervals are rows of `estimate`; one problem is one observation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PROBLEMS = "SELECT problem_id, content_hash FROM problem WHERE run_id = $run_id
 
 
 def scaled(found: Interval, factor: float = 1.0, highest: float = math.inf) -> Interval:
-    """Return `factor` × the estimate, of which the interval is limited to 0 to `highest` before."""
+    """Return `factor` × the estimate, with its interval clipped to [0, `highest`] before scaling."""
     low, high = found.low, found.high
     ends = (None, None) if low is None or high is None else (factor * max(0.0, low), factor * min(highest, high))
     return replace(found, estimate=factor * found.estimate, low=ends[0], high=ends[1])
@@ -36,34 +36,34 @@ class RunFacts:
     """Data of one run. Shares are fractions, times are in seconds."""
 
     label: str
-    """Short name, unique in the report."""
+    """Label, unique in the report."""
     name: str
-    """Shorter one, unique among the runs of its regime: the same method has it in both."""
+    """Short label, unique within the regime; one method has the same label in both regimes."""
     look: Look
     summary: RunSummary
     conditions: Record
-    """When it was created and loaded, its dataset's title, devices and 95th percentile of latency, by column name."""
+    """Creation and load times, dataset title, devices and 95th percentile of latency, by column name."""
     costs: Sequence[Cost]
     place: int = 0
     """Index of the run in the report."""
     problems: frozenset[tuple[str, str]] = frozenset()
     """Id and content hash of the planned problems."""
     budgets: Sequence[Record] = ()
-    """Rows of `warehouse.report.budgets.POINTS` of its chains, sweep by sweep."""
+    """Rows of `warehouse.report.budgets.POINTS` for the run, grouped by sweep."""
 
     def estimate(self, measure: str) -> Interval | None:
-        """Return a measure of the run; None where it has no data."""
+        """Return a metric of the run; None without data."""
         found = self.summary.measures.get(measure)
         return found.as_interval if found else None
 
     @property
     def accuracy(self) -> Interval | None:
-        """Its pass@1 in percent; None where nothing is graded: an accuracy of zero is then not a result."""
+        """pass@1 in percent; None if no sample is graded."""
         return scaled(self.summary.result.as_interval, 100) if self.summary.result else None
 
 
 def report_facts(connection: Connection, run_ids: Sequence[str]) -> list[RunFacts]:
-    """Read the data of runs, in the order of their ids. Raises UnknownRun."""
+    """Read the data of runs, in the order of `run_ids`. Raises UnknownRun."""
     found, names, facts = summaries(connection, run_ids), dict[str, str](), list[RunFacts]()
     regimes = {one.regime for one in found}
     for regime in regimes:
@@ -90,7 +90,7 @@ def report_facts(connection: Connection, run_ids: Sequence[str]) -> list[RunFact
 
 
 def over_the_same_problems(runs: Sequence[RunFacts]) -> dict[str, list[RunFacts]]:
-    """Return the runs in groups over the same problems, by a short name of these; a figure has one group's runs."""
+    """Group the runs by their problems. Keys are short descriptions of the problems."""
     groups: dict[frozenset[tuple[str, str]], list[RunFacts]] = {}
     for run in runs:
         groups.setdefault(run.problems, []).append(run)
@@ -104,7 +104,7 @@ def over_the_same_problems(runs: Sequence[RunFacts]) -> dict[str, list[RunFacts]
 
 
 def other_problems(runs: Sequence[RunFacts]) -> list[str]:
-    """Return a warning for each dataset whose runs, of one regime, are not over the same problems."""
+    """Return a warning for each dataset and regime whose runs use different problems."""
     of_one_kind: dict[tuple[str, str], list[RunFacts]] = {}
     for run in runs:
         of_one_kind.setdefault((run.summary.dataset, run.summary.regime), []).append(run)
@@ -115,7 +115,7 @@ def other_problems(runs: Sequence[RunFacts]) -> list[str]:
             sets = "; ".join(f"{', '.join(run.label for run in group)}: {len(group[0].problems)}" for group in groups)
             shared = len(frozenset.intersection(*(group[0].problems for group in groups)))
             lines.append(
-                f"OTHER PROBLEMS: not all runs on {dataset} are over the same problems ({sets}; {shared} in all). "
-                "Each has figures beside runs over the same problems only; results in one table are not comparable."
+                f"DIFFERENT PROBLEMS: the runs on {dataset} use different problems ({sets}; {shared} shared by all). "
+                "Figures contain only runs with the same problems. Results in one table are not comparable."
             )
     return lines

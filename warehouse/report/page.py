@@ -35,16 +35,16 @@ _MEGABYTE = 1_000_000
 
 @dataclass(frozen=True)
 class Report:
-    """A finished report."""
+    """A generated report."""
 
     content: str
     coverage: str
-    """Which traces the page contains, or the number of tables, in one line."""
+    """One line: the traces in the page, or the number of tables."""
     charts: Mapping[str, Chart]
-    """By the name of the chart's file without its ending."""
+    """Charts by file name without extension."""
 
     def write(self, path: Path) -> str:
-        """Write the report to a file and return one line that describes the file. Raises OSError."""
+        """Write the report to a file and return a one-line description. Raises OSError."""
         path.write_text(self.content, encoding="utf-8")
         return f"{path}: {len(self.content.encode()) / _MEGABYTE:.1f} MB. {self.coverage}"
 
@@ -61,10 +61,10 @@ def make_report(
     grader: str | None = None,
     wait_seconds: float = WAIT_SECONDS,
 ) -> Report:
-    """Make a report on runs of a database.
+    """Create a report on runs of a database.
 
-    runs: run ids, prefixes of run ids, or paths of run folders. max_megabytes: size limit of the HTML page, which
-    leaves out traces that do not fit. settings, baseline: of the differences between runs, as for `compare_runs`.
+    runs: run ids, prefixes of run ids, or run folders. max_megabytes: maximum size of the HTML page; traces that do
+    not fit are omitted. settings, baseline: options of the comparison, as in `compare_runs`.
     Raises WarehouseError and DatabaseError.
     """
     with reader(database, wait_seconds, grader) as connection:
@@ -88,7 +88,7 @@ _HERE = resources.files("warehouse.report")
 _KATEX = _HERE / "vendor" / "katex"
 _VIEWER = ("load.js", "math.js", "trace.js", "list.js", "search.js", "link.js", "copy.js", "tables.js", "tabs.js")
 _RESERVE_BYTES = 200_000
-"""Room reserved for the page's own text."""
+"""Space reserved for text outside the traces."""
 
 
 def page(
@@ -99,7 +99,7 @@ def page(
     title: str,
     max_bytes: int,
 ) -> tuple[str, Chunks]:
-    """Return the HTML and the traces in it; it stays below max_bytes as long as the page without traces does."""
+    """Return the HTML and its traces. Only a page too large without traces exceeds max_bytes."""
     samples = read_samples(connection, runs)
     run_ids = [run.summary.run_id for run in runs]
     fixed = len(_styles()) + len(_katex_script()) + len(pack(index(samples, {}))) + _RESERVE_BYTES
@@ -135,19 +135,18 @@ def page(
 
 
 def coverage(chunks: Chunks) -> str:
-    """Return how many and which of the traces are in the file."""
+    """Return a sentence on the traces in the page."""
     num_included = len(chunks.places)
     if num_included == chunks.num_finished:
         return f"This file contains all {num_included:,} traces of finished samples."
     return (
         f"SAMPLED: This file contains {num_included:,} of {chunks.num_finished:,} traces of finished samples, to limit "
-        "its size: first of problems on which runs differ, then of random problems. Lists and numbers "
-        "cover all samples."
+        "its size. Problems on which runs differ come first, then random problems. Lists and metrics cover all samples."
     )
 
 
 def _options(connection: Connection) -> str:
-    """Return the options of commands for this database: the name of its file, because a page is passed on."""
+    """Return command options for this database. The file name has no folder, because pages are shared."""
     [(path, version)] = connection.execute(
         "SELECT path, getvariable('grader_version') FROM duckdb_databases() WHERE database_name = current_database()"
     ).fetchall()
@@ -159,7 +158,7 @@ def _subtitle(runs: Sequence[RunFacts]) -> str:
     loaded = max(run.conditions["loaded_at"] for run in runs)
     datasets = ", ".join(sorted({run.summary.dataset for run in runs}))
     when = f"{loaded:%Y-%m-%d at %H:%M} UTC"
-    return f"{counted(len(runs), 'run')} on {datasets}, last loaded into the warehouse on {when}."
+    return f"{counted(len(runs), 'run')} on {datasets}, last loaded on {when}."
 
 
 def _policy(scripts: Iterable[str]) -> str:

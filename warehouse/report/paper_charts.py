@@ -1,8 +1,7 @@
-"""Charts as files for a paper, SVG and PDF, one column wide; the only module that imports matplotlib.
+"""Charts for papers as SVG and PDF files, one column wide. Only this module imports matplotlib.
 
-The colors are those of the page in its light scheme; marks, dashes and hatches tell the same in gray print. Text is
-drawn as it is: no formula in it is set, and letters are outlines in an SVG and an embedded font in a PDF, so that both
-look alike everywhere.
+Colors match the page's light scheme; markers, dashes and hatches keep series distinguishable in grayscale. Text is
+rendered literally (no math): as outlines in SVG and with an embedded font in PDF.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLUMN_INCHES = 3.3
-"""Width of a figure: a column of the ACL, ICML and IEEE layouts."""
+"""Figure width: one column of the ACL, ICML and IEEE layouts."""
 ENDINGS = ("svg", "pdf")
 _STYLE = {
     "font.family": "DejaVu Sans",
@@ -54,34 +53,34 @@ _STYLE = {
 }
 _MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle": "^"}
 _HATCHES = ("", "//////", "......")
-"""Of the parts of a bar, so that they differ in gray print too; white on the part's color."""
+"""Hatches of bar parts, to distinguish them in grayscale; white on the part's color."""
 _DASHES = ("-", "-.", ":")
-"""Of curves, for the same reason; the front is dashed."""
+"""Line styles of curves, to distinguish them in grayscale; the Pareto front is dashed."""
 _LONGEST_LABEL = 40
-"""Characters of a label; longer ones would leave no room for the values."""
+"""Maximum label length in characters, to leave room for the values."""
 
 
 def check_installed() -> None:
-    """Raise WarehouseError where matplotlib is not installed."""
+    """Raise WarehouseError if matplotlib is not installed."""
     try:
-        import matplotlib as matplotlib  # the question is whether it is there
+        import matplotlib as matplotlib  # only checks that it can be imported
     except ImportError as error:
         remedy = "pip install 'speculative-reasoning-harness[figures]'"
-        raise WarehouseError(f"figures in files need matplotlib: {remedy}") from error
+        raise WarehouseError(f"--figures requires matplotlib: {remedy}") from error
 
 
 def write_charts(charts: Mapping[str, Chart], folder: Path) -> list[Path]:
-    """Write each chart as an SVG and a PDF into a folder, which is made, and return the files.
+    """Write each chart as SVG and PDF to a folder and return the files.
 
-    charts: by file name without ending; a file of that name is replaced. Raises WarehouseError without matplotlib, and
-    OSError.
+    charts: by file name without extension. The folder is created if needed; existing files are replaced. Raises
+    WarehouseError without matplotlib, and OSError.
     """
     check_installed()
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     folder.mkdir(parents=True, exist_ok=True)
-    # Finding its fonts for the first time, and letters that they lack, are no news to whoever wants a figure.
+    # Suppress messages about the font cache and missing glyphs.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     files = []
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
@@ -91,7 +90,7 @@ def write_charts(charts: Mapping[str, Chart], folder: Path) -> list[Path]:
             _draw(chart, figure)
             for ending in ENDINGS:
                 file = folder / f"{name}.{ending}"
-                # Without a date the same runs give the same file.
+                # Omit the date, for reproducible files.
                 figure.savefig(file, metadata={"Date" if ending == "svg" else "CreationDate": None})
                 files.append(file)
     return files
@@ -106,7 +105,7 @@ def _draw(chart: Chart, figure: Figure) -> None:
     elif isinstance(chart, StackedBars):
         _bars(chart, figure, axes)
     else:
-        raise TypeError(f"{type(chart).__name__} has no form for files")
+        raise TypeError(f"{type(chart).__name__} cannot be drawn as a file")
 
 
 def _dots(chart: Dots, figure: Figure, axes: Axes) -> None:
@@ -160,7 +159,7 @@ def _scatter(chart: Scatter, figure: Figure, axes: Axes) -> None:
 
 
 def _error(x: Interval) -> list[list[float]] | None:
-    """Return how far an interval reaches below and above its value."""
+    """Return the distances from the value to the interval ends."""
     return None if x.low is None or x.high is None else [[x.estimate - x.low], [x.high - x.estimate]]
 
 
@@ -188,7 +187,7 @@ def _bars(chart: StackedBars, figure: Figure, axes: Axes) -> None:
 
 
 def _legend(figure: Figure, axes: Axes, labels: Sequence[str]) -> None:
-    """Draw the legend above the axes, in as many columns as its longest label leaves room for."""
+    """Draw the legend above the axes, with as many columns as fit the longest label."""
     longest = max(len(_label(label)) for label in labels)
     columns = max(1, min(len(labels), 54 // (longest + 6)))
     handles, names = axes.get_legend_handles_labels()
@@ -197,20 +196,20 @@ def _legend(figure: Figure, axes: Axes, labels: Sequence[str]) -> None:
 
 
 def _look(look: Look) -> dict[str, str]:
-    """Return color and mark of a run, as `charts.mark` draws it."""
+    """Return matplotlib's color and marker options for a run, as in `charts.mark`."""
     color = _colors()[f"s{look.color}"]
     return {"color": color, "marker": _MARKERS[look.shape], "markerfacecolor": "white" if look.is_hollow else color}
 
 
 def _label(text: str) -> str:
-    """Return a label without control characters, cut where it would leave no room for the values."""
+    """Return a label without control characters, truncated to _LONGEST_LABEL."""
     harmless = printable(text)
     return harmless if len(harmless) <= _LONGEST_LABEL else f"{harmless[: _LONGEST_LABEL - 1]}…"
 
 
 @cache
 def _colors() -> dict[str, str]:
-    """Return the page's colors in its light scheme, by name."""
+    """Return the colors of the page's light scheme by name."""
     css = (resources.files("warehouse.report") / "page" / "report.css").read_text(encoding="utf-8")
     [light, *_] = css.split("@media")
     return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", light))

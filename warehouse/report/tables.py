@@ -1,6 +1,6 @@
-"""Tables as Markdown, LaTeX, CSV and JSON; their form on a terminal is `harness.cli.screen`.
+"""Tables as Markdown, LaTeX, CSV and JSON; for terminals, see `harness.cli.screen`.
 
-Text of models and of others is hostile: nothing in it acts as markup, nor as a formula in a spreadsheet.
+Text is untrusted and escaped: it cannot act as markup or as a spreadsheet formula.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ _LATEX = {
 }
 LATEX_NEEDS = "needs \\usepackage{booktabs,graphicx}"
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""Beginnings of texts that a spreadsheet would evaluate."""
+"""Prefixes that make a spreadsheet evaluate a cell."""
 _NUMBER_TEXT = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 
 
 def of_records(records: Sequence[Mapping[str, Any]]) -> Table:
-    """Return records with the same keys, of which there is at least one, as a table of values for programs."""
+    """Return records with equal keys (at least one record) as a table."""
     return Table([Column(name) for name in records[0]], [list(record.values()) for record in records])
 
 
 def markdown_text(text: str) -> str:
-    """Return text that a Markdown reader shows as it is; HTML in it is escaped as well."""
+    """Escape text for Markdown, including HTML."""
     return _MARKDOWN.sub(r"\\\1", html.escape(printable(text), quote=False))
 
 
 def markdown(page: Page) -> str:
-    """Return lines and tables as Markdown: titles are headings, and lines with a style are bold."""
+    """Return lines and tables as Markdown; titles become headings, and styled lines are bold."""
     text, is_list = "", False
     for part in page:
         blocks = [part] if isinstance(part, Line) else _markdown_blocks(part)
@@ -90,18 +90,18 @@ def _markdown_blocks(table: Table) -> Iterator[str]:
 
 
 def latex_text(text: str) -> str:
-    """Return text in which LaTeX's special characters are escaped.
+    """Escape text for LaTeX.
 
-    At the beginning, where [ and * could be an argument of the line before, they are set apart.
+    A leading [ or * is protected, because it could be parsed as an argument of the previous line.
     """
     escaped = "".join(_LATEX.get(character, character) for character in printable(text))
     return f"{{}}{escaped}" if escaped[:1] in ("[", "*") else escaped
 
 
 def latex(tables: Sequence[Table], caption: str, label: str, *, notes: Sequence[str] = (), is_wide: bool = True) -> str:
-    """Return a table of a paper, of several parts where these have titles; `LATEX_NEEDS` says what it needs.
+    """Return a LaTeX table for a paper, with one part per table; required packages: `LATEX_NEEDS`.
 
-    notes: small print below it. is_wide: whether it is over both columns of the page.
+    notes: footnotes. is_wide: span both columns of the page.
     """
     star = "*" if is_wide else ""
     lines = [f"\\begin{{table{star}}}[t]", "\\centering\\small", f"\\caption{{{latex_text(caption)}}}"]
@@ -114,7 +114,7 @@ def latex(tables: Sequence[Table], caption: str, label: str, *, notes: Sequence[
 
 
 def _booktabs(table: Table) -> str:
-    """Return the rows with rules, made smaller where they are wider than the line."""
+    """Return the rows as a booktabs tabular, scaled down if it is wider than the line."""
     texts = table.texts
     sides = "".join("r" if is_right else "l" for is_right in table.alignment(texts))
     cells = ([latex_text(" ".join(cell.split())) for cell in line] for line in (table.names, *texts))
@@ -124,7 +124,7 @@ def _booktabs(table: Table) -> str:
 
 
 def write_csv(table: Table, out: IO[str]) -> None:
-    """Write the rows as they come, with full numbers; a text that a spreadsheet would evaluate gets an apostrophe."""
+    """Stream the rows with unrounded numbers; an apostrophe protects text that a spreadsheet would evaluate."""
     write = csv.writer(exact(out), lineterminator="\n").writerow
     for row in chain([table.names], table.rows):
         write([_csv_value(value, is_escaped=out.isatty()) for value in row])
@@ -140,7 +140,7 @@ def _csv_value(value: Any, *, is_escaped: bool) -> Any:
 
 
 def write_json(table: Table, out: IO[str]) -> None:
-    """Write a list of records as the rows come, as `json.dumps` would."""
+    """Stream records as a JSON array, formatted as by `json.dumps`."""
     keys, opening, out = distinct(table.names), "[\n  ", exact(out)
     for row in table.rows:
         record = {key: json_value(value) for key, value in zip(keys, row, strict=True)}
@@ -150,7 +150,7 @@ def write_json(table: Table, out: IO[str]) -> None:
 
 
 def distinct(names: Sequence[str]) -> list[str]:
-    """Return the names with a number appended to repeated ones, which would otherwise overwrite each other as keys."""
+    """Append numbers to repeated names, to make them unique as keys."""
     keys: list[str] = []
     for name in names:
         variants = (name if i == 0 else f"{name}_{i}" for i in count())
@@ -159,7 +159,7 @@ def distinct(names: Sequence[str]) -> list[str]:
 
 
 def json_value(value: Any) -> Any:
-    """Return a value that JSON can hold; NaN and infinity become null."""
+    """Return the value in JSON types; NaN and infinity become null."""
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,7 +1,7 @@
-"""Traces for the viewer, in compressed chunks, as many as fit.
+"""Traces for the viewer, in compressed chunks within the page's size limit.
 
-A chunk is JSON, compressed with gzip and encoded as base64 text, so no model output is in the page as HTML or script.
-The browser unpacks a chunk when one of its traces is opened.
+A chunk is JSON, compressed with gzip and encoded as base64, so model output cannot act as HTML or script.
+The browser decompresses a chunk when one of its traces is opened.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from warehouse.database import Connection, Record, Row, rows
 from warehouse.report.facts import RunFacts
 
 _BATCH = 256
-"""Number of samples read from the database at a time."""
+"""Number of samples per database query."""
 _CHUNK_BYTES = 300_000
 """Uncompressed size at which a chunk is closed."""
 _BATCH_KEYS = "(SELECT unnest($run_ids) AS run_id, unnest($sample_ids) AS sample_id)"
@@ -52,7 +52,7 @@ SELECT run_id, sample_id, step_index, purpose, model, n, prompt_tokens, cached_t
     in_flight
 FROM call SEMI JOIN {_BATCH_KEYS} AS batch USING (run_id, sample_id) ORDER BY call_index
 """
-"""Calls in the order of `CALL` in viewer/trace.js."""
+"""Column order matches `CALL` in viewer/trace.js."""
 
 Key = tuple[str, str]
 """Run id and sample id."""
@@ -63,22 +63,22 @@ class Chunks:
     """The traces in the page."""
 
     packed: list[str] = field(default_factory=list)
-    """Base64 of gzip of JSON objects with a trace for each key "run/problem/sample index"."""
+    """Chunks: base64 of gzip of a JSON object from "run/problem/sample index" to trace."""
     places: dict[tuple[int, int, int], int] = field(default_factory=dict)
-    """Index in `packed` of the chunk with the trace of (run, problem, sample index)."""
+    """Index in `packed` by (run, problem, sample index)."""
     num_finished: int = 0
-    """Number of samples that have a trace, in the report or not."""
+    """Number of samples with a trace, whether in the report or not."""
 
 
 def pack(value: object) -> str:
-    """Return a value as compressed JSON in base64, which has only letters, digits, `+`, `/` and `=`."""
+    """Return a value as compressed JSON in base64 (letters, digits, `+`, `/` and `=` only)."""
     return base64.b64encode(gzip.compress(orjson.dumps(value), compresslevel=6, mtime=0)).decode("ascii")
 
 
 def pack_traces(
     connection: Connection, run_ids: Sequence[str], samples: Samples, order: Sequence[tuple[int, int]], room_bytes: int
 ) -> Chunks:
-    """Pack the traces of all runs by (problem, sample index), in this order, until room_bytes is full."""
+    """Pack the traces of all runs in the given order of (problem, sample index), up to room_bytes."""
     finished = [
         {(s["problem"], s["sample_index"]): s["sample_id"] for s in run if s["stop_reason"] is not None}
         for run in samples.runs
@@ -95,7 +95,7 @@ def pack_traces(
 
 
 Placed = tuple[tuple[int, int, int], bytes]
-"""(run, problem, sample index), and the trace as JSON."""
+"""(run, problem, sample index), and the trace in JSON."""
 
 
 def _traces(
@@ -104,7 +104,7 @@ def _traces(
     finished: list[dict[tuple[int, int], str]],
     order: Sequence[tuple[int, int]],
 ) -> Iterator[list[Placed]]:
-    """Yield the traces of all runs of each (problem, sample index)."""
+    """Yield the traces of all runs per (problem, sample index)."""
     per_batch = max(1, _BATCH // len(run_ids))
     for start in range(0, len(order), per_batch):
         units = order[start : start + per_batch]
@@ -156,7 +156,7 @@ def _cut(row: Record) -> Row:
 
 
 MAX_TEXT = 50_000
-"""Largest number of characters of a text; longer texts are cut, with a note."""
+"""Maximum text length in characters; longer texts are truncated with a note."""
 
 _PROBLEMS = """
 SELECT problem_id, content_hash, level, subject, text, answer, choices
@@ -177,15 +177,15 @@ FROM wide_sample LEFT JOIN decided USING (sample_id) WHERE run_id = $run_id
 
 @dataclass
 class Samples:
-    """The distinct problems of all runs, and each run's samples in the order of problem and sample index."""
+    """Distinct problems of all runs, and the samples per run by problem and sample index."""
 
     problems: list[Row] = field(default_factory=list)
     runs: list[list[Row]] = field(default_factory=list)
-    """A row per sample for each run; `problem` is an index in `problems`."""
+    """One row per sample for each run; `problem` is an index in `problems`."""
 
 
 def read_samples(connection: Connection, runs: Sequence[RunFacts]) -> Samples:
-    """Read all samples of all runs. Two problems are the same if their id and content are."""
+    """Read all samples of all runs. Problems are equal if id and content are equal."""
     samples, places = Samples(), dict[tuple[str, str], int]()
     for run in runs:
         run_places = {}
@@ -203,11 +203,10 @@ def read_samples(connection: Connection, runs: Sequence[RunFacts]) -> Samples:
 
 
 def viewing_order(samples: Samples) -> list[tuple[int, int]]:
-    """Return (problem, sample index) of every finished sample, in the order in which traces go into the report.
+    """Return (problem, sample index) of every finished sample, in the order of inclusion in the report.
 
-    A right and a wrong sample of each problem on which runs differ come first, then the first sample of every problem,
-    then the second, and so on. Problems are in the order of their content's hash, so that the traces for which there
-    is no room are as good as a random choice.
+    First: a correct and a wrong sample of each problem on which runs differ. Then the first sample of every problem,
+    the second, and so on. Problems are ordered by content hash, so omitted traces are effectively random.
     """
     ranks = [hashlib.sha256(p["content_hash"].encode()).hexdigest() for p in samples.problems]
     flipped = _flipped(samples)
@@ -216,7 +215,7 @@ def viewing_order(samples: Samples) -> list[tuple[int, int]]:
 
 
 def index(samples: Samples, chunks: dict[tuple[int, int, int], int]) -> Row:
-    """Return the data that the viewer loads first. chunks: (run, problem, sample index) → the chunk with its trace."""
+    """Return the viewer's index. chunks: chunk number by (run, problem, sample index)."""
     names = (
         "problem", "sample_index", "verdict", "graded", "stop_reason", "num_steps", "num_decisions", "num_rejected",
         "emitted_tokens", "spent_tokens", "latency_seconds", "chunk",
@@ -233,14 +232,14 @@ def index(samples: Samples, chunks: dict[tuple[int, int, int], int]) -> Row:
 
 
 def cut(text: str | None) -> str | None:
-    """Return the first `MAX_TEXT` characters of a text, with a note on how many more there are."""
+    """Truncate a text to `MAX_TEXT` characters, with a note on the omitted characters."""
     if text is None or len(text) <= MAX_TEXT:
         return text
-    return f"{text[:MAX_TEXT]}\n[… {len(text) - MAX_TEXT} more characters are not in this report]"
+    return f"{text[:MAX_TEXT]}\n[… {len(text) - MAX_TEXT} more characters omitted from this report]"
 
 
 def _flipped(samples: Samples) -> set[tuple[int, int]]:
-    """Return (problem, sample index) of each run's first right and first wrong sample of problems that flip."""
+    """Return (problem, sample index) of each run's first correct and wrong sample of problems on which runs differ."""
     first: dict[int, dict[bool, set[int]]] = {}
     outcomes: dict[int, set[bool]] = {}
     for run in samples.runs:

@@ -1,4 +1,4 @@
-// Buttons that copy. Without the right to use the clipboard, the text is selected for the reader to copy.
+// Copy buttons. Without clipboard permission, the text is selected instead.
 
 async function copied(button, text, source) {
   try {
@@ -6,7 +6,7 @@ async function copied(button, text, source) {
     button.textContent = 'copied';
   } catch {
     if (source) window.getSelection().selectAllChildren(source);
-    button.textContent = source ? 'selected: copy it with the keyboard' : 'copy the address of this page';
+    button.textContent = source ? 'selected: press Ctrl+C or ⌘C' : 'copy the address from the address bar';
   }
   setTimeout(() => { button.textContent = button.dataset.label; }, 2000);
 }

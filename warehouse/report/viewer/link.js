@@ -1,4 +1,4 @@
-// Addresses of traces: what follows # in the page's address names the sample, and the one beside it.
+// Trace addresses: the URL fragment identifies the sample and the comparison sample.
 
 const LINK_KEYS = ['trace', 'problem', 'sample', 'with', 'other'];
 
@@ -8,7 +8,7 @@ function linkTo(run, row, second, beside) {
   return `#${new URLSearchParams(values)}`;
 }
 
-// Returns what an address names: places of runs and rows of samples; null where it names no sample of this page.
+// Returns the runs and samples in a URL fragment, or null if it has no sample of this page.
 function linked(hash, runs) {
   const values = new URLSearchParams(hash.slice(1));
   const [run, problem, sample, second, other] = LINK_KEYS.map((key) => values.get(key));

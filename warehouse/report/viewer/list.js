@@ -2,7 +2,7 @@
 
 const PAGE = 200;
 
-// Returns the share of correct samples of each problem under a run, over graded samples.
+// Returns a run's share of correct samples per problem, over graded samples.
 function scores(samples) {
   const sums = new Map();
   for (const row of samples) {
@@ -49,7 +49,7 @@ function listed(state, runs, problems) {
   return state.order ? passing.sort(ORDERS[state.order]) : passing;
 }
 
-// Whether a sample shows the chosen difference between the two runs.
+// Returns whether a sample has the selected difference between the two runs.
 function between(difference, row, first, second) {
   if (difference === 'unlike') {
     const other = second.byPlace.get(`${row.problem}/${row.sample_index}`);
@@ -63,7 +63,7 @@ function between(difference, row, first, second) {
   return flipped && row.graded && (row.verdict === 'correct') === rightFirst;
 }
 
-// Returns the sample to show beside another: for a flip one with the opposite outcome, else that of the same index.
+// Returns the comparison sample: for a flip, one with the opposite outcome; otherwise the same sample index.
 function partner(row, second, difference) {
   const same = second.samples.filter((other) => other.problem === row.problem);
   if (difference === '1' || difference === '2') {

@@ -1,4 +1,4 @@
-// The page's data: base64 of gzip of JSON in inert elements, unpacked on demand.
+// Loads the page's data: JSON, compressed with gzip, as base64 in inert elements; decompressed on demand.
 
 const VERDICT_MARKS = {
   correct: '✔', wrong: '✘', truncated: '…', no_answer: '∅', unparsable: '?', error: '!', grader_timeout: '⏱',
@@ -30,7 +30,7 @@ function rowsOf(columns) {
   return columns.problem.map((_, i) => Object.fromEntries(names.map((name) => [name, columns[name][i]])));
 }
 
-// Creates an element; children that are strings become text, never markup.
+// Creates an element. String children become text nodes, never markup.
 function el(name, attributes = {}, ...children) {
   const element = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {

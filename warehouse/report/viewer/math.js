@@ -1,9 +1,9 @@
-// A model's text, with formulas rendered by KaTeX. Formulas that KaTeX rejects stay text.
+// Renders formulas in model text with KaTeX. Invalid formulas remain text.
 
 const MOST_FORMULAS = 1500;
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\u2028\u2029]/gu;
-// A single dollar opens a formula only before a non-blank, and closes it only after a non-blank and not before a digit,
-// so that sums of money stay text. No formula contains its own opening bracket, so that the search takes linear time.
+// To keep amounts of money as text, a single dollar opens a formula only before a non-blank character. It closes one only
+// after a non-blank character and not before a digit. Formulas cannot contain their own opening bracket (linear time).
 const FORMULA = new RegExp(
   [
     String.raw`\\\[((?:(?!\\\[)[\s\S]){1,3000}?)\\\]`,

@@ -1,9 +1,9 @@
-// Search in the texts of the traces in this file: one part of the file is unpacked at a time, and none is kept.
+// Full-text search in this file's traces. One chunk is decompressed at a time, and none is kept.
 
 const SNIPPET = 36;
 const MOST_MARKS = 500;
 
-// What is searched of a trace: its steps, its candidates, its final answer and its error.
+// Yields the searched texts of a trace: steps, candidates, final answer and error.
 function* searched(trace) {
   for (const step of trace.steps) {
     yield step.text;
@@ -18,8 +18,8 @@ function snippet(text, at, length) {
   return `${start ? '…' : ''}${text.slice(start, end)}${end < text.length ? '…' : ''}`.replace(/\s+/g, ' ');
 }
 
-// Returns the rows of a run whose traces contain the text, each with a snippet. progress(done, all) is called for every
-// part of the file; once it returns false, the search ends without a result.
+// Returns a snippet per row of a run whose trace contains the text. progress(done, all) is called for every chunk; if it
+// returns false, the search stops and returns null.
 async function found(text, run, progress) {
   const wanted = text.toLowerCase();
   const parts = new Map();
@@ -44,7 +44,7 @@ async function found(text, run, progress) {
   return progress(done, parts.size) ? rows : null;
 }
 
-// Marks the text where it stands in an element, and unfolds what hides it. The elements stay as they are.
+// Highlights the text in an element and opens the collapsed parts around it, without changing the DOM.
 function markFound(text, element) {
   if (!CSS.highlights) return;
   CSS.highlights.delete('found');

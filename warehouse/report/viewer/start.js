@@ -9,7 +9,7 @@ let problems = [];
 let shown = [];
 let limit = PAGE;
 let current = { row: null, beside: null };
-let matching = null; // rows whose traces contain the words, with a snippet of each; null: no words
+let matching = null; // snippet by row whose trace contains the words; null: no search
 let typing = 0;
 
 function state() {
@@ -18,7 +18,7 @@ function state() {
   return { ...values, traced: form.elements.traced.checked, math: form.elements.math.checked, matching };
 }
 
-// Updates the list after a change of the filters; the open sample stays open if it passes them.
+// Updates the list after a filter change; the open sample stays open if it matches.
 function relist({ again = false } = {}) {
   shown = listed(state(), runs, problems);
   limit = PAGE;
@@ -66,7 +66,7 @@ function clear() {
   $('address').hidden = true;
 }
 
-// Shows a sample. address: whether the page's address is 'added' to the history, 'replaced' in it, or stays ('kept').
+// Shows a sample. address: whether its URL is 'added' to the history, 'replaced' in it, or 'kept'.
 async function choose(row, beside, address) {
   const { first, second, between: difference } = state();
   current = { row, beside: second === '' ? null : beside ?? partner(row, runs[second], difference) };
@@ -81,7 +81,7 @@ async function choose(row, beside, address) {
   await read();
 }
 
-// Shows what the page's address names. Filters that would hide it from the list are reset.
+// Shows the sample in the page's URL. Filters that would hide it are reset.
 async function follow() {
   const link = linked(location.hash, runs);
   if (!link) return false;
@@ -103,7 +103,7 @@ async function follow() {
   return true;
 }
 
-// Scrolls only the box: scrollIntoView would also scroll the page, which opens at its top.
+// Scrolls only the box; scrollIntoView would also scroll the page.
 function reveal(item, frameOf) {
   if (!item) return;
   const [box, { top, bottom }] = [item.closest(frameOf), item.getBoundingClientRect()];
@@ -136,7 +136,7 @@ function problemText(problem, math) {
   ].filter(Boolean);
 }
 
-// Finds the samples of the first run whose traces contain the words; a newer search ends an older one.
+// Finds samples of the first run whose traces contain the words; a newer search cancels an older one.
 async function search() {
   const own = ++typing;
   const text = form.elements.words.value.trim();
@@ -145,7 +145,7 @@ async function search() {
   $('searched').textContent = '';
   if (!text) return true;
   const progress = (done, all) => {
-    if (own === typing) $('searched').textContent = `searching: ${done} of ${all} parts of this file`;
+    if (own === typing) $('searched').textContent = `searching: ${done} of ${all} chunks of this file`;
     return own === typing;
   };
   const rows = await found(text, run, progress);
@@ -169,7 +169,7 @@ function options(select, entries) {
   select.replaceChildren(...entries.map(([value, label]) => el('option', { value }, label)));
 }
 
-// What depends on the chosen runs. A difference between two other runs filters no longer.
+// Updates the controls that depend on the selected runs, and resets the filter by difference.
 function runsChanged() {
   const verdicts = [...new Set(runs[form.elements.first.value].samples.map((row) => row.verdict))].sort();
   const before = form.elements.verdict.value;
@@ -210,7 +210,7 @@ function listen() {
   });
 }
 
-// The sample that the page opens with: one with a rejected step if there is one.
+// Returns the initial sample: one with a rejected step, if possible.
 function opening() {
   return shown.find(REJECTED.some) ?? shown[0];
 }

@@ -1,14 +1,14 @@
-// Tables that a click on a column's name sorts: ascending, then descending, then as they were.
+// Sortable tables: a click on a column header sorts ascending, then descending, then restores the order.
 
 const WORDS = new Intl.Collator('en', { numeric: true });
 
-// Returns the number that a cell begins with, as in '−2.5 to 3.1', '<0.0001' or '1,270'; null for other text.
+// Returns the leading number of a cell, e.g. of '−2.5 to 3.1', '<0.0001' or '1,270'; null for other text.
 function leadingNumber(text) {
   const match = /^[<≥×]?\s*([+-]?\d+(?:\.\d+)?)/.exec(text.replaceAll('−', '-').replaceAll(',', ''));
   return match ? Number(match[1]) : null;
 }
 
-// Returns the order of two rows by a column. Cells without a value are last in both directions.
+// Returns a comparison function for a column. Empty cells sort last in both directions.
 function byColumn(rows, column, sign) {
   const texts = new Map(rows.map((row) => [row, row.cells[column].textContent.trim()]));
   const isEmpty = (row) => ['', '–'].includes(texts.get(row));

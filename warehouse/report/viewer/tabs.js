@@ -1,4 +1,4 @@
-// Charts of runs under other conditions behind tabs. Without this script, and in print, all are shown.
+// Tabs for charts of runs with different conditions. Without this script, and in print, all charts are shown.
 
 function startTabs() {
   document.querySelectorAll('.tabs').forEach((box) => {

@@ -1,4 +1,4 @@
-// A chain of thought, step by step.
+// Shows a chain of thought step by step.
 
 const CALL = [
   'step', 'purpose', 'model', 'n', 'prompt', 'cached', 'output', 'at', 'queued', 'first', 'end', 'in_flight',
@@ -12,7 +12,7 @@ function pane(place, run, row, siblings, trace, isRendered, choose) {
   const box = el('article', { class: 'pane', 'data-pane': place }, head);
   if (!trace) {
     const why = row.stop_reason === null ? 'This sample has not been run.'
-      : 'This trace is not in the report, to limit its size. To show it from the warehouse, run: ';
+      : 'This trace is omitted to limit the size of the report. To show it from the database, run: ';
     const words = [run.run_id, row.problem_id].map((word) => `'${word.replaceAll("'", `'"'"'`)}'`);
     const command = `python -m warehouse.trace -- ${words.join(' ')} ${row.sample_index}`;
     box.append(el('p', { class: 'missing' }, why, row.stop_reason === null ? null : el('code', {}, command)));
@@ -27,7 +27,7 @@ function pane(place, run, row, siblings, trace, isRendered, choose) {
   return box;
 }
 
-// The mark of a run, as in the table of results.
+// Returns the marker of a run, as in the results table.
 function mark(place) {
   return document.querySelector(`table.results [data-run="${place}"] svg`).cloneNode(true);
 }
@@ -47,15 +47,15 @@ function facts(row, trace) {
   return el('p', { class: 'facts' },
     el('b', { class: `badge verdict-${row.verdict}` }, `${VERDICT_MARKS[row.verdict] ?? ''} ${row.verdict}`),
     trace ? el('span', {}, 'answer ', el('code', {}, trace.extracted === null ? 'none' : harmless(trace.extracted))) : null,
-    el('span', {}, `ended: ${row.stop_reason ?? 'not run'}`),
+    el('span', {}, `stop reason: ${row.stop_reason ?? 'not run'}`),
     el('span', {}, `${row.num_steps} ${row.num_steps === 1 ? 'step' : 'steps'}`), el('span', {}, rejected),
     el('span', {}, `${count(row.emitted_tokens)} tokens emitted, ${count(row.spent_tokens)} spent`),
     el('span', {}, seconds(row.latency_seconds)),
-    trace && trace.num_attempts > 1 ? el('span', {}, `${trace.num_attempts} attempts: time not comparable`) : null,
+    trace && trace.num_attempts > 1 ? el('span', {}, `${trace.num_attempts} attempts: times not comparable`) : null,
     trace?.detail ? el('span', { class: 'detail' }, `grader: ${harmless(trace.detail)}`) : null);
 }
 
-// The whole chain at a glance: each step is as wide as its number of tokens.
+// Shows the whole chain; the width of a step is proportional to its number of tokens.
 function strip(trace, box) {
   return el('div', { class: 'strip', role: 'group', 'aria-label': 'steps by length' }, ...trace.steps.map((step, i) => {
     const label = `step ${i}: ${step.role} by ${step.author}, ${step.num_tokens} tokens`;
@@ -71,7 +71,7 @@ function strip(trace, box) {
 
 function prompts(trace) {
   return fold('prompts', ...['draft', 'target'].filter((role) => trace[`${role}_prompt`]).flatMap((role) => [
-    el('h4', {}, `prompt of the ${role}`), el('pre', { tabindex: 0 }, harmless(trace[`${role}_prompt`])),
+    el('h4', {}, `${role} prompt`), el('pre', { tabindex: 0 }, harmless(trace[`${role}_prompt`])),
   ]));
 }
 
@@ -81,7 +81,7 @@ function stepCard(step, i, trace, isRendered, isFirstDraft) {
     el('h4', {}, el('span', { class: 'number' }, `${i}`), el('span', { class: `author ${step.author}` }, step.author),
       el('span', {}, step.role), el('span', { class: 'quiet' }, `${step.num_tokens} tokens`),
       el('span', { class: 'quiet' }, `at ${seconds(step.elapsed_seconds)}`),
-      step.finish === 'length' ? el('span', { class: 'flag' }, 'cut at the limit') : null,
+      step.finish === 'length' ? el('span', { class: 'flag' }, 'truncated at the limit') : null,
       isFirstDraft ? el('span', { class: 'flag' }, 'first accepted draft step') : null,
       step.decision ? el('span', { class: step.decision.accepted ? 'accepted' : 'rejected' }, outcome(step.decision)) : null),
     prose(step.text, isRendered),
@@ -97,7 +97,7 @@ function outcome(decision) {
   return `${label}: ${harmless(decision.kind)}${comparison(decision)}`;
 }
 
-// The number of a decision beside its threshold, with a sign only where it agrees with the outcome.
+// Formats a decision's value and threshold, with a comparison sign only if it matches the outcome.
 function comparison({ value, threshold, accepts_below: isBelow, accepted }) {
   if (value === null) return '';
   if (threshold === null) return ` ${value}`;
@@ -114,7 +114,7 @@ function verdict(given) {
     return el('span', { class: `option${i === given.decision ? ' decided' : ''}` },
       el('b', {}, harmless(option)), el('span', { class: 'meter' }, fill), el('span', { class: 'share' }, percent(share)));
   });
-  return fold(`verdict by ${given.model}: ${given.kind} of ${given.options.length}, options have ${percent(given.mass)} of the probability`,
+  return fold(`verdict by ${given.model}: ${given.kind} of ${given.options.length}, total probability of the options: ${percent(given.mass)}`,
     el('div', { class: 'options' }, ...bars), el('h5', {}, 'question'), el('pre', { tabindex: 0 }, harmless(given.question ?? '')));
 }
 
@@ -126,13 +126,13 @@ function candidates(step, isRendered) {
         + ` (${percent(choice.probabilities[candidate.option])})`,
       `, ${candidate.num_tokens} tokens`,
       candidate.mean_logprob === null ? '' : `, mean log-probability ${candidate.mean_logprob.toFixed(3)}`,
-      candidate.finish === 'length' ? ', cut at the limit' : ''),
+      candidate.finish === 'length' ? ', truncated at the limit' : ''),
     prose(candidate.text, isRendered)));
   return fold(`${cards.length} ${cards.length === 1 ? 'candidate' : 'candidates'}`, ...cards);
 }
 
 function calls(list) {
-  const columns = ['purpose', 'model', 'n', 'prompt (cached)', 'output', 'starts at s', 'queued s', 'first token s', 'end s', 'in flight'];
+  const columns = ['purpose', 'model', 'n', 'prompt (cached)', 'output', 'start s', 'queued s', 'first token s', 'end s', 'in flight'];
   const row = (call) => {
     const c = Object.fromEntries(CALL.map((name, i) => [name, call[i]]));
     return [c.purpose, c.model, c.n, `${c.prompt} (${c.cached})`, c.output, c.at, c.queued, c.first, c.end, c.in_flight];
