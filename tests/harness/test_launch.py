@@ -43,7 +43,7 @@ def launch(*arguments: str, cluster: str = "local") -> Result:
         ((*SPECCOT, "--method", "vanilla", "--take-turns"), "vanilla uses one engine"),
         (
             (*SPECCOT, "--method", "scot", "--engine", "vllm", "--target.adapter", "x"),
-            "does not contain adapter_config.json",
+            "not contain adapter_config",
         ),
         ((*SPECCOT, "--output", "file/below"), "is not a folder"),
     ],
