@@ -186,8 +186,6 @@ def check_is_file(database: Path) -> None:
 
 def missing(database: Path) -> str:
     """Return the message for a missing database; launches create one next to their run folders."""
-    if not database.parent.is_dir():
-        return f"{database.parent}: no such folder"
     other = database.parent / "runs" / "warehouse.duckdb"
     if other.is_file():
         return f"no database at {database}; use --database {quote(str(other))}"
