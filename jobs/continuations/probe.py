@@ -317,7 +317,7 @@ def _notices(source: RunFolder, points: Sequence[Point], population: Population)
         f"{len(points) - refused} with an accepted draft and {refused} with a rejected draft."
     ]
     if number := population.num_ending:
-        lines.append(f"{counted(number, 'decision')} about the end of the reply cannot be continued and are excluded.")
+        lines.append(f"{counted(number, 'decision')} about the end of the reply cannot be continued and are left out.")
     if unfinished := num_unfinished(source):
         lines.append(f"UNFINISHED: {counted(unfinished, 'sample')} of {source.path.name} cannot be sampled yet.")
     return lines
