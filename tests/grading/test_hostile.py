@@ -1,4 +1,4 @@
-"""Hostile answers: none reaches a parser unbounded, each has a verdict in time, and its neighbours keep their grades."""
+"""Hostile answers: none reaches a parser unbounded, each has a verdict in time, and neighbours keep their grades."""
 
 from __future__ import annotations
 

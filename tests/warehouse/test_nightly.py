@@ -29,11 +29,9 @@ SPREADS = {"fallback_rate": 0.01, "truncated": 0.005, "seconds_per_token": 0.03,
 def run_of(correct: Counts, values: Mapping[str, float] | None = None, **more: Any) -> Run:
     """A run with these numbers of right answers by problem."""
     p = correct / K
-    scores, variances = (
-        {"pass_at_1": float(p.mean())},
-        {"pass_at_1": float((p * (1 - p)).sum()) / (K - 1) / len(p) ** 2},
-    )
-    return Run("run", scores | dict(values or {}), variances, num_problems=len(p), num_samples=K * len(p), **more)
+    scores = {"pass_at_1": float(p.mean()), **(values or {})}
+    variances = {"pass_at_1": float((p * (1 - p)).sum()) / (K - 1) / len(p) ** 2}
+    return Run("run", scores, variances, num_problems=len(p), num_samples=K * len(p), **more)
 
 
 def batch(rng: np.random.Generator, points: float = 0.0, **more: Any) -> Run:
@@ -341,9 +339,8 @@ def test_a_prediction_is_that_of_generalized_least_squares() -> None:
     spreads, found = looks([series(row, 2.0, 0.01, day=14) for row in rows])
     spread = spreads[""]
     days = np.array([*range(12), 14])
-    covariance = spread.deviation**2 * spread.autocorrelation ** np.abs(np.subtract.outer(days, days)) + 0.01 * np.eye(
-        13
-    )
+    covariance = spread.deviation**2 * spread.autocorrelation ** np.abs(np.subtract.outer(days, days))
+    covariance += 0.01 * np.eye(13)
     weights = linalg.solve(covariance, np.ones(13))
     precision = linalg.inv(covariance) - np.outer(weights, weights) / weights.sum()
     t = (precision @ np.append(rows[0], 2.0))[12] / precision[12, 12] ** 0.5

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from syrupy.assertion import SnapshotAssertion
 
 from jobs.run.folder import RunFolder
+from tests.shared import known
 from tests.warehouse import cells
 from tools.simulate import plans as simulation
 from tools.simulate.populations import POPULATIONS
@@ -160,8 +161,7 @@ MIXED = Pilot(np.array([4, 3, 0, 1, 4, 2]), SIX_FOURS, np.array([4, 4, 1, 1, 2, 
 
 @pytest.mark.parametrize("margin", [0.01, 0.02, 0.05, 0.2])
 def test_without_any_variance_the_least_number_of_problems_is_needed(margin: float) -> None:
-    needed = planning.problems_needed(Moments(0.0), margin, 0.8)
-    assert needed is not None
+    needed = known(planning.problems_needed(Moments(0.0), margin, 0.8))
     worst = [bounded.worst_case(np.zeros(n), np.zeros(n), margin).p or 0 for n in (needed - 2, needed + 1)]
     assert worst[0] > 0.025 > worst[1]
 
@@ -170,8 +170,7 @@ def test_without_any_variance_the_least_number_of_problems_is_needed(margin: flo
 def test_the_margin_that_a_planned_number_of_problems_detects_is_the_margin_it_was_planned_for(
     moments: Moments,
 ) -> None:
-    n = planning.problems_needed(moments, 0.03, 0.8)
-    assert n is not None
+    n = known(planning.problems_needed(moments, 0.03, 0.8))
     assert planning.power(moments, n, 0.03) >= 0.8 > planning.power(moments, n - 1, 0.03)
     assert planning.detectable_margin(moments, n, 0.8) == pytest.approx(0.03, rel=0.01)
 
@@ -184,8 +183,7 @@ def test_what_no_number_of_problems_can_show_has_none() -> None:
 
 def test_a_fixed_set_of_problems_needs_the_samples_with_which_its_power_is_enough() -> None:
     components = Components(0.01, 0.2)
-    k = planning.samples_needed(components.moments, 400, 0.02, 0.8)
-    assert k is not None
+    k = known(planning.samples_needed(components.moments, 400, 0.02, 0.8))
     powers = [planning.power(components.moments(samples), 400, 0.02) for samples in (k - 1, k)]
     assert powers[0] < 0.8 <= powers[1]
 
@@ -225,8 +223,7 @@ def test_what_shows_no_variance_is_no_pilot(problems: int, samples: int, reason:
 
 def test_a_planned_comparison_is_decided_as_often_as_asked() -> None:
     """Within three points of 80 %, and four standard errors of so few repetitions."""
-    n = planning.problems_needed(simulation.truth(SKEWED).moments(16), 0.05, 0.8)
-    assert n is not None
+    n = known(planning.problems_needed(simulation.truth(SKEWED).moments(16), 0.05, 0.8))
     rate = simulation.decided(POPULATIONS[SKEWED], n, 16, 0.05, 400)
     assert rate == pytest.approx(0.8, abs=0.03 + 4 * (0.8 * 0.2 / 400) ** 0.5)
 
@@ -239,7 +236,4 @@ def test_the_planners_number_is_that_of_the_upper_limit_for_a_noisy_pilot_and_of
     assert planning.plan(noisy, 0.02, 4) == planning.problems_needed(noisy.careful(4), 0.02, 0.8)
     assert planning.plan(large, 0.02, 4) == planning.problems_needed(large.components.moments(4), 0.02, 0.8)
     family = [str(place // 4) for place in range(240)]
-    needed, alone = planning.plan(large, 0.02, 4, family=family), planning.plan(large, 0.02, 4)
-    assert needed is not None
-    assert alone is not None
-    assert needed > alone
+    assert known(planning.plan(large, 0.02, 4, family=family)) > known(planning.plan(large, 0.02, 4))

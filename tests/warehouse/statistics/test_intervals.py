@@ -17,6 +17,7 @@ from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 
+from tests.shared import known
 from tools.simulate.populations import Verdicts
 from warehouse.statistics.bounded import SMALLEST_P, chance_below, worst_case
 from warehouse.statistics.intervals import clustered, mean, mean_on_these, mean_t, rerun_standard_error
@@ -38,8 +39,7 @@ def test_rerun_noise_is_the_noise_of_the_samples_within_problems() -> None:
     within = [np.var(row, ddof=1) / 4 for row in samples]
     expected = float(np.sqrt(np.sum(within))) / 3
     assert rerun_standard_error(samples.sum(axis=1), np.full(3, 4)) == pytest.approx(expected)
-    found = mean_on_these(samples.sum(axis=1), np.full(3, 4))
-    assert found is not None
+    found = known(mean_on_these(samples.sum(axis=1), np.full(3, 4)))
     assert (found.low, found.high) == pytest.approx((2 / 3 - 1.959964 * expected, 2 / 3 + 1.959964 * expected))
     assert mean_on_these(np.array([1, 0]), np.array([1, 1])) is None
 
@@ -79,9 +79,7 @@ def test_unequal_families_leave_the_estimate_and_are_left_out_one_at_a_time() ->
     assert found.error == pytest.approx((10 / 11 * ((left - values.mean()) ** 2).sum()) ** 0.5)
     assert found.degrees == pytest.approx(66**2 / (np.arange(1, 12) ** 2).sum() - 1)
     interval = mean(values, [str(number) for number in numbers])
-    assert interval.low is not None
-    assert interval.high is not None
-    assert interval.low < found.estimate < interval.high
+    assert known(interval.low) < found.estimate < known(interval.high)
 
 
 def test_problems_without_a_family_stand_alone_and_few_families_have_no_interval() -> None:
@@ -112,8 +110,7 @@ def test_tangos_ends_are_where_the_score_under_the_likeliest_share_is_the_quanti
     gained: int, lost: int, n: int
 ) -> None:
     found, z = tango(gained, lost, n), stats.norm.ppf(0.975)
-    for end in (found.low, found.high):
-        assert end is not None
+    for end in (known(found.low), known(found.high)):
         if abs(end) < 1 - 1e-9:
             most = optimize.minimize_scalar(  # the share of lost problems, of gained ones it is more by the difference
                 lambda share, end=end: (
@@ -131,10 +128,7 @@ def test_tangos_ends_are_where_the_score_under_the_likeliest_share_is_the_quanti
             assert abs(score) == pytest.approx(z, abs=1e-3)
     expected = mcnemar([[0, gained], [lost, 0]], exact=False, correction=False).pvalue if gained + lost else 1.0
     assert found.p == pytest.approx(expected)
-    assert found.p is not None
-    assert found.low is not None
-    assert found.high is not None
-    assert (found.p < 0.05) == (not found.low <= 0 <= found.high)
+    assert (known(found.p) < 0.05) == (not known(found.low) <= 0 <= known(found.high))
 
 
 def test_a_difference_of_several_samples_is_the_paired_t_test_and_of_one_tangos() -> None:
@@ -204,21 +198,17 @@ def test_interval_and_p_agree_and_the_interval_turns_with_the_order_of_the_metho
 ) -> None:
     zeros = np.zeros(len(differences))
     found, turned = worst_case(differences, zeros, margin), worst_case(zeros, differences, margin)
-    assert found.low is not None
-    assert found.high is not None
-    assert found.p is not None
-    assert turned.low == pytest.approx(-found.high, abs=1e-7)
-    assert found.low <= found.estimate <= found.high
-    if abs(found.low + margin) > 1e-7:
-        assert (found.p < 0.025) == (found.low > -margin)
+    low, high = known(found.low), known(found.high)
+    assert turned.low == pytest.approx(-high, abs=1e-7)
+    assert low <= found.estimate <= high
+    if abs(low + margin) > 1e-7:
+        assert (known(found.p) < 0.025) == (low > -margin)
 
 
 def test_few_problems_without_any_difference_do_not_show_that_a_method_is_not_worse() -> None:
     """Of 30 problems so many may be lost entirely without one of them being drawn."""
     for n, is_shown in ((30, False), (124, False), (125, True)):
-        p = worst_case(np.zeros(n), np.zeros(n), 0.02).p
-        assert p is not None
-        assert (p < 0.025) is is_shown
+        assert (known(worst_case(np.zeros(n), np.zeros(n), 0.02).p) < 0.025) is is_shown
 
 
 def test_a_single_problem_shows_nothing_and_no_p_value_is_zero() -> None:
@@ -286,8 +276,7 @@ def test_the_correlation_is_pearsons_and_its_error_the_jackknifes() -> None:
     rng = np.random.default_rng(1)
     steps = [rng.normal(size=(2, 6)) for _ in range(9)]
     sums = np.array([[6, *s.sum(axis=1), s[0] @ s[1], s[0] @ s[0], s[1] @ s[1]] for s in steps])
-    found = correlation(sums)
-    assert found is not None
+    found = known(correlation(sums))
     assert found.estimate == pytest.approx(np.corrcoef(np.concatenate(steps, axis=1))[0, 1])
     parts = [np.corrcoef(np.concatenate(steps[:i] + steps[i + 1 :], axis=1))[0, 1] for i in range(9)]
     assert found.standard_error == pytest.approx(np.sqrt(8 * np.var(parts)))
@@ -297,13 +286,9 @@ def test_the_correlation_is_pearsons_and_its_error_the_jackknifes() -> None:
 def test_steps_of_a_family_are_left_out_together() -> None:
     sums = np.random.default_rng(2).uniform(1, 2, (40, 6)) * [4, 1, 1, 1, 9, 9]
     family = [str(place // 2) for place in range(40)]
-    found, joined = correlation(sums, family), correlation(sums[::2] + sums[1::2])
-    assert found is not None
-    assert joined is not None
+    found, joined = known(correlation(sums, family)), known(correlation(sums[::2] + sums[1::2]))
     assert (found.low, found.high, found.families) == pytest.approx((joined.low, joined.high, 20))
-    few = correlation(sums, [str(place % 9) for place in range(40)])
-    assert few is not None
-    assert few.low is None
+    assert known(correlation(sums, [str(place % 9) for place in range(40)])).low is None
 
 
 def test_a_rate_is_the_sum_over_the_sum_with_problems_left_out_one_at_a_time() -> None:

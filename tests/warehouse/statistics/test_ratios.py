@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tests.shared import known
 from tools.simulate import two_phase
 from warehouse.statistics.intervals import Floats, Interval
 from warehouse.statistics.ratios import RunFactor, SettingRatio, between_runs, bootstrap_t, mean_time, ratio, run_factor
@@ -65,9 +66,8 @@ def test_a_ratio_of_single_runs_is_that_of_their_means_and_geometric_means() -> 
     logs = np.log(first / second)
     t = stats.ttest_1samp(logs, 0).confidence_interval(0.95)
     assert found.geometric_mean.estimate == pytest.approx(stats.gmean(first / second))
-    assert (found.geometric_mean.low, found.geometric_mean.high) == pytest.approx(
-        (np.exp(t.low), np.exp(t.high)), rel=0.02
-    )
+    ends = (found.geometric_mean.low, found.geometric_mean.high)
+    assert ends == pytest.approx((np.exp(t.low), np.exp(t.high)), rel=0.02)
     assert found.factor is None
     assert found.of_means.kind == "bootstrap-t"
 
@@ -79,15 +79,13 @@ def test_repeats_are_averaged_and_three_show_the_run_factor() -> None:
     assert found.geometric_mean.estimate == pytest.approx(np.exp(logs[0] - logs[1]))
     own, other = (np.mean(runs, axis=0) for runs in (first, second))
     assert found.of_means.estimate == pytest.approx(own.mean() / other.mean()), "five runs as one of five samples"
-    assert found.factor is not None
+    factor = known(found.factor)
     means = np.array([[np.log(run).mean() for run in runs] for runs in (first, second)])
-    assert found.factor.standard_deviation == pytest.approx((means.var(axis=1, ddof=1).mean()) ** 0.5)
+    assert factor.standard_deviation == pytest.approx((means.var(axis=1, ddof=1).mean()) ** 0.5)
     within = ratio([own], [other]).of_means
-    half = stats.t(4).ppf(0.975) * found.factor.standard_deviation * (2 / 3) ** 0.5
-    assert found.of_means.high is not None
-    assert np.log(found.of_means.high / within.estimate) == pytest.approx(
-        np.hypot(np.log((within.high or 0) / within.estimate), half)
-    )
+    half = stats.t(4).ppf(0.975) * factor.standard_deviation * (2 / 3) ** 0.5
+    wide, narrow = (np.log(known(one.high) / within.estimate) for one in (found.of_means, within))
+    assert wide == pytest.approx(np.hypot(narrow, half))
     assert ratio(first[:2], second[:1]).factor is None
     assert mean_time(first).kind == "bootstrap-t, run factor"
 
@@ -116,10 +114,9 @@ def test_a_problem_that_loops_ends_an_interval_where_a_problem_can_lie() -> None
 
 def test_the_run_factor_is_the_spread_of_repeated_runs_pooled_over_settings() -> None:
     first, second = np.log([[1.0, 2.0], [1.1, 2.2], [0.9, 1.8]]), np.log([[5.0], [6.0]])
-    factor = run_factor([first, second, np.zeros((1, 4))])
+    factor = known(run_factor([first, second, np.zeros((1, 4))]))
     means = [np.log([1.0, 1.1, 0.9]), np.log([5.0, 6.0])]
     squares = sum(float(((m - m.mean()) ** 2).sum()) for m in means)
-    assert factor is not None
     assert factor.standard_deviation == pytest.approx((squares / 3) ** 0.5)
     assert (factor.degrees, factor.num_runs) == (3, 5)
 
@@ -135,12 +132,8 @@ def test_the_run_factor_widens_an_interval_and_leaves_the_estimate() -> None:
     assert between_runs(ratio, None) == ratio
     wider = between_runs(ratio, RunFactor(0.1, 1000, 1001))
     assert wider.estimate == 2.0
-    assert np.log(wider.low or 0) == pytest.approx(
-        np.log(2) - np.hypot(np.log(2 / 1.8), 1.962 * 2**0.5 * 0.1), abs=1e-3
-    )
-    assert np.log(wider.high or 0) == pytest.approx(
-        np.log(2) + np.hypot(np.log(2.3 / 2), 1.962 * 2**0.5 * 0.1), abs=1e-3
-    )
+    expected = [np.hypot(np.log(end / 2), 1.962 * 2**0.5 * 0.1) for end in (1.8, 2.3)]
+    assert [np.log(2 / known(wider.low)), np.log(known(wider.high) / 2)] == pytest.approx(expected, abs=1e-3)
     without = Interval(2.0, None, None, None, "none")
     assert between_runs(without, RunFactor(0.1, 3, 4)) == without
 
@@ -227,9 +220,7 @@ def test_the_interval_of_a_difference_covers_with_few_timed_samples_and_a_useles
             own = np.zeros(num_timed, dtype=np.int64)
             means.append(two_phase_mean(everything, Measured(seconds[timed], np.zeros(num_timed), own, timed, own)))
         found = two_phase_difference(means[0], means[1])
-        assert found.low is not None
-        assert found.high is not None
-        covered += found.low <= 6.0 <= found.high
+        covered += known(found.low) <= 6.0 <= known(found.high)
     assert covered / repetitions >= 0.9, "times are skewed, and five of them tell little"
 
 
