@@ -1,4 +1,4 @@
-"""Real benchmarks that may lie beside the checkout; the project passes its tests without them."""
+"""What tests of several packages use: benchmarks that may lie beside the checkout, changed settings, values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.engine import Role
 from jobs.run.spec import RunSpec
@@ -15,6 +15,7 @@ from tests.requirements import skip_by_design
 _BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[2] / "shared"
 SHARED = Path(os.environ.get("HARNESS_SHARED", _BESIDE_THE_CHECKOUT)) / "datasets"
 DATA_DIR = Path(os.environ.get("HARNESS_DATA_DIR", SHARED))
+Value = TypeVar("Value")
 
 
 def shared_file(name: str, folder: Path = SHARED) -> Path:
@@ -32,6 +33,10 @@ def shared_rows(name: str, folder: Path = SHARED) -> list[dict[str, Any]]:
 
 def with_settings(spec: RunSpec, role: Role, **changes: Any) -> RunSpec:
     """The specification with other settings of one of its models."""
-    model = spec.models[role]
-    assert model is not None
-    return replace(spec, **{role: replace(model, **changes)})  # type: ignore[arg-type]
+    return replace(spec, **{role: replace(known(spec.models[role]), **changes)})  # type: ignore[arg-type]
+
+
+def known(value: Value | None) -> Value:
+    """The value, which is there."""
+    assert value is not None
+    return value

@@ -1,4 +1,4 @@
-"""Every hostile text gets a verdict within the limit, and ordinary samples beside it keep their grades."""
+"""Hostile answers: none reaches a parser unbounded, each has a verdict in time, and neighbours keep their grades."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from grading import Gold, Submission, grade_many, graded
+from grading.bounds import why_not_parsed
+from grading.equivalence import equivalent
 
 ROWS = r"\\".join("&".join(f"a_{{{i}{j}}}" for j in range(9)) for i in range(9))
 MATRIX = r"\\".join("&".join(str(i * j % 7) for j in range(200)) for i in range(200))
@@ -108,3 +110,33 @@ def test_a_hostile_gold_ends_in_time_too(name: str, tmp_path: Path) -> None:
     results = graded(grade_many([(submission(text), gold), innocent(1)], 1, TIME_LIMIT_SECONDS, MEMORY_LIMIT_BYTES))
     assert results[0].verdict in {"correct", "bad_gold", "grader_timeout", "unparsable"}
     assert results[1].verdict == "correct"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("10^{10^{10}}", "a tower of exponents"), ("9^{9^9}", "a tower of exponents"),
+        ("2^{2^{2^{49}}}", "a tower of exponents"), ("10**10**10", "a tower of exponents"),
+        ("(10^{999})^{999}", "a tower of exponents"), ("((7^{99})^{99})^{99}", "a tower of exponents"),
+        ("2^{(3^{9})^{9}}", "a tower of exponents"), ("10^{99999}", "an exponent above 10000"),
+        ("10000000!", "a factorial above 3000"), ("5!!", "a factorial above 3000"),
+        ("(999!)!", "a factorial above 3000"), ("9" * 401, "more than 400 digits in a row"),
+        ("(" * 32 + ")" * 32, "nested deeper than 30"),
+        (r"\binom{10000000}{5000000}", "a sum, product or special function of large numbers"),
+        ("x" * 2001, "longer than 2000 characters"),
+    ],
+)  # fmt: skip
+def test_unbounded_answers_never_reach_a_parser(answer: str, reason: str) -> None:
+    assert why_not_parsed(answer) == reason
+    assert equivalent("42", answer).is_equal is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "2^{2023}", "e^{x^2}", "10!", "x^{10}", r"\binom{10}{3}", "n!", "2^{10}-2^{9}", "(n-1)!", "(10^{10})^{10}",
+        "x^2+3^2", r"\frac{4x}{(x^2+1)^2}", "e^{-(x-2)^2/2}", "(x^2+1)^9(x^3+1)^9(x^4+1)^9(x^5+1)^9",
+    ],
+)  # fmt: skip
+def test_ordinary_answers_reach_the_parser(answer: str) -> None:
+    assert why_not_parsed(answer) is None

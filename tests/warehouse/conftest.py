@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,12 @@ import pytest
 
 from harness.trace import Trace
 from jobs.run.folder import RunFolder
+from tests.shared import known
 from tests.warehouse import runs
 from tests.warehouse.made_up_databases import MADE_UP, Made
 from warehouse.database import Connection, reader, rows
-from warehouse.loading.runs import load_runs
+from warehouse.loading.runs import load_run, load_runs
 
-PAGE = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
 LATENCIES = [20.0, 30.0, 40.0, 24.0, 30.0, 36.0]
 
 
@@ -38,12 +39,9 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
     database = where / "warehouse.duckdb"
     speculative, traces = _speculative(where)
     vanilla = runs.create(where, runs.VANILLA)
-    baseline = [
-        runs.vanilla(unit, 40 + i, seconds)
-        for i, (unit, seconds) in enumerate(zip(runs.planned(vanilla), LATENCIES, strict=True))
-    ]
-    runs.write_part(vanilla, baseline)
-    runs.write_grades(vanilla, {trace.sample_id: "correct" for trace in baseline})
+    timed = enumerate(zip(runs.planned(vanilla), LATENCIES, strict=True))
+    baseline = [runs.vanilla(unit, 40 + i, seconds) for i, (unit, seconds) in timed]
+    runs.write(vanilla, baseline, "correct")
     limited = runs.create(where, replace(runs.SPEC, num_problems=2, dataset_size=9, concurrency=8))
     list(load_runs([speculative, vanilla, limited], database))
     return Loaded(database, speculative, traces, vanilla, baseline, limited)
@@ -71,17 +69,23 @@ def _speculative(where: Path) -> tuple[RunFolder, list[Trace]]:
 class Ask:
     """Rows of a view for one run."""
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+    def __init__(self, connection: Connection, run: RunFolder | None = None) -> None:
+        self.connection, self.run = connection, run
 
-    def __call__(self, view: str, run: RunFolder, order: str = "ALL") -> list[dict[str, Any]]:
+    def __call__(self, view: str, run: RunFolder | None = None, order: str = "ALL") -> list[dict[str, Any]]:
+        run = known(run or self.run)
         sql = f"SELECT * EXCLUDE (run_id) FROM {view} WHERE run_id = $run_id ORDER BY {order}"
         return rows(self.connection, sql, {"run_id": run.path.name})
 
-    def question(self, heading: str, run: RunFolder) -> list[dict[str, Any]]:
-        """Return what the page of questions answers to one of them; its numbers are rounded."""
-        sql = PAGE.partition(f"\n{heading}")[2].partition("```sql\n")[2].partition(";\n```")[0]
-        return self(f"({sql})", run)
+
+@contextmanager
+def views(run: RunFolder, traces: Sequence[Trace] = (), verdicts: str | Sequence[str] | None = None) -> Iterator[Ask]:
+    """Write traces of a run and their verdicts (as `runs.write` does) and load it, for questions about it."""
+    if traces:
+        runs.write(run, traces, verdicts)
+    load_run(run, run.path.parent / "w.duckdb")
+    with reader(run.path.parent / "w.duckdb") as connection:
+        yield Ask(connection, run)
 
 
 @pytest.fixture(scope="session")

@@ -77,10 +77,8 @@ def two_graders(where: Path) -> list[RunFolder]:
 def refusals(where: Path) -> list[RunFolder]:
     """Three problems × 2, of which one has all of its drafts refused and one half of them."""
     base, own = runs.create(where, runs.VANILLA), runs.create(where)
-    runs.write_part(base, [runs.vanilla(unit, 40 + i, 20 + 3 * i) for i, unit in enumerate(runs.planned(base))])
-    refused = (True, False, False, True, True, False)
-    traces = zip(runs.planned(own), refused, strict=True)
-    runs.write_part(own, [runs.speculative(unit, refused=is_refused) for unit, is_refused in traces])
+    runs.write(base, [runs.vanilla(unit, 40 + i, 20 + 3 * i) for i, unit in enumerate(runs.planned(base))])
+    runs.write(own, [runs.speculative(unit, refused=i in (0, 3, 4)) for i, unit in enumerate(runs.planned(own))])
     for run in (base, own):
         verdicts = {unit.sample_id: "wrong" if unit.problem_id == "toy/2" else "correct" for unit in runs.planned(run)}
         runs.write_grades(run, verdicts)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from harness.engine import Role
 from harness.problems.problem import Problem, dataset_hash
@@ -46,8 +47,8 @@ VANILLA = replace(SPEC, method="vanilla", params={"model": "target"}, draft=None
 START = 1_700_000_000.0
 
 
-def attempt(run_id: str, name: str = "a0", device: str = "cpu") -> Attempt:
-    return Attempt(name, run_id, 0, "node1", 42, START, "abc", device=device, versions={"vllm": "0.32"})
+def attempt(run_id: str, name: str = "a0", **changes: Any) -> Attempt:
+    return replace(Attempt(name, run_id, 0, "node1", 42, START, "abc", versions={"vllm": "0.32"}), **changes)
 
 
 def call(
@@ -172,9 +173,10 @@ def planned(folder: RunFolder) -> list[Unit]:
     return units(folder.spec(), folder.problems())
 
 
-def write_part(folder: RunFolder, traces: list[Trace], name: str = "a0", device: str = "cpu") -> Path:
+def write_part(folder: RunFolder, traces: Sequence[Trace], name: str = "a0", **changes: Any) -> Path:
+    """Write the trace file of an attempt; `changes`: what its record has."""
     path = folder.trace_files_dir / f"{name}.parquet"
-    metadata = {"attempt": json.dumps(asdict(attempt(folder.path.name, name, device)))}
+    metadata = {"attempt": json.dumps(asdict(attempt(folder.path.name, name, **changes)))}
     trace_files.write_table(path, trace_files.TRACES, [asdict(trace) for trace in traces], metadata)
     return path
 
@@ -193,6 +195,27 @@ def write_grades(folder: RunFolder, verdicts: dict[str, str], version: str = "1"
         for sample_id, verdict in verdicts.items()
     ]
     return derived.write(folder, "grades", version, rows)
+
+
+def write(folder: RunFolder, traces: Sequence[Trace], verdicts: str | Sequence[str] | None = None) -> RunFolder:
+    """Write traces, and the verdicts of the first ones in their order, or one of all; None: they are not graded."""
+    write_part(folder, traces)
+    if verdicts is not None:
+        each = [verdicts] * len(traces) if isinstance(verdicts, str) else verdicts
+        write_grades(folder, {trace.sample_id: verdict for trace, verdict in zip(traces, each, strict=False)})
+    return folder
+
+
+def finished(
+    where: Path,
+    spec: RunSpec = SPEC,
+    make: Callable[[Unit], Trace] = speculative,
+    verdicts: str | Sequence[str] | None = None,
+    **named: Any,
+) -> RunFolder:
+    """A run all of whose samples are made so; further arguments are those of `create`."""
+    folder = create(where, spec, **named)
+    return write(folder, [make(unit) for unit in planned(folder)], verdicts)
 
 
 def truncated(path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,8 @@ from jobs.run import derived
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
 from tests.warehouse import runs
-from tests.warehouse.test_compare import load
-from warehouse.database import reader, rows
+from tests.warehouse.cells import load, select
+from tests.warehouse.report.conftest import report
 from warehouse.statistics.intervals import mean_t
 
 SCORER = derived.scorer_of(runs.TARGET, runs.SPEC)
@@ -54,13 +55,8 @@ def made(where: Path, spec: RunSpec, nats: Nats | None, without: Sequence[int] =
     return folder, traces
 
 
-def select(where: Path, sql: str) -> list[dict[str, object]]:
-    with reader(where / "w.duckdb") as connection:
-        return rows(connection, sql)
-
-
-def estimates(where: Path, metric: str) -> dict[str, dict[str, object]]:
-    return {str(row["run_id"]): row for row in select(where, f"FROM counted_estimate WHERE metric = '{metric}'")}
+def estimates(where: Path, metric: str) -> dict[str, dict[str, Any]]:
+    return {row["run_id"]: row for row in select(where, f"FROM counted_estimate WHERE metric = '{metric}'")}
 
 
 def own_nats(number: int) -> float:
@@ -82,8 +78,7 @@ def test_the_distance_is_the_mean_difference_over_problems_with_its_t_interval(t
     load(tmp_path, own, base)
     expected = mean_t(by_problem(own_nats) - by_problem(base_nats))
     row = estimates(tmp_path, "distance_from_target")[own.path.name]
-    assert row["baseline_run_id"] == base.path.name
-    assert row["n"] == 3
+    assert (row["baseline_run_id"], row["n"]) == (base.path.name, 3)
     found = (row["estimate"], row["low_95"], row["high_95"])
     assert found == pytest.approx((expected.estimate, expected.low, expected.high))
     alone = estimates(tmp_path, "target_nats_per_token")
@@ -113,14 +108,9 @@ def test_a_later_score_and_a_later_baseline_change_the_distance_at_the_next_load
 
 
 def test_only_chains_that_were_drawn_and_read_alike_are_compared(tmp_path: Path) -> None:
-    others = (
-        replace(runs.VANILLA, token_budget=128),
-        replace(runs.VANILLA, target=replace(runs.TARGET, fingerprint="another")),
-    )
-    folders = [
-        made(tmp_path, spec, nats)[0] for spec, nats in ((runs.SPEC, own_nats), *((one, base_nats) for one in others))
-    ]
-    load(tmp_path, *folders)
+    other_target = replace(runs.TARGET, fingerprint="another")
+    others = (replace(runs.VANILLA, token_budget=128), replace(runs.VANILLA, target=other_target))
+    load(tmp_path, *(made(tmp_path, spec, own_nats)[0] for spec in (runs.SPEC, *others)))
     assert estimates(tmp_path, "distance_from_target") == {}
 
 
@@ -143,3 +133,15 @@ def test_of_two_files_with_a_sample_the_first_counts(tmp_path: Path) -> None:
     [row] = estimates(tmp_path, "target_nats_per_token").values()
     assert row["estimate"] == pytest.approx(by_problem(own_nats).mean())
     assert len(select(tmp_path, "FROM step_target_logprob")) == sum(len(trace.steps) for trace in traces)
+
+
+def test_the_table_has_the_numbers_of_the_estimates(tmp_path: Path) -> None:
+    """The second sample of the run is improbable to the target."""
+    own, _ = made(tmp_path, runs.SPEC, lambda number: 14.0 if number == 1 else 0.5)
+    base, _ = made(tmp_path, runs.VANILLA, base_nats)
+    load(tmp_path, own, base)
+    row = estimates(tmp_path, "distance_from_target")[own.path.name]
+    result = report(tmp_path / "w.duckdb", own.path.name, base.path.name, "--format", "md")
+    assert result.exit_code == 0, result.output
+    shown = [f"{row[name]:.4f}".replace("-", "−") for name in ("estimate", "low_95", "high_95")]
+    assert [number for number in shown if number not in result.output] == []

@@ -28,6 +28,7 @@ from warehouse.report.facts import report_facts
 from warehouse.report.page import make_report
 from warehouse.report.summary import summaries
 from warehouse.sql import schema
+from warehouse.statistics.intervals import Interval
 from warehouse.suites.measured import measure
 
 STORED = """
@@ -91,8 +92,8 @@ def test_other_values_need_another_version_of_the_methods(
     assert sums == snapshot(name=f"version {schema.ESTIMATES_VERSION}")
 
 
-Printed = Iterator[tuple[str, str, float | None]]
-"""The number's name, where it is printed, and its value."""
+Printed = Iterator[tuple[str, str, tuple[float | None, ...]]]
+"""The number's name, where it is printed, and its value, with the ends of its interval where they are printed."""
 
 
 def in_views(database: Path, run: str, baseline: str, grader: str | None = None) -> Printed:
@@ -101,65 +102,54 @@ def in_views(database: Path, run: str, baseline: str, grader: str | None = None)
             return rows(connection, sql)
 
     [row] = view(f"SELECT * FROM pass_at_1 WHERE run_id = '{run}'")
-    for name, column in (("pass@1", "pass_at_1"), ("low", "low_95"), ("high", "high_95"), ("SE", "standard_error")):
-        yield f"pass@1 {name}", "view pass_at_1", row[column]
-    yield "pass@1 re-run SE", "view pass_at_1", row["rerun_standard_error"]
-    for name, column in (("pass@1", "graded_pass_at_1"), ("low", "graded_low_95"), ("high", "graded_high_95")):
-        yield f"result@1 {name}", "view pass_at_1", row[column]
+    yield "pass@1", "view pass_at_1", (row["pass_at_1"], row["low_95"], row["high_95"])
+    yield "pass@1 SE", "view pass_at_1", (row["standard_error"],)
+    yield "result@1", "view pass_at_1", (row["graded_pass_at_1"], row["graded_low_95"], row["graded_high_95"])
     for kind in ("pass", "maj"):
         for row in view(f"SELECT * FROM {kind}_at_k WHERE run_id = '{run}'"):
             number = f"{kind}@{row['k']}" if row["k"] > 1 else "result@1"
-            for name, column in (("pass@1", f"{kind}_at_k"), ("low", "low_95"), ("high", "high_95")):
-                yield f"{number} {name}", f"view {kind}_at_k", row[column]
+            yield number, f"view {kind}_at_k", (row[f"{kind}_at_k"], row["low_95"], row["high_95"])
     for row in view(f"SELECT * FROM speed_up WHERE run_id = '{run}' AND baseline_run_id = '{baseline}'"):
-        for name, column in (("value", "speed_up"), ("low", "low_95"), ("high", "high_95"), ("factor", "run_factor")):
-            yield f"speed-up {name}", "view speed_up", row[column]
-        for name, column in (("value", ""), ("low", "_low_95"), ("high", "_high_95")):
-            yield f"ratio of means {name}", "view speed_up", row[f"ratio_of_means{column}"]
+        yield "speed-up", "view speed_up", (row["speed_up"], row["low_95"], row["high_95"])
+        yield "speed-up factor", "view speed_up", (row["run_factor"],)
+        yield "ratio of means", "view speed_up", ends_of(row, "ratio_of_means")
+
+
+def ends_of(row: dict[str, Any], name: str) -> tuple[float | None, ...]:
+    return row[name], row[f"{name}_low_95"], row[f"{name}_high_95"]
 
 
 def in_rates(connection: Connection, run: str) -> Printed:
     """Rates over decisions, and latency: the views, the report, the papers' tables and the nights."""
     for row in rows(connection, "FROM fallback_rate WHERE run_id = $run_id", {"run_id": run}):
-        for name, column in (("value", "fallback_rate"), ("low", "low_95"), ("high", "high_95")):
-            yield f"fallback {name}", "view fallback_rate", row[column]
+        yield "fallback", "view fallback_rate", (row["fallback_rate"], row["low_95"], row["high_95"])
     judged = {name: value for name, _, value in read_values(connection)[run]}
-    yield "fallback value", "nights", judged.get("fallback_rate")
+    yield "fallback", "nights", (judged.get("fallback_rate"),)
     [facts] = report_facts(connection, [run])
-    for number, found in (
-        ("fallback", facts.estimate("fallback_rate")),
-        ("latency", facts.estimate("latency_seconds")),
-    ):
-        for name, attribute in (("value", "estimate"), ("low", "low"), ("high", "high")):
-            yield f"{number} {name}", "report", getattr(found, attribute, None)
-    measured = (
+    for number, name in (("fallback", "fallback_rate"), ("latency", "latency_seconds")):
+        yield number, "report", interval_of(facts.estimate(name))
+    for number, name in (
         ("fallback", "fallback_rate"), ("latency", "latency_seconds"), ("result@1", "graded_pass_at_1")
-    )  # fmt: skip
-    for number, measure_name in measured:
-        of_paper = measure(connection, measure_name, run)
-        value = "pass@1" if number == "result@1" else "value"
-        for name, attribute in ((value, "estimate"), ("low", "low"), ("high", "high")):
-            yield f"{number} {name}", "paper", getattr(of_paper, attribute, None)
+    ):  # fmt: skip
+        yield number, "paper", interval_of(measure(connection, name, run))
+
+
+def interval_of(found: Interval | None) -> tuple[float | None, ...]:
+    return (found.estimate, found.low, found.high) if found else (None, None, None)
 
 
 def in_summary(connection: Connection, run: str, baseline: str) -> Printed:
     [found] = summaries(connection, [run])
-    yield "pass@1 pass@1", "summary", found.pass_at_1
     of_all = found.measures["pass_at_1"]
-    yield "pass@1 low", "summary", of_all.low_95
-    yield "pass@1 high", "summary", of_all.high_95
-    yield "pass@1 SE", "summary", of_all.standard_error
+    yield "pass@1", "summary", (found.pass_at_1, of_all.low_95, of_all.high_95)
+    yield "pass@1 SE", "summary", (of_all.standard_error,)
     if found.result is not None:
-        yield "result@1 pass@1", "summary's result", found.result.value
-        yield "result@1 low", "summary's result", found.result.low_95
-        yield "result@1 high", "summary's result", found.result.high_95
+        yield "result@1", "summary's result", (found.result.value, found.result.low_95, found.result.high_95)
     for pair, ratio in found.against_with("speed_up"):
         if pair.baseline_run_id == baseline:
-            yield "speed-up factor", "summary", ratio.run_factor
+            yield "speed-up factor", "summary", (ratio.run_factor,)
             for name, one in (("speed-up", ratio), ("ratio of means", pair.measures["ratio_of_means"])):
-                yield f"{name} value", "summary", one.value
-                yield f"{name} low", "summary", one.low_95
-                yield f"{name} high", "summary", one.high_95
+                yield name, "summary", (one.value, one.low_95, one.high_95)
 
 
 def in_comparison(database: Path, run: str, baseline: str, *options: str) -> Printed:
@@ -167,24 +157,19 @@ def in_comparison(database: Path, run: str, baseline: str, *options: str) -> Pri
     arguments = [baseline, run, "--k", ks, "--maj", "--format", "json", "--database", str(database), *options]
     result = CliRunner().invoke(compare.main, arguments, catch_exceptions=False)
     for row in json.loads(result.stdout)["rows"]:
-        if row["run_id"] != run:
-            continue
-        name = row["metric"].partition("[")[0].replace("pass@1", "result@1")
-        for end, suffix in (("pass@1", ""), ("low", "_low_95"), ("high", "_high_95")):
-            yield f"{name} {end}", "compare", row[f"result{suffix}"]
-        if name == "result@1" and row["speed_up"] is not None:
-            for end, suffix in (("value", ""), ("low", "_low_95"), ("high", "_high_95")):
-                yield f"speed-up {end}", "compare", row[f"speed_up{suffix}"]
-            yield "speed-up factor", "compare", row["run_factor_standard_deviation"]
+        if row["run_id"] == run:
+            name = row["metric"].partition("[")[0].replace("pass@1", "result@1")
+            yield name, "compare", ends_of(row, "result")
+            if name == "result@1" and row["speed_up"] is not None:
+                yield "speed-up", "compare", ends_of(row, "speed_up")
+                yield "speed-up factor", "compare", (row["run_factor_standard_deviation"],)
 
 
 def in_nights(connection: Connection, run: str) -> Printed:
-    for night in read_nights(connection):
-        for cell in night:
-            if cell.first.run_id == run:
-                yield "pass@1 pass@1", "nights", cell.first.values["pass_at_1"]
-                if "speed_up" in cell.first.values:
-                    yield "speed-up value", "nights", math.exp(cell.first.values["speed_up"])
+    for cell in (cell for night in read_nights(connection) for cell in night if cell.first.run_id == run):
+        yield "pass@1", "nights", (cell.first.values["pass_at_1"],)
+        if "speed_up" in cell.first.values:
+            yield "speed-up", "nights", (math.exp(cell.first.values["speed_up"]),)
 
 
 def all_of(made: Made) -> Printed:
@@ -199,35 +184,41 @@ def all_of(made: Made) -> Printed:
 
 @pytest.mark.parametrize("name", MADE_UP)
 def test_every_number_that_is_printed_twice_is_the_same(made: Callable[[str], Made], name: str) -> None:
-    printed: dict[str, dict[str, float | None]] = {}
-    for number, place, value in all_of(made(name)):
-        printed.setdefault(number, {})[place] = value
+    printed: dict[str, dict[str, tuple[float | None, ...]]] = {}
+    for number, place, values in all_of(made(name)):
+        printed.setdefault(number, {})[place] = values
     twice = {number: places for number, places in printed.items() if len(places) > 1}
     assert {number.split()[0] for number in twice} >= {"pass@1", "result@1", "pass@2", "speed-up", "latency"}
     unequal = {number: places for number, places in twice.items() if not are_equal(list(places.values()))}
     assert unequal == {}
 
 
-def are_equal(values: list[float | None]) -> bool:
-    if None in values:
-        return set(values) == {None}
-    return values == pytest.approx([values[0]] * len(values), rel=1e-9)
+def are_equal(printed: list[tuple[float | None, ...]]) -> bool:
+    """Whether values are the same, and the ends of those intervals that are printed."""
+    for place in range(3):
+        values = [one[place] for one in printed if len(one) > place]
+        if None in values and set(values) != {None}:
+            return False
+        if values and None not in values and values != pytest.approx([values[0]] * len(values), rel=1e-9):
+            return False
+    return True
 
 
 def test_the_report_prints_the_intervals_of_the_views(made: Callable[[str], Made]) -> None:
     of = made("missing_samples")
     content = make_report([folder.path.name for folder in of.folders], of.database, "md").content
-    printed = {number: value for number, _, value in in_views(of.database, of.run, of.baseline)}
-    assert span(printed["result@1 low"], printed["result@1 high"], 1, 100) in content
-    assert span(printed["speed-up low"], printed["speed-up high"], 2) in content
+    printed = {number: values for number, _, values in in_views(of.database, of.run, of.baseline)}
+    for number, digits, factor in (("result@1", 1, 100.0), ("speed-up", 2, 1.0)):
+        _, low, high = printed[number]
+        assert span(low, high, digits, factor) in content
 
 
 def test_the_verdicts_of_another_grader_have_the_same_intervals_everywhere(made: Callable[[str], Made]) -> None:
     of = made("two_graders")
     where = (of.database, of.run, of.baseline)
     printed = in_views(*where, grader="1"), in_comparison(*where, "--grader", "1")
-    views, compared = ({number: value for number, _, value in found} for found in printed)
+    views, compared = ({number: values for number, _, values in found} for found in printed)
     both = [number for number in set(views) & set(compared) if number != "speed-up factor"]
-    assert {number.split()[0] for number in both} >= {"result@1", "pass@3", "speed-up"}
+    assert {*both} >= {"result@1", "pass@3", "speed-up"}
     assert [number for number in both if not are_equal([views[number], compared[number]])] == []
-    assert views["pass@1 pass@1"] == pytest.approx(sum(HALF) / 48)
+    assert views["pass@1"][0] == pytest.approx(sum(HALF) / 48)

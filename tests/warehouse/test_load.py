@@ -1,27 +1,34 @@
-"""Loading: everything once, whatever is repeated or damaged."""
+"""Loading: everything once, whatever is repeated, damaged, moved or hostile, and the same when it is rebuilt."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from harness.trace import StopReason
 from jobs.finished.grading import finish
-from jobs.run import trace_files
+from jobs.run import retries, trace_files
+from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
 from jobs.run.spec import Unit
+from jobs.run.trace_files import FAILED, counting_records
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 from tests.warehouse import runs
 from tests.warehouse.conftest import counts, value
-from warehouse.database import reader, rows, writer
+from warehouse.database import WarehouseBusy, reader, rows, writer
 from warehouse.load import main
 from warehouse.loading.convert import Row, utc
-from warehouse.loading.runs import LoadReport, RunUnreadable, load_run
+from warehouse.loading.runs import LoadReport, RunUnreadable, load_into, load_run
 from warehouse.loading.staging import stage_rows
 
 HOSTILE = ["'); DROP TABLE run; --", "[red]x[/red]", "\x1b[2J\x9b31m\x00", "\u202edesrever", 'a,"b"\n\r\tc', "𝛑 ∑"]
@@ -79,12 +86,10 @@ def test_a_try_without_an_error_counts_before_one_with(folder: RunFolder, databa
     runs.write_grades(folder, {first.sample_id: "error", second.sample_id: "correct", third.sample_id: "error"})
     report = load_run(folder, database)
     assert (report.num_finished, report.num_duplicates, len(report.skipped)) == (4 - damaged, 1, 1 + damaged)  # and a0
+    columns = "sample_id, stop_reason, latency_seconds, attempt_id, verdict, graded"
     with reader(database) as connection:
-        grades = connection.execute(
-            "SELECT sample_id, stop_reason, latency_seconds, attempt_id, verdict, graded "
-            "FROM sample JOIN sample_grade USING (run_id, sample_id, stop_reason)"
-        ).fetchall()
-    of = {row[0]: row[1:] for row in grades}
+        sql = f"SELECT {columns} FROM sample JOIN sample_grade USING (run_id, sample_id, stop_reason)"
+        of = {row[0]: row[1:] for row in connection.execute(sql).fetchall()}
     assert of[first.sample_id] == ("budget", 77.0, "b", "not_run", False)
     assert of[second.sample_id] == ("answered", 10.0, "z", "correct", True)
     assert of[third.sample_id] == ("error", 3.0, "c", "error", True)
@@ -200,3 +205,141 @@ def test_a_plan_with_hostile_text_is_staged_as_it_is(tmp_path: Path) -> None:
         assert run.items() <= staged_run.items()
         with pytest.raises(ValueError, match="typo"):
             stage_rows(connection, "problem", [{"typo": 1}])
+
+
+@pytest.fixture
+def link(database: Path, tmp_path: Path) -> Path:
+    """Another folder's link to the database."""
+    link = tmp_path / "elsewhere" / "link.duckdb"
+    link.parent.mkdir()
+    link.symlink_to(database)
+    return link
+
+
+def test_a_link_to_a_database_has_the_lock_of_the_database(folder: RunFolder, database: Path, link: Path) -> None:
+    load_run(folder, database)
+    with writer(database), pytest.raises(WarehouseBusy), writer(link, 0.1):
+        pass
+    with writer(link), pytest.raises(WarehouseBusy), writer(database, 0.1):
+        pass
+
+
+def test_who_loads_through_a_link_loses_nothing_of_another_load(folder: RunFolder, database: Path, link: Path) -> None:
+    second = runs.create(folder.path.parent, replace(runs.SPEC, seed=1))
+    load_run(folder, link)
+    load_run(second, database)
+    assert link.is_symlink()
+    assert counts(link)["run"] == 2
+    assert list(link.parent.iterdir()) == [link]
+
+
+def test_a_renamed_run_is_one_run(folder: RunFolder, database: Path) -> None:
+    load_run(folder, database)
+    renamed = RunFolder(folder.path.rename(folder.path.with_name("baseline")))
+    report = load_run(renamed, database)
+    assert (report.former_names, report.num_finished) == ((folder.path.name,), 2)
+    assert (counts(database)["run"], counts(database)["step"]) == (1, 6)
+    assert load_run(renamed, database).unchanged
+
+
+def test_two_copies_of_a_run_are_two_and_are_named(folder: RunFolder, database: Path) -> None:
+    load_run(folder, database)
+    shutil.copytree(folder.path, folder.path.with_name("copy"))
+    result = CliRunner().invoke(main, [str(folder.path.parent), "--database", str(database)])
+    [line] = [line for line in result.stderr.splitlines() if line.startswith("WARNING: copy ")]
+    assert (result.exit_code, folder.path.name in line) == (0, True)
+    assert counts(database)["run"] == 2
+
+
+def test_a_run_of_the_same_specification_is_not_taken_for_a_renamed_one(folder: RunFolder, database: Path) -> None:
+    """Its folder is gone, but other attempts made it: it stays."""
+    load_run(folder, database)
+    shutil.rmtree(folder.path)
+    again = runs.create(folder.path.parent, name="again")
+    runs.write_part(again, [runs.speculative(runs.planned(again)[0])], "b0")
+    assert load_run(again, database).former_names == ()
+    assert counts(database)["run"] == 2
+
+
+def contents(database: Path) -> dict[str, list[tuple[object, ...]]]:
+    """Every row of every table, times of loading left out."""
+    with reader(database) as connection:
+        tables = connection.execute("SELECT table_name FROM duckdb_tables() WHERE NOT internal").fetchall()
+        of_table = "SELECT COLUMNS(lambda c: c <> 'loaded_at') FROM {} ORDER BY ALL"
+        return {table: connection.execute(of_table.format(table)).fetchall() for (table,) in tables}
+
+
+def test_a_rebuilt_database_is_identical(folder: RunFolder, database: Path) -> None:
+    """Loaded piece by piece while the run goes on, and from nothing at the end: the same rows in every table."""
+    second = runs.create(folder.path.parent, replace(runs.SPEC, method="specreason", seed=1))
+    load_run(folder, database)
+    load_run(second, database)
+    units = runs.planned(folder)
+    runs.write_part(folder, [runs.speculative(unit, refused=True) for unit in units[2:4]], "a1")
+    load_run(folder, database)
+    runs.write_part(folder, [runs.speculative(unit) for unit in units[3:]], "a2")
+    runs.write_part(second, [runs.vanilla(unit) for unit in runs.planned(second)])
+    runs.truncated(runs.write_part(second, [runs.vanilla(unit) for unit in runs.planned(second)], "a3"))
+    runs.write_grades(folder, {unit.sample_id: "wrong" for unit in units}, "2")
+    for run in (second, folder):
+        load_run(run, database)
+    before = contents(database)
+    assert len(before) == 39
+    assert all(before[table] for table in ("step", "timed_sample", "call_total", "rating_total", "draft_selection"))
+    database.unlink()
+    assert CliRunner().invoke(main, [str(folder.path.parent)]).exit_code == 1  # the damaged part
+    assert contents(database) == before
+    assert CliRunner().invoke(main, [str(folder.path.parent), "--rebuild"]).exit_code == 1
+    assert contents(database) == before
+
+
+NUM_SAMPLES = 6
+REASONS: list[StopReason] = ["answered", "budget", "error"]
+TRACE_FILES = st.lists(
+    st.tuples(st.dictionaries(st.integers(0, NUM_SAMPLES - 1), st.sampled_from(REASONS)), st.booleans()), max_size=4
+)
+"""Of each trace file: the stop reasons of the samples in it, and whether the file is damaged."""
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(contents=TRACE_FILES, num_grants=st.integers(0, 2))
+def test_all_three_agree_on_retries_and_damaged_files(
+    tmp_path: Path, contents: list[tuple[dict[int, StopReason], bool]], num_grants: int
+) -> None:
+    shutil.rmtree(tmp_path / "runs", ignore_errors=True)
+    folder = runs.create(tmp_path / "runs")
+    units = runs.planned(folder)
+    expected: dict[str, tuple[str, str]] = {}
+    num_failures: dict[str, int] = {}
+    for number, (reasons, is_damaged) in enumerate(contents):
+        traces = [runs.ended(runs.vanilla(units[index]), reason) for index, reason in reasons.items()]
+        path = runs.write_part(folder, traces, f"a{number}")
+        if is_damaged:
+            runs.truncated(path)
+            continue
+        for trace in traces:
+            assert trace.stop_reason is not None
+            num_failures[trace.sample_id] = num_failures.get(trace.sample_id, 0) + (trace.stop_reason == FAILED)
+            counting = expected.setdefault(trace.sample_id, (f"a{number}", trace.stop_reason))
+            if counting[1] == FAILED != trace.stop_reason:
+                expected[trace.sample_id] = (f"a{number}", trace.stop_reason)
+    failed = {sample for sample, (_, reason) in expected.items() if reason == FAILED}
+
+    assert {row["sample_id"]: row["stop_reason"] for row in counting_records(folder, [])} == {
+        sample: reason for sample, (_, reason) in expected.items()
+    }
+    assert {row["sample_id"] for row in counting_records(folder, [], failed=False)} == expected.keys() - failed
+    endings = read_endings(folder)
+    assert set(endings.finished.to_pylist()) == expected.keys()
+    assert set(endings.failed.to_pylist()) == failed
+    with writer(tmp_path / "warehouse.duckdb") as connection:
+        load_into(connection, folder)
+        sql = "SELECT sample_id, attempt_id, stop_reason FROM sample WHERE stop_reason IS NOT NULL"
+        loaded = {sample: (attempt, reason) for sample, attempt, reason in connection.execute(sql).fetchall()}
+    assert loaded == expected
+
+    for _ in range(num_grants):
+        retries.grant(folder, read_endings(folder).failed.to_pylist(), NUM_SAMPLES)
+    to_retry = {sample for sample in failed if num_failures[sample] <= num_grants}
+    assert set(read_endings(folder).failed.to_pylist()) == failed - to_retry
+    assert {row["sample_id"] for row in counting_records(folder, [])} == expected.keys()

@@ -19,6 +19,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
+from tests.shared import known
 from tests.warehouse import cells, runs
 from warehouse.database import reader, rows
 from warehouse.load import main as load
@@ -181,8 +182,7 @@ def replayed(file: Path, text: str) -> tuple[int, str]:
 
 def test_the_documented_past_is_judged_as_documented(tmp_path: Path) -> None:
     page = Path("docs/statistics.md").read_text(encoding="utf-8")
-    documented = re.search(r"( {4}night,cell.*?\n)\n", page, re.DOTALL)
-    assert documented is not None
+    documented = known(re.search(r"( {4}night,cell.*?\n)\n", page, re.DOTALL))
     code, said = replayed(tmp_path / "past.csv", textwrap.dedent(documented[1]))
     assert (code, said.split()[7:12]) == (0, ["2026-02-08", "mine", "accuracy", "61.9", "%"])
 
@@ -203,7 +203,7 @@ def test_a_file_that_is_no_past_is_refused_with_its_line(text: str, message: str
 
 def test_nights_have_the_environment_of_their_runs_without_the_processor(tmp_path: Path) -> None:
     changes: list[dict[str, Any]] = [
-        {}, {"processor": "another"}, {"versions": {"vllm": "0.33"}}, {"device": "NVIDIA A100"}
+        {}, {"hardware": {"cpu": "another"}}, {"versions": {"vllm": "0.33"}}, {"device": "NVIDIA A100"}
     ]  # fmt: skip
     nights = [made(tmp_path, day, CALM, **change) for day, change in enumerate(changes, 1)]
     list(load_runs(nights, tmp_path / "w.duckdb"))

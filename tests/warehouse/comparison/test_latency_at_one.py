@@ -1,4 +1,4 @@
-"""Timing samples in the warehouse: an estimate of its own, and nothing else of the run changes."""
+"""Timing samples: a latency model, an estimate of its own, and nothing else of the run changes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from jobs.run.folder import RunFolder
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 from tests.warehouse import runs
+from tests.warehouse.cells import load, select
+from tests.warehouse.conftest import views
 from warehouse.comparison.contrasts import Settings, compare_runs
 from warehouse.comparison.latency_at_one import (
     LatencyModel,
@@ -28,27 +30,26 @@ from warehouse.comparison.latency_at_one import (
     read_samples,
 )
 from warehouse.comparison.show import record
-from warehouse.database import Record, reader, rows
+from warehouse.database import Record
 from warehouse.loading.runs import load_run
 
 
 @pytest.fixture(scope="module")
 def timed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, RunFolder, Path]:
-    """A speculative run and the target alone, 8 × 3 samples of which 8 are timed, and their database."""
+    """A speculative run and the target alone, 8 × 3 samples of which 8 are timed, and the folder of their database."""
     output = tmp_path_factory.mktemp("timed")
-    runs = [plan(output), plan(output, method="vanilla", model="target")]
-    for run in runs:
-        run_shard(str(run.path), 0)
-        folder.request(run, 8)
-        run_shard(str(run.path), 0)
+    both = plan(output), plan(output, method="vanilla", model="target")
+    for run in both:
+        with_timing_samples(run, 8)
         finish(run)
-        load_run(run, output / "w.duckdb")
-    return runs[0], runs[1], output / "w.duckdb"
+    load(output, *both)
+    return *both, output
 
 
-def select(database: Path, sql: str, **parameters: object) -> list[dict[str, Any]]:
-    with reader(database) as connection:
-        return rows(connection, sql, parameters)
+def with_timing_samples(run: RunFolder, number: int) -> None:
+    run_shard(str(run.path), 0)
+    folder.request(run, number)
+    run_shard(str(run.path), 0)
 
 
 def timing_samples(run: RunFolder) -> list[dict[str, Any]]:
@@ -56,8 +57,8 @@ def timing_samples(run: RunFolder) -> list[dict[str, Any]]:
 
 
 def test_the_estimate_is_of_all_samples_from_the_timed_ones(timed: tuple[RunFolder, RunFolder, Path]) -> None:
-    run, _, database = timed
-    [row] = select(database, "FROM latency_at_one WHERE run_id = $run", run=run.path.name)
+    run, _, where = timed
+    [row] = select(where, "FROM latency_at_one WHERE run_id = $run", run=run.path.name)
     assert (row["n"], row["num_samples"], row["num_drawn"], row["num_timed"]) == (8, 24, 8, 8)
     measured = [record["latency_seconds"] for record in timing_samples(run)]
     assert row["mean_timed_seconds"] == pytest.approx(np.mean(measured))
@@ -68,25 +69,21 @@ def test_the_estimate_is_of_all_samples_from_the_timed_ones(timed: tuple[RunFold
 def test_timing_samples_change_no_other_estimate_or_total(
     timed: tuple[RunFolder, RunFolder, Path], tmp_path: Path
 ) -> None:
-    run, _, database = timed
+    run, _, where = timed
     planned = {unit.sample_id for shard in run.shards() for unit in shard}
     for table in ("sample", "step", "call", "timed_sample", "sample_tokens"):
-        found = select(database, f"SELECT DISTINCT sample_id FROM {table} WHERE run_id = $run", run=run.path.name)
+        found = select(where, f"SELECT DISTINCT sample_id FROM {table} WHERE run_id = $run", run=run.path.name)
         assert {row["sample_id"] for row in found} == planned, table
     bare = tmp_path / run.path.name
     shutil.copytree(run.path, bare)
     shutil.rmtree(bare / "timing")
     load_run(RunFolder(bare), tmp_path / "w.duckdb")
     own = "FROM estimate WHERE baseline_run_id IS NULL AND measure <> 'latency_at_one' AND run_id = $run ORDER BY ALL"
-    queries = [own] + [
-        f"FROM {name} WHERE run_id = $run ORDER BY ALL"
-        for name in ("verdict_counts", "token_split", "latency_split", "call_speed", "call_total", "run_conditions")
-    ]
-    with reader(database) as with_timing, reader(tmp_path / "w.duckdb") as without:
-        for query in queries:
-            of_both = (rows(database, query, {"run": run.path.name}) for database in (with_timing, without))
-            of_first, of_second = ([_rounded(row) for row in of_one] for of_one in of_both)
-            assert of_first == of_second, query
+    names = ("verdict_counts", "token_split", "latency_split", "call_speed", "call_total", "run_conditions")
+    for query in (own, *(f"FROM {name} WHERE run_id = $run ORDER BY ALL" for name in names)):
+        of_both = (select(folder, query, run=run.path.name) for folder in (where, tmp_path))
+        of_first, of_second = ([_rounded(row) for row in of_one] for of_one in of_both)
+        assert of_first == of_second, query
 
 
 def _rounded(row: Record) -> Record:
@@ -95,11 +92,11 @@ def _rounded(row: Record) -> Record:
 
 
 def test_speed_ups_pair_the_problems_of_both_runs(timed: tuple[RunFolder, RunFolder, Path]) -> None:
-    run, base, database = timed
-    [row] = select(database, "FROM speed_up_at_one")
+    run, base, where = timed
+    [row] = select(where, "FROM speed_up_at_one")
     assert (row["run_id"], row["baseline_run_id"], row["n"]) == (run.path.name, base.path.name, 8)
     assert row["speed_up"] == pytest.approx(row["baseline_mean_seconds"] / row["mean_seconds"])
-    comparison = compare_runs([run.path.name, base.path.name], database, Settings())
+    comparison = compare_runs([run.path.name, base.path.name], where / "w.duckdb", Settings())
     [compared] = [record(row) for row in comparison.rows if row.speed]
     assert compared["speed_up_at_one"] == pytest.approx(row["speed_up"])
     assert compared["speed_up_at_one_low_95"] == pytest.approx(row["low_95"])
@@ -108,9 +105,7 @@ def test_speed_ups_pair_the_problems_of_both_runs(timed: tuple[RunFolder, RunFol
 
 def test_a_damaged_file_of_timing_samples_is_named_and_the_samples_stay(tmp_path: Path) -> None:
     run = plan(tmp_path)
-    run_shard(str(run.path), 0)
-    folder.request(run, 5)
-    run_shard(str(run.path), 0)
+    with_timing_samples(run, 5)
     [path] = folder.TimingFolder(run.path).trace_files()
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -118,7 +113,7 @@ def test_a_damaged_file_of_timing_samples_is_named_and_the_samples_stay(tmp_path
     report = load_run(run, tmp_path / "w.duckdb")
     assert [file.name for file in report.skipped] == [path.relative_to(run.path).as_posix()]
     assert report.num_finished == 24
-    assert (select(tmp_path / "w.duckdb", "FROM latency_at_one"), folder.progress(run).left) == ([], 5)
+    assert (select(tmp_path, "FROM latency_at_one"), folder.progress(run).left) == ([], 5)
 
 
 TRUTH = LatencyModel(
@@ -138,13 +133,8 @@ def samples(number: int) -> list[TimedSample]:
         calls = []
         for _ in range(draw.randint(2, 8)):
             for role in ("draft", "target"):
-                work = Work(
-                    "draft" if role == "draft" else "target",
-                    1,
-                    draw.randint(0, 300),
-                    draw.randint(1, 200),
-                    further_requests=draw.randint(0, 5),
-                )
+                new, output, further = draw.randint(0, 300), draw.randint(1, 200), draw.randint(0, 5)
+                work = Work("draft" if role == "draft" else "target", 1, new, output, further_requests=further)
                 seconds = TRUTH.speeds[work.model].seconds(work)
                 calls.append(TimedCall(work, seconds, "draft"))
         made.append(TimedSample(tuple(calls), 0.5 + sum(call.seconds for call in calls)))
@@ -153,31 +143,46 @@ def samples(number: int) -> list[TimedSample]:
 
 def test_a_fit_finds_the_speeds_that_made_the_calls() -> None:
     model = fit(samples(20))
+    draft, target = model.speeds["draft"], model.speeds["target"]
     assert model.sample_overhead_seconds == pytest.approx(0.5)
-    assert model.speeds["draft"].output_token == pytest.approx(0.01, rel=1e-3)
-    assert model.speeds["draft"].output_token_per_request == pytest.approx(0.002, rel=1e-3)
-    assert model.speeds["target"].prompt_token == pytest.approx(0.004, rel=1e-3)
-    assert model.speeds["target"].output_token_per_request == pytest.approx(0, abs=1e-6)
-
-
-CALLS = """
-SELECT sample_id, model, purpose, prompt_tokens - cached_tokens AS new_prompt_tokens, longest_output_tokens, n,
-    in_flight, end_seconds, overlapped_seconds, latency_seconds
-FROM timed_sample LEFT JOIN call USING (run_id, sample_id)
-WHERE run_id = $run_id ORDER BY sample_id, call_index
-"""
+    assert (draft.output_token, draft.output_token_per_request) == pytest.approx((0.01, 0.002), rel=1e-3)
+    assert target.prompt_token == pytest.approx(0.004, rel=1e-3)
+    assert target.output_token_per_request == pytest.approx(0, abs=1e-6)
 
 
 def test_a_draft_begun_ahead_is_work_under_its_verdict_and_a_discarded_one_none(tmp_path: Path) -> None:
     folder = runs.create(tmp_path)
     used, refused = runs.planned(folder)[:2]
-    runs.write_part(folder, [runs.lookahead(used), runs.lookahead(refused, refused=True, latency=12.0)])
-    load_run(folder, tmp_path / "w.duckdb")
-    with reader(tmp_path / "w.duckdb") as connection:
-        found = read_samples(connection, CALLS, folder.path.name).values()
+    with views(folder, [runs.lookahead(used), runs.lookahead(refused, refused=True, latency=12.0)]) as ask:
+        sql = """
+            SELECT *, prompt_tokens - cached_tokens AS new_prompt_tokens
+            FROM timed_sample LEFT JOIN call USING (run_id, sample_id)
+            WHERE run_id = $run_id ORDER BY sample_id, call_index
+        """
+        found = read_samples(ask.connection, sql, folder.path.name).values()
     by_latency = {sample.latency_seconds: sample for sample in found}
     first, verdict, ahead, _ = by_latency[10.0].work
     assert (first.begun_under, ahead.begun_under) == (None, verdict)
     assert len(by_latency[12.0].calls) == len(by_latency[12.0].work) + 1
     assert all(work.begun_under is None for work in by_latency[12.0].work)
     assert fit(list(by_latency.values())).sample_overhead_seconds == pytest.approx((10 - 4.5 + 12 - 7.5) / 2)
+
+
+def test_a_call_costs_its_prompt_and_its_longest_completion() -> None:
+    speed = ModelSpeed(call=1, prompt_token=0.1, output_token=2, output_token_per_completion=0.5)
+    assert speed.seconds(Work("draft", 1, 30, 4)) == pytest.approx(1 + 3 + 8)
+    assert speed.seconds(Work("draft", 1, 30, 4, further_completions=2)) == pytest.approx(1 + 3 + 8 + 4)
+
+
+def test_company_slows_every_part_of_a_call() -> None:
+    speed = ModelSpeed(call_per_request=1, prompt_token_per_request=0.1, output_token_per_request=2)
+    assert speed.seconds(Work("draft", 1, 30, 4)) == 0
+    assert speed.seconds(Work("draft", 1, 30, 4, further_requests=3)) == pytest.approx(3 * (1 + 3 + 8))
+
+
+def test_work_begun_under_other_work_adds_what_it_takes_beyond_it() -> None:
+    model = LatencyModel({"draft": ModelSpeed(output_token=1), "target": ModelSpeed(prompt_token=1)})
+    verdict = Work("target", 1, 10, 1)
+    longer, shorter = (Work("draft", 1, 0, tokens, begun_under=verdict) for tokens in (16, 4))
+    assert model.sample_seconds([verdict, longer]) == pytest.approx(10 + 6)
+    assert model.sample_seconds([verdict, shorter]) == pytest.approx(10)

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from harness.trace import Decision
 from jobs.run.folder import RunFolder
+from tests.shared import known
 from tests.warehouse import runs
 from tests.warehouse.report.browser import browser
 from warehouse.loading.runs import load_run
@@ -57,11 +58,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunFolder]:
     traces = [runs.speculative(unit, refused=i % 2 == 1, text=HOSTILE + FORMULAS) for i, unit in enumerate(units)]
     traces[0].target_prompt = HOSTILE
     traces[5] = runs.ended(traces[5], "error", f"RequestRefused: {HOSTILE}")
-    runs.write_part(folder, traces)
-    runs.write_grades(folder, {trace.sample_id: "correct" for trace in traces[:3]})
-    database = where / "w.duckdb"
-    load_run(folder, database)
-    return database, folder
+    load_run(runs.write(folder, traces, ["correct"] * 3), where / "w.duckdb")
+    return where / "w.duckdb", folder
 
 
 @pytest.fixture(scope="session")
@@ -73,10 +71,6 @@ def decided(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     for i, trace in enumerate(traces):
         trace.steps[1].verdicts = []
         trace.steps[1].decision = Decision.at_most("entropy", 0.75 if i % 2 else 0.25, 0.5)
-    kind = traces[0].steps[1].decision
-    assert kind is not None
-    kind.kind = HOSTILE
-    runs.write_part(folder, traces)
-    runs.write_grades(folder, {trace.sample_id: "correct" for trace in traces})
-    load_run(folder, where / "w.duckdb")
+    known(traces[0].steps[1].decision).kind = HOSTILE
+    load_run(runs.write(folder, traces, "correct"), where / "w.duckdb")
     return where / "w.duckdb", folder.path.name

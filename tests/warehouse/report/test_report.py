@@ -14,10 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
-from jobs.run import trace_files
 from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
 from tests.warehouse.report.conftest import HOSTILE, report
@@ -47,14 +45,11 @@ def test_a_start_of_an_engine_that_runs_share_counts_once_and_is_not_lost(tmp_pa
 
     def added(seed: int, starts: dict[str, tuple[str, float]], waited_seconds: float) -> str:
         folder = runs.create(tmp_path, spec=replace(runs.VANILLA, seed=seed))
-        part = runs.write_part(folder, [runs.vanilla(unit) for unit in runs.planned(folder)])
-        table = pq.read_table(part)
-        record = json.loads(table.schema.metadata[b"attempt"])
-        record["started_at"] += seed
-        record["engines"] = {
+        engines = {
             role: {"engine_start": name, "engine_start_seconds": seconds} for role, (name, seconds) in starts.items()
         } | {"startup_seconds": waited_seconds}
-        trace_files.write_table(part, trace_files.TRACES, table.to_pylist(), {"attempt": json.dumps(record)})
+        traces = [runs.vanilla(unit) for unit in runs.planned(folder)]
+        runs.write_part(folder, traces, started_at=runs.START + seed, engines=engines)
         load_run(folder, database)
         return folder.path.name
 
@@ -100,9 +95,7 @@ def test_a_page_stays_within_its_size_and_reports_what_it_leaves_out(tmp_path: P
     for trace in traces:
         words = ["".join(draw.choices(string.ascii_letters, k=45_000)) for _ in range(6)]
         trace.steps = [replace(trace.steps[0], text=text) for text in words]
-    runs.write_part(folder, traces)
-    runs.write_grades(folder, {trace.sample_id: "correct" for trace in traces})
-    load_run(folder, database)
+    load_run(runs.write(folder, traces, "correct"), database)
     whole = written(database, folder.path.name).read_text()
     part = written(database, folder.path.name, "--max-megabytes", "1.7")
     assert part.stat().st_size < 1_700_000 < len(whole)
@@ -114,8 +107,7 @@ def test_a_page_stays_within_its_size_and_reports_what_it_leaves_out(tmp_path: P
 
 def test_a_run_without_grades_has_no_accuracy(loaded: Loaded, tmp_path: Path, written: Written) -> None:
     """Zero would pass for a result."""
-    folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
-    runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)])
+    folder, database = runs.finished(tmp_path), tmp_path / "w.duckdb"
     load_run(folder, database)
     text = report(database, folder.path.name).stdout
     assert re.search(r"^\| speccot +\| +[0-9.]+ % \| +[0-9.]+ % \| +3 × 2 \(0 of 6\) \|$", text, re.M)
