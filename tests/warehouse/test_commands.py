@@ -77,7 +77,7 @@ def test_the_format_is_an_option_or_follows_from_the_file_ending() -> None:
         assert choose_format(option, Path(output) if output else None, endings, "table") == expected
     assert choose_format("csv", Path("a.txt"), endings, "table", is_ending_required=True) == "csv"
     for output, is_required in (("a.xlsx", False), ("a", True)):
-        with pytest.raises(click.UsageError, match=rf"^{output} .*\.csv, \.json"):
+        with pytest.raises(click.UsageError, match=rf"^{output}: .*\.csv, \.json"):
             choose_format(None, Path(output), endings, "table", is_ending_required=is_required)
     with pytest.raises(click.UsageError, match="-o FILE"):
         choose_format("json", None, endings, "table", file_only=["json"])
@@ -189,7 +189,7 @@ def test_an_inspect_log_is_read_back_by_inspect(loaded: Loaded, tmp_path: Path) 
     assert (eval_log.eval.solver, eval_log.eval.dataset.samples, eval_log.eval.config.epochs) == ("speccot", 3, 2)
     assert eval_log.eval.model == "org/large"
     assert (eval_log.results.total_samples, eval_log.results.completed_samples) == (6, 5)
-    assert eval_log.results.scores[0].metrics["accuracy"].value == pytest.approx(2 / 6)
+    assert eval_log.results.scores[0].metrics["trade-off"].value == pytest.approx(2 / 6)
     first = next(s for s in eval_log.samples if (s.id, s.epoch) == ("toy/0", 1))
     texts = (first.input, first.target, first.output.completion)
     assert texts == ("1 + 1?", "2", loaded.traces[0].output_text)

@@ -213,7 +213,7 @@ def test_one_method_alone_is_planned_from_with_a_correlation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("problems", "samples", "reason"), [(1, 4, "2 problems or more"), (5, 1, "2 samples per problem or more")]
+    ("problems", "samples", "reason"), [(1, 4, "at least 2 problems"), (5, 1, "at least 2 samples per problem")]
 )
 def test_what_shows_no_variance_is_no_pilot(problems: int, samples: int, reason: str) -> None:
     counts = np.full(problems, samples)

@@ -86,7 +86,7 @@ def test_each_number_of_samples_in_flight_is_compared_with_its_own_target_alone_
 def test_a_speed_up_names_the_cards_where_they_differ(tmp_path: Path) -> None:
     base = cells.finished(tmp_path, cells.VANILLA, GOOD)
     names = load(tmp_path, base, cells.finished(tmp_path, cells.SPEC, GOOD, latency=5.0, num_devices=2))
-    assert "2 cards : 1" in compare(tmp_path, *names).stdout
+    assert "2 GPUs : 1" in compare(tmp_path, *names).stdout
     [_, run] = compared(tmp_path, *names)
     assert (run["num_cards"], run["num_cards_of_baseline"]) == (2, 1)
     [row] = select(tmp_path, "FROM speed_up")

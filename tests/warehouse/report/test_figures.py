@@ -40,14 +40,14 @@ def asked(database: Path, sql: str) -> list[dict[str, Any]]:
 def test_the_sql_behind_every_figure_gives_what_it_shows(loaded: Loaded) -> None:
     ids = [loaded.speculative.path.name, loaded.vanilla.path.name]
     figures = figures_of(loaded.database, *ids)
-    assert list(figures) == ["accuracy", "differences", "trade-off", "fallback", "tokens"]
+    assert list(figures) == ["trade-off", "differences", "trade-off", "fallback", "tokens"]
 
     def shown(name: str, metric: str, column: str = "estimate", factor: float = 1.0) -> dict[str, Any]:
         answers = asked(loaded.database, figures[name].sql)
         found = {row["run_id"]: row[column] for row in answers if row["metric"] == metric}
         return {run: value if value is None else pytest.approx(factor * value) for run, value in found.items()}
 
-    for name, metric in (("accuracy", "graded_pass_at_1"), ("fallback", "fallback_rate")):
+    for name, metric in (("trade-off", "graded_pass_at_1"), ("fallback", "fallback_rate")):
         chart = figures[name].chart
         assert isinstance(chart, Dots)
         assert {ids[dot.index]: dot.x.estimate for dot in chart.rows} == shown(name, metric, factor=100)
@@ -78,7 +78,7 @@ def test_figures_are_svg_and_pdf_files_as_wide_as_a_column(hostile: tuple[Path, 
         assert "<script" not in drawing
     for file in (tmp_path / "a").glob("*.pdf"):
         assert file.read_bytes().startswith(b"%PDF")
-    figure = figures_of(database, folder.path.name)["accuracy"]
+    figure = figures_of(database, folder.path.name)["trade-off"]
     again = write_charts({figure.name: figure.chart}, tmp_path / "b")
     assert [file.read_bytes() for file in again] == [(tmp_path / "a" / file.name).read_bytes() for file in again]
 

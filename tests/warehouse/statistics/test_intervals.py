@@ -255,9 +255,9 @@ def test_maj_at_k_is_the_mean_over_all_sets_and_ties(answers: str, data: st.Data
 
 @pytest.mark.parametrize("k", [0, 5])
 def test_k_above_the_number_of_samples_is_an_error(k: int) -> None:
-    with pytest.raises(ValueError, match=f"pass@{k} needs 1 ≤ k"):
+    with pytest.raises(ValueError, match=f"pass@{k} requires 1 ≤ k"):
         pass_at_k(np.array([1, 2]), np.array([4, 8]), k)
-    with pytest.raises(ValueError, match=f"maj@{k} needs 1 ≤ k"):
+    with pytest.raises(ValueError, match=f"maj@{k} requires 1 ≤ k"):
         maj_at_k([2, 1], [True, False], 1, k)
 
 
