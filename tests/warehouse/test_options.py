@@ -71,7 +71,7 @@ def test_the_format_is_an_option_or_follows_from_the_file_ending() -> None:
         assert choose_format(option, Path(output) if output else None, endings, "table") == expected
     assert choose_format("csv", Path("a.txt"), endings, "table", is_ending_required=True) == "csv"
     for output, is_required in (("a.xlsx", False), ("a", True)):
-        with pytest.raises(click.UsageError, match=rf"^{output} .*\.csv, \.json"):
+        with pytest.raises(click.UsageError, match=rf"^{output}: .*\.csv, \.json"):
             choose_format(None, Path(output), endings, "table", is_ending_required=is_required)
     with pytest.raises(click.UsageError, match="-o FILE"):
         choose_format("json", None, endings, "table", file_only=["json"])
