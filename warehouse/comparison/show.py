@@ -553,8 +553,9 @@ def pairing_warnings(comparison: Comparison) -> Iterator[str]:
             if is_part:
                 yield (
                     f"COMPARED IN PART: {row.run.run_id} vs. {base}, {_metric(row)}: {n} problems with at least "
-                    f"{row.k} common samples; the runs share {pair.num_shared_problems} of {own} and {of_base} "
-                    f"problems, and {pair.num_common_samples} of the {pair.num_planned_samples} samples planned there."
+                    f"{counted(row.k, 'common sample')}; the runs share {pair.num_shared_problems} of {own} and "
+                    f"{of_base} problems, and {pair.num_common_samples} of the {pair.num_planned_samples} samples "
+                    "planned there."
                 )
 
 

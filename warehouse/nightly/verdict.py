@@ -41,7 +41,7 @@ _Case = tuple[str, str, str, Sequence[str], Sequence[str]]
 """Class, name, verdict, reasons and values of a JUnit case."""
 _STYLES = {"PASS": "green", "WARN": "yellow", "FAIL": "bold red", "INCONCLUSIVE": "magenta"}
 _COLUMNS = [Column("verdict", styles=_STYLES), *map(Column, ("cell", "%", "before", "nights", "z"))]
-_POWER = [*map(Column, ("detectable with 80 % probability", "change", "cells", "autocorrelation of nights"))]
+_POWER = [*map(Column, ("detectable (80 % probability)", "change", "cells", "autocorrelation of nights"))]
 _OF_PAST = [Column(name) for name in ("night", "cell", "measure", "before", "then", "nights", "z")]
 
 
