@@ -169,7 +169,7 @@ def test_a_run_folder_is_loaded_into_the_database_that_is_named(
     assert loaded == harness.Run(speccot.folder, tmp_path / "other.duckdb")
     assert harness.load(speccot) == speccot
     assert list(harness.results(database=loaded.database)["run_id"]) == [speccot.run_id]
-    with pytest.raises(harness.HarnessError, match=r"holds no run .*; harness\.load\('.*'\) loads it"):
+    with pytest.raises(harness.HarnessError, match=r"contains no run .*; harness\.load\('.*'\) loads it"):
         _ = harness.Run(vanilla.folder, loaded.database).summary
 
 

@@ -64,7 +64,7 @@ def test_a_run_prints_its_result_and_run_again_does_nothing(folder: Path) -> Non
     again = launch(*command, cluster="debug")
     assert again.exit_code == 0, again.output
     for shown in (first, again):
-        assert "LIMITED RUN" in shown.stdout
+        assert "PARTIAL RUN" in shown.stdout
         assert "pass@1" in shown.stdout
     assert len(list((folder / "runs").glob("demo-speccot-*"))) == 1
 

@@ -144,4 +144,4 @@ def test_a_suite_is_run_graded_and_shown_in_one_command(tmp_path: Path) -> None:
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert len(list((tmp_path / "runs").glob("amc23-*"))) == 3  # scripted pairs are all alike
-    assert "LIMITED RUN" in result.output
+    assert "PARTIAL RUN" in result.output

@@ -92,7 +92,7 @@ def test_every_format_has_the_number_and_once_what_limits_a_run(made: Made, tabl
     [row] = [row for row in rows_of(made) if row["row"] == "speccot drafts 2"]
     value = f"{100 * float(row['sums pass@1']):.1f}"
     for text in table.values():
-        assert [text.count(told) for told in ("LIMITED RUN: 3 of the 40 ", "SCRIPTED ENGINES:", "--force")] == [1, 1, 0]
+        assert [text.count(told) for told in ("PARTIAL RUN: 3 of 40 ", "SCRIPTED ENGINES:", "--force")] == [1, 1, 0]
         [line] = [line for line in text.splitlines() if "speccot drafts 2" in line and "UNEQUAL" not in line]
         assert value in line
         assert re.search(r"\[1\]|\\\[1\\\]|\^\{1\b", line), "and marks the rows that it is about"
