@@ -1,4 +1,4 @@
-"""The report's sections: charts and tables in order, with their captions. HTML, Markdown and LaTeX share the tables."""
+"""Sections of a report: charts and tables with captions. HTML, Markdown and LaTeX share the tables."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from warehouse.statistics.intervals import Interval
 
 @dataclass(frozen=True)
 class RunTable(Table):
-    """A table of the report. The first column names the row."""
+    """A table of the report. The first column contains row labels."""
 
     name: str = ""
-    """CSS class in the page, and label in LaTeX."""
+    """CSS class in HTML, and label in LaTeX."""
     places: Sequence[int] = ()
-    """Index in the report of the run that each row is about, whose mark is drawn beside it; empty: none."""
+    """Index of each row's run in the report, for its marker; empty: no markers."""
     is_sortable: bool = True
-    """Whether the page lets its rows be sorted, and numbers are aligned right."""
+    """Whether readers can sort the rows in the page."""
     differs: frozenset[int] = frozenset()
-    """Indices of the rows that are marked because the runs differ in what affects results."""
+    """Indices of highlighted rows: settings that differ between runs and affect results."""
     is_folded: bool = False
-    """Whether the page folds it under its title."""
+    """Whether the table is collapsed in the page."""
 
 
 @dataclass(frozen=True)
@@ -46,20 +46,20 @@ class Figure:
     """A chart with its caption."""
 
     name: str
-    """The chart's file without its ending, unique in the report."""
+    """File name of the chart without extension, unique in the report."""
     title: str
     chart: Chart
     caption: str
     keyed: Sequence[tuple[Look, str]] = ()
-    """The key below the chart: a color and mark, and what has it."""
+    """Legend below the chart: look and label."""
     sql: str = ""
-    """The statement behind the figure, for `warehouse.query`."""
+    """SQL of the figure's data, for `warehouse.query`."""
     command: str = ""
-    """The command that prints what it shows; empty: the statement does."""
+    """Command that prints the figure's data, if `sql` is empty."""
     tab: str = ""
-    """Label of its tab in the section; empty: it is the only one of its kind."""
+    """Label of the figure's tab; empty: no tabs."""
     partial: str = ""
-    """Which of its runs leave out problems; empty: none does."""
+    """Note on partial runs in the figure; empty: none."""
 
 
 @dataclass(frozen=True)
@@ -67,41 +67,41 @@ class Section:
     """A section of the page."""
 
     name: str
-    """Anchor in the page."""
+    """HTML anchor."""
     title: str
     figures: Sequence[Figure] = field(default=())
     tables: Sequence[RunTable] = field(default=())
 
     @property
     def tabs(self) -> dict[str, list[Figure]]:
-        """The figures by tab."""
+        """Figures by tab."""
         return {tab.tab: [one for one in self.figures if one.tab == tab.tab] for tab in self.figures}
 
 
 @dataclass(frozen=True)
 class Compared:
-    """The comparison of the runs of a report."""
+    """The comparison of the report's runs."""
 
     comparison: Comparison | None
     reasons: Sequence[str] = ()
-    """Why runs are not in it, or why there is none."""
+    """Reasons why runs, or the comparison, are missing."""
 
     @property
     def rows(self) -> dict[str, Row]:
-        """Each run's row by run id."""
+        """Comparison rows by run id."""
         return {row.run.run_id: row for row in self.comparison.rows} if self.comparison else {}
 
     def cell(self, read: Callable[[Row], Cell]) -> Callable[[RunFacts], Cell]:
-        """Return how the cell of a run is read from its row."""
+        """Return a function from a run to its cell in the comparison."""
         return lambda run: read(row) if (row := self.rows.get(run.summary.run_id)) else NOTHING
 
 
 def read_comparison(
     connection: Connection, run_ids: Sequence[str], settings: Settings, baseline: str | None = None
 ) -> Compared:
-    """Compare the runs with their baselines as `warehouse.compare` does, else those that share problems with the first.
+    """Compare the runs as `warehouse.compare` does; if that fails, only runs that share problems with the first run.
 
-    Raises WarehouseError where `baseline`, a run id, is given and not comparable.
+    Raises WarehouseError if `baseline`, a run id, is not comparable.
     """
     if len(run_ids) < 2:
         return Compared(None)
@@ -118,7 +118,7 @@ def read_comparison(
 
 
 def sections(runs: Sequence[RunFacts], compared: Compared, manifests: Mapping[str, Manifest]) -> list[Section]:
-    """Return everything above the trace viewer, without tables and sections that would be empty."""
+    """Return the sections above the trace viewer. Empty tables and sections are omitted."""
     members = {run.summary.run_id: run for run in runs}
     trade_offs = _grouped(partial(_trade_offs, manifests), runs, of_times=True)
     speculation = _grouped(lambda some: [*tokens(some), *_fallback(some)], runs)
@@ -136,21 +136,21 @@ def sections(runs: Sequence[RunFacts], compared: Compared, manifests: Mapping[st
 
 
 def report_warnings(runs: Sequence[RunFacts]) -> tuple[str, list[str]]:
-    """Return the warnings on all runs in one line, and each once in full, with the runs that it applies to."""
+    """Return a one-line summary of all warnings, and each warning once with its runs."""
     names, kinds = {run.summary.run_id: run.label for run in runs}, dict[str, list[RunFacts]]()
-    told = [(run, line) for run in runs for line in run.summary.warnings if not line.startswith("LIMITED RUN")]
+    told = [(run, line) for run in runs for line in run.summary.warnings if not line.startswith("PARTIAL RUN")]
     for run, line in told:
         kinds.setdefault(line.partition(":")[0].capitalize(), []).append(run)
     limited = [f"{some}; not comparable with published results."] if (some := _partial(runs, runs)) else []
     others = other_problems(runs)
     brief = [*limited, *(f"{kind}: {_which(own, runs)}." for kind, own in kinds.items())]
-    brief += ["Other problems."] if others else []
+    brief += ["Different problems."] if others else []
     lines = [*limited, *show.merged((f"{run.summary.run_id}: {line}" for run, line in told), names), *others]
     return " ".join(brief) if len(lines) > 1 else "".join(lines), lines
 
 
 def _partial(some: Sequence[RunFacts], runs: Sequence[RunFacts]) -> str:
-    """Return which of some runs leave out problems, and how many they have; empty if none does."""
+    """List the partial runs among `some` with their numbers of problems; empty if there are none."""
     sizes: dict[str, list[RunFacts]] = {}
     for run in some:
         if run.summary.limited:
@@ -160,7 +160,7 @@ def _partial(some: Sequence[RunFacts], runs: Sequence[RunFacts]) -> str:
 
 
 def _which(some: Sequence[RunFacts], runs: Sequence[RunFacts]) -> str:
-    """Name some of the runs: as all, by their number in flight if they are all that have it, or one by one."""
+    """Return a phrase for a subset of runs: all, all with one concurrency, or a list of labels."""
     if len(some) == len(runs):
         return "all runs"
     [in_flight, *others] = {run.summary.concurrency for run in some}
@@ -170,7 +170,7 @@ def _which(some: Sequence[RunFacts], runs: Sequence[RunFacts]) -> str:
 
 
 def _behind(runs: Sequence[RunFacts], *metrics: str) -> str:
-    """Return the SQL of measures of runs, ready to be pasted into `warehouse.query`."""
+    """Return SQL for metrics of the runs, to paste into `warehouse.query`."""
     ids, names = (", ".join(map(literal, texts)) for texts in ((run.summary.run_id for run in runs), metrics))
     return (
         "SELECT run_id, metric, role, n, estimate, low_95, high_95 FROM counted_estimate\n"
@@ -181,9 +181,9 @@ def _behind(runs: Sequence[RunFacts], *metrics: str) -> str:
 def _grouped(
     draw: Callable[[Sequence[RunFacts]], list[Figure]], runs: Sequence[RunFacts], *, of_times: bool = False
 ) -> list[Figure]:
-    """Return the figures of every group that may be drawn side by side, a tab for each.
+    """Return the figures of each group of comparable runs, with one tab per group.
 
-    A group has one regime and the same problems; of_times: also one number in flight, on the same devices.
+    A group has one regime and the same problems. of_times: also the same concurrency and devices.
     """
     groups: dict[tuple[str, ...], list[RunFacts]] = {}
     for problems, run in ((problems, run) for problems, own in over_the_same_problems(runs).items() for run in own):
@@ -214,13 +214,13 @@ def _in_flight(runs: Sequence[RunFacts]) -> str:
 
 
 def _of_planned(run: RunFacts) -> str:
-    """Return how many samples an unfinished run's accuracy is over."""
+    """Return the number of samples behind an unfinished run's accuracy, as a suffix."""
     s = run.summary
     return f", {s.num_result_samples} of {s.planned} samples" if s.is_unfinished else ""
 
 
 def _differences(members: Mapping[str, RunFacts], compared: Compared, runs: Sequence[RunFacts]) -> list[Figure]:
-    """Return a figure for each baseline of some of the runs. members: all runs by run id."""
+    """Return a figure per baseline of `runs`. members: all runs by run id."""
     some = {run.summary.run_id for run in runs}
     rows_by_baseline: dict[str, list[Row]] = {}
     for row in compared.comparison.rows if compared.comparison else ():
@@ -250,19 +250,19 @@ def _difference(
     chart = Dots(
         dots,
         "difference in pass@1 (points)",
-        "Difference in accuracy of each run from its baseline, with interval",
+        "Accuracy difference between each run and its baseline, with interval",
         low=-100.0,
         high=100.0,
         references=[Reference(0.0, is_dashed=False), Reference(-margin, is_dashed=True)],
     )
-    caption = f"Mean over shared problems, 95 % interval paired by problem. Dashed: the margin, −{margin:g} points."
+    caption = f"Mean over shared problems with 95 % CI, paired by problem. Dashed line: margin (−{margin:g} points)."
     ids = " ".join(quote(run_id) for run_id in compared.rows)
     command = f"python -m warehouse.compare {ids} --margin {margin:g} --all"
-    return Figure(name, f"pass@1 minus that of {baseline.name}", chart, caption, command=command)
+    return Figure(name, f"pass@1 difference from {baseline.name}", chart, caption, command=command)
 
 
 def _trade_offs(manifests: Mapping[str, Manifest], runs: Sequence[RunFacts]) -> list[Figure]:
-    """Return the figure of runs under the same conditions: times under others do not compare."""
+    """Return the figure of accuracy against latency, for runs with comparable times."""
     drawn, points = list[RunFacts](), list[Dot]()
     for run in runs:
         if (latency := run.estimate("latency_seconds")) is not None and run.accuracy is not None:
@@ -274,21 +274,21 @@ def _trade_offs(manifests: Mapping[str, Manifest], runs: Sequence[RunFacts]) -> 
     axes = (f"mean latency per sample (s), {_in_flight(drawn)}", "pass@1 (%)")
     curves, front = _curves(drawn, manifests), pareto_front(points) if len(points) > 1 else []
     chart = Scatter(points, *axes, "Accuracy against latency, one mark per run", curves, front)
-    caption = "Up and left is better. 95 % intervals over problems."
+    caption = "Up and left is better. Bars: 95 % CI over problems."
     if curves:
-        caption += " Lines connect runs that differ in one parameter; its value is beside each mark."
+        caption += " Lines connect runs that differ in one parameter; labels are its values."
     if front:
         names = "; ".join(f"{drawn[i].name}{_of_planned(drawn[i])}" for i in front)
-        caption += f" Dashed: Pareto front of the estimates: {names}. Where intervals overlap, its order is open."
+        caption += f" Dashed line: Pareto front of the estimates: {names}. Overlapping intervals leave the order open."
     if drawn[0].summary.concurrency > 1:
-        caption += " Latency includes waiting for the other samples in flight."
+        caption += " Latency includes the load of concurrent samples."
     title = f"{drawn[0].summary.dataset}, {drawn[0].conditions['device_kinds'] or 'unknown device'}"
     sql = _behind(drawn, "graded_pass_at_1", "latency_seconds")
     return [Figure("trade-off", title, chart, caption, chart.key, sql)]
 
 
 def _curves(runs: Sequence[RunFacts], manifests: Mapping[str, Manifest]) -> list[Curve]:
-    """Return the sweeps among the runs of a figure."""
+    """Return a curve for each parameter sweep among the runs."""
     places = {run.summary.run_id: i for i, run in enumerate(runs)}
     found = sweeps([manifests[run_id] for run_id in places])
     of_sweeps = [[places[run_id] for run_id in sweep.runs.values()] for sweep in found]
@@ -300,7 +300,7 @@ def _curves(runs: Sequence[RunFacts], manifests: Mapping[str, Manifest]) -> list
 
 
 def _budgets(runs: Sequence[RunFacts]) -> list[Figure]:
-    """Return the figure of the sweeps of budgets over the runs' chains; none where there are none."""
+    """Return the figure of accuracy by token budget, if any run has a budget sweep."""
     points, curves = list[Dot](), list[Curve]()
     for run in runs:
         newest = [row for row in run.budgets if row["run_id"] == run.budgets[-1]["run_id"]]
@@ -315,11 +315,11 @@ def _budgets(runs: Sequence[RunFacts]) -> list[Figure]:
             points.append(Dot(run.name, run.look, budget, text, right))
     if not points:
         return []
-    axes = ("token budget, answer not counted (tokens)", "pass@1 (%)")
+    axes = ("token budget (tokens, without the answer)", "pass@1 (%)")
     chart = Scatter(points, *axes, "Accuracy against token budget, one line per run", [c for c in curves if c.points])
     caption = (
-        "Chains longer than the budget are cut there and answered; the answer's tokens are not counted. Not "
-        "re-planned: a method that knows the budget may do better. 95 % intervals over problems."
+        "Longer chains are truncated at the budget, and an answer is generated; its tokens are not counted. Not "
+        "re-planned: a method that uses the budget may do better. Bars: 95 % CI over problems."
     )
     swept = ", ".join(literal(run.budgets[-1]["run_id"]) for run in runs if run.budgets)
     sql = (
@@ -330,9 +330,9 @@ def _budgets(runs: Sequence[RunFacts]) -> list[Figure]:
 
 
 def pareto_front(points: Sequence[Dot]) -> list[int]:
-    """Return the indices, from left to right, of points that no other is at least as high and as far left as.
+    """Return the indices of the Pareto-optimal points (low x, high y), from left to right.
 
-    Points at one place do not beat each other.
+    Equal points do not dominate each other.
     """
     places = [(p.x.estimate, -p.y.estimate) for p in points if p.y]
     front = [i for i, (x, y) in enumerate(places) if not any(a <= x and b <= y and (a, b) != (x, y) for a, b in places)]
@@ -345,8 +345,8 @@ def _fallback(runs: Sequence[RunFacts]) -> list[Figure]:
         for run in runs
         if (rate := run.estimate("fallback_rate")) is not None
     ]
-    caption = "Share of the decisions that rejected every candidate, 95 % interval over problems."
-    chart = Dots(marks, "fallback rate (% of decisions)", "Fallback rate of each run with its interval", high=100.0)
+    caption = "Share of decisions that rejected every candidate. Bars: 95 % CI over problems."
+    chart = Dots(marks, "fallback rate (% of decisions)", "Fallback rate per run, with interval", high=100.0)
     sql = _behind(runs, "fallback_rate")
     return [Figure("fallback", "Fallback rate", chart, caption, sql=sql)] if marks else []
 
@@ -355,7 +355,7 @@ _TOKENS = ("emitted_tokens", "spent_tokens", "critical_path_tokens")
 
 
 def tokens(runs: Sequence[RunFacts]) -> list[Figure]:
-    """Return the figure of tokens by model; none without finished samples."""
+    """Return the figure of tokens by model, if any sample is finished."""
     bars = []
     for run in runs:
         for kind in ("emitted", "spent", "critical_path"):
@@ -364,8 +364,8 @@ def tokens(runs: Sequence[RunFacts]) -> list[Figure]:
             if parts:
                 bars.append(Bar(label, parts, number(sum(parts.values())), kind == "emitted"))
     caption = (
-        "Emitted: in the accepted chain. Spent: in all calls, candidates that were not chosen and verdicts too. "
-        "Critical path: what a user waits for; of parallel candidates the longest."
+        "Emitted: accepted chain. Spent: all calls, including rejected candidates and verdicts. "
+        "Critical path: tokens in sequence; of parallel candidates, only the longest."
     )
     title, names = "Tokens per sample, by model", {"draft": "draft", "target": "target", "reward": "reward model"}
     chart = StackedBars(bars, "tokens per sample", "Tokens by model", "tokens", names)
@@ -373,15 +373,15 @@ def tokens(runs: Sequence[RunFacts]) -> list[Figure]:
 
 
 OfRun = tuple[str, Callable[[RunFacts], Cell]]
-"""A column of a table with a row for each run: its name, and how its cells are read."""
+"""A column: its header, and a function from a run to its cell."""
 Caption = Sequence[tuple[str, str]]
-"""Sentences, each with the beginning of the names of the columns that it explains; empty: the whole table."""
+"""(column prefix, sentence) pairs: a sentence is shown if a column starts with the prefix."""
 
 
 def _table(
     name: str, title: str, headers: Sequence[str], rows: Sequence[tuple[RunFacts, Sequence[Cell]]], caption: Caption
 ) -> RunTable:
-    """Return a folded table of rows about runs, without columns that no row has a value in and what explains them."""
+    """Return a collapsed table of runs. Empty columns and their sentences are omitted."""
     kept = [place for place in range(len(headers)) if any(cells[place] != NOTHING for _, cells in rows)]
     columns = [Column("run"), *(Column(headers[place], is_right=True) for place in kept)]
     cells = [(_marked(run), *(values[place] for place in kept)) for run, values in rows]
@@ -391,20 +391,19 @@ def _table(
 
 
 def _marked(run: RunFacts) -> str:
-    """Return a run's label, marked if the run leaves out problems."""
     return f"{run.label} (partial)" if run.summary.limited else run.label
 
 
 def _of_each_run(
     name: str, title: str, runs: Sequence[RunFacts], columns: Sequence[OfRun], caption: Caption
 ) -> RunTable:
-    """Return a folded table with a row for each run."""
+    """Return a collapsed table with one row per run."""
     rows = [(run, [read(run) for _, read in columns]) for run in runs]
     return _table(name, title, [header for header, _ in columns], rows, caption)
 
 
 def _of_measure(name: str, digits: int | None = 1) -> OfRun:
-    """Return the column of a measure with its interval. digits: None: as many as say something."""
+    """Return the column of a metric with its interval. digits: None: significant digits."""
     measure = MEASURES[name]
     factor, unit, highest = (100, "%", 1.0) if measure.is_percent else (1, measure.unit, math.inf)
     title = measure.title or name.replace("_", " ")
@@ -426,11 +425,11 @@ def _joined(estimate: str, interval: str) -> str:
 
 
 _OF_CONTRAST = ("difference", "95 %", "on these", "not worse")
-"""Columns of `show.contrast_cells` that the report has."""
+"""Columns of `show.contrast_cells` in the report."""
 
 
 def _results(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
-    """Return what a reader wants first, with differences and speed-ups as `warehouse.compare` has them."""
+    """Return the main table, with differences and speed-ups as in `warehouse.compare`."""
     one = compared.comparison
     columns: list[OfRun] = [
         *([("dataset", lambda run: run.summary.dataset)] if len({run.summary.dataset for run in runs}) > 1 else []),
@@ -444,20 +443,20 @@ def _results(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
     ]
     left_out = [*compared.reasons, *(show.pairing_warnings(one) if one else ())]
     caption = [
-        ("", "In brackets: 95 % intervals."),
-        ("pass@1", "pass@1: mean over n problems of their k samples."),
-        ("difference", "Difference: from the baseline in percentage points, paired by problem."),
-        ("not worse", f"Not worse: by {100 * one.settings.margin:g} points." if one else ""),
-        ("speed-up", "Speed-up: of latency, geometric mean over problems."),
-        ("fallback", "Fallback: decisions that rejected every candidate."),
-        ("draft", "Draft's share: of the emitted tokens."),
+        ("", "Parentheses: 95 % CI."),
+        ("pass@1", "pass@1: mean over n problems with k samples each."),
+        ("difference", "Difference: percentage points from the baseline, paired by problem."),
+        ("not worse", f"Not worse: margin of {100 * one.settings.margin:g} points." if one else ""),
+        ("speed-up", "Speed-up: latency ratio, geometric mean over problems."),
+        ("fallback", "Fallback: share of decisions that rejected every candidate."),
+        ("draft", "Draft's share: share of emitted tokens."),
         *(("", line if line.endswith(".") else f"{line}.") for line in left_out),
     ]
     return replace(_of_each_run("results", "Results", runs, columns, caption), is_folded=False)
 
 
 def _details(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
-    """Return what else is known of the accuracies, and how to read all of it."""
+    """Return the statistics of the accuracies, with the legend of the comparison."""
     columns: list[OfRun] = [
         ("n × k", _size),
         ("re-run SE", lambda run: fixed(getattr(run.summary.result, "rerun_standard_error", None), 2, 100)),
@@ -469,8 +468,8 @@ def _details(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
         [*show.baseline_lines(one), *show.contrast_legend(one, _OF_CONTRAST)] if (one := compared.comparison) else []
     )
     caption = [
-        ("re-run SE", "Re-run SE: standard error over re-runs of the same problems, in percentage points."),
-        ("once complete", "Once complete: if all missing samples are wrong, or right."),
+        ("re-run SE", "Re-run SE: standard error of rerunning the same problems, in percentage points."),
+        ("once complete", "Once complete: range from all missing samples wrong to all correct."),
         *(("", line) for line in (f"Grader: {graders}.", *about)),
     ]
     return _of_each_run("statistics", "Statistics", runs, columns, caption)
@@ -487,7 +486,7 @@ def _once_complete(run: RunFacts) -> str:
 
 
 def _verdicts(runs: Sequence[RunFacts]) -> RunTable:
-    """Return the table of all samples by verdict."""
+    """Return the verdict counts."""
     headers = [*(kind.replace("_", " ") for kind in VERDICTS), "sum"]
     counts = [[run.summary.verdicts.get(kind, 0) for kind in VERDICTS] for run in runs]
     rows = [(run, [*map(str, own), str(sum(own))]) for run, own in zip(runs, counts, strict=True)]
@@ -496,7 +495,7 @@ def _verdicts(runs: Sequence[RunFacts]) -> RunTable:
 
 
 def _latency(runs: Sequence[RunFacts]) -> RunTable:
-    """Return the table of latencies."""
+    """Return the table of latency and throughput."""
 
     def alone(run: RunFacts) -> Cell:
         timed = run.summary.measures.get("latency_at_one")
@@ -511,32 +510,32 @@ def _latency(runs: Sequence[RunFacts]) -> RunTable:
         ("95th percentile s", lambda run: number(run.conditions["p95_seconds"])),
         _of_measure("samples_per_second", None),
         _of_measure("emitted_tokens_per_second", None),
-        ("samples timed alone", alone),
+        ("samples rerun alone", alone),
         _of_measure("latency_at_one", None),
     ]
     caption = [
-        ("", "Samples that finished in one attempt without an error. Mean over problems, percentiles over samples."),
-        ("", "Only runs with the same number in flight on the same devices compare."),
-        ("throughput", "Throughput: of a worker per second while all its slots are full."),
-        ("latency alone", "Alone: one sample in flight, estimated from those that ran again one at a time."),
+        ("", "Samples finished in one attempt without an error. Mean over problems, percentiles over samples."),
+        ("", "Compare only runs with the same number of samples in flight and the same devices."),
+        ("throughput", "Throughput and emitted tokens/s: per worker while all slots are in use."),
+        ("latency alone", "Alone: one sample in flight, estimated from samples rerun one at a time."),
     ]
     return _of_each_run("latency", "Latency details", runs, columns, caption)
 
 
 def _efficiency(runs: Sequence[RunFacts]) -> RunTable:
-    """Return the table of fallback rates and tokens."""
+    """Return the table of fallback rates and token counts."""
     columns: list[OfRun] = [
         *(_of_measure(one.name) for one in MEASURES.values() if "report" in one.shown),
         ("decisions", lambda run: str(run.summary.num_decisions or NOTHING)),
         *(_of_measure(name, None) for name in _TOKENS),
         _of_measure("target_nats_per_token", 4),
     ]
-    caption = [("decisions", "Decisions: verdicts, or the method's own.")]
+    caption = [("decisions", "Decisions: verdicts, or method-specific decisions.")]
     return _of_each_run("efficiency", "Token and fallback details", runs, columns, caption)
 
 
 def _pairs(runs: Sequence[RunFacts]) -> RunTable:
-    """Return the table of what is known of runs and runs of the target alone that are both in the report."""
+    """Return the paired metrics of runs and baselines that are both in the report."""
     members = {run.summary.run_id: run for run in runs}
     kinds = {
         "ratio_of_means": "ratio of means ×", "rate_ratio": "tokens/s ×", "chain_length_ratio": "chain length ×",
@@ -550,10 +549,10 @@ def _pairs(runs: Sequence[RunFacts]) -> RunTable:
                 cells = [_with_interval(one.as_interval, digits) if one else NOTHING for one, digits in found]
                 rows.append((run, [members[pair.baseline_run_id].label, *cells]))
     caption = [
-        ("", "Of a run and the target alone under the same conditions, over the problems that both have."),
-        ("ratio of means", "Ratio of means: mean latency of the baseline divided by that of the run."),
-        ("tokens/s", "tokens/s, chain length: divided by those of the baseline; speed-up is the first by the second."),
-        ("distance", "Distance: nats per token of its text under the target, minus those of the target's own chains."),
+        ("", "Each run and the target alone, under the same conditions, over shared problems."),
+        ("ratio of means", "Ratio of means: baseline's mean latency divided by the run's."),
+        ("tokens/s", "tokens/s, chain length: divided by the baseline's; speed-up = tokens/s ÷ chain length."),
+        ("distance", "Distance: nats per token of the run's text under the target, minus the baseline's."),
     ]
     return _table("pairs", "Against the target alone", ["baseline", *kinds.values()], rows, caption)
 
@@ -568,18 +567,18 @@ def _costs(runs: Sequence[RunFacts]) -> RunTable:
             hours = (number(cost.work_hours), number(cost.start_hours))
             rows.append((run, (cost.device, str(cost.num_attempts), *hours, *per_each)))
     headers = (
-        "device", "worker attempts", "device-hours of work", "of starts", "device-seconds per sample",
+        "device", "worker attempts", "device-hours of work", "device-hours of starts", "device-seconds per sample",
         "device-seconds per correct answer",
     )  # fmt: skip
     caption = (
-        "Devices (without a GPU: workers) × time from start to last call (work), and × start-up of engines, which "
-        "counts for the first of the runs that share it. Without attempts that finished no sample and the queue."
+        "Work: devices (or workers, without a GPU) × time from start to last call. Starts: devices × engine start-up, "
+        "counted once if several runs share it. Queue time and attempts without a finished sample are excluded."
     )
     return _table("cost", "Cost", headers, rows, [("", caption)])
 
 
 def _conditions(runs: Sequence[RunFacts], manifests: Mapping[str, Manifest]) -> list[RunTable]:
-    """Return the settings that differ between the runs; folded: notes that differ, and what all have in common."""
+    """Return the differing settings, and collapsed tables of differing ids and of equal settings."""
     of_runs = [manifests[run.summary.run_id] for run in runs]
     matters: dict[str, str] = {found.name: found.matter for found in differences(of_runs)}
     names = dict.fromkeys([*matters, *(name for one in of_runs for name in one.values)])

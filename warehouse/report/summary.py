@@ -1,7 +1,7 @@
-"""The result of a run: its numbers from the database, what is to be said of them, its name, and how it is printed.
+"""Run summaries: metrics from the database, warnings, labels, and the printed table.
 
-A launch prints it at the end of a run, and `results.json` in the run folder is the same object. Its numbers are the
-rows of the table `estimate`, under the names of warehouse/measures.py.
+A launch prints the summary at the end of a run; `results.json` in the run folder contains the same object. Metrics are
+rows of the table `estimate`, with names from warehouse/measures.py.
 """
 
 from __future__ import annotations
@@ -32,12 +32,11 @@ from warehouse.sql.model_columns import column_of, model_in
 from warehouse.statistics.intervals import Interval
 
 SCHEMA_VERSION = 2
-"""Version of the keys of `results.json`: a new key does not change it, a key that is gone or means something else does.
-"""
+"""Schema version of `results.json`: unchanged by new keys, increased if a key is removed or changes its meaning."""
 _BUSY = 1.5
-"""Load for each core from which times are no longer those of the run's own work."""
+"""Minimum load per core for the BUSY MACHINE warning."""
 _NEARLY_FULL = 0.9
-"""Share of the concurrency from which the mean number of samples in flight is not printed beside it."""
+"""The median number of samples in flight is printed only if it is at most this share of the concurrency."""
 _RUN = """
 SELECT run.run_id, run.method, run.params, run.dataset, run.dataset_size, run.limited, run.draft_name AS draft,
     run.target_name || coalesce(' with ' || run.selection_name, '') AS target, run.reward_name AS reward,
@@ -110,60 +109,60 @@ class _Part(BaseModel):
 
 
 class Number(_Part):
-    """A measure with its 95 % interval over problems."""
+    """A metric with its 95 % interval over problems."""
 
     value: float
-    """Its value."""
+    """Estimate."""
     low_95: float | None
-    """Lower end of its interval; None: there is none."""
+    """Lower end of the 95 % interval; None: no interval."""
     high_95: float | None
-    """Upper end of its interval."""
+    """Upper end of the 95 % interval."""
     standard_error: float | None
-    """Its standard error over problems; of a ratio of times that of its logarithm."""
+    """Standard error over problems; for a ratio of times, of its logarithm."""
     interval: str
-    """Method of the interval, or why there is none."""
+    """Method of the interval, or the reason for no interval."""
     n: int
-    """Problems that it is over."""
+    """Number of problems."""
     num_samples: int | None
-    """Samples that it is over; None: it does not count samples."""
+    """Number of samples; None if the metric does not count samples."""
     rerun_standard_error: float | None
-    """Standard error over re-runs of the same problems; None: it has none."""
+    """Standard error over reruns of the same problems; None if unknown."""
     run_factor: float | None
-    """Standard deviation of a run's times in logarithms over the repeats, which the interval of a speed-up covers;
-    None: too few repeats show it, and the interval holds within these runs only."""
+    """Run-to-run standard deviation of log times, included in the interval of a speed-up; None: too few repeats, so the
+    interval holds within these runs only."""
     unit: str
-    """Unit of the value."""
+    """Unit."""
 
     @property
     def as_interval(self) -> Interval:
-        """The same as functions of statistics return it."""
+        """The metric as an `Interval`."""
         return Interval(self.value, self.low_95, self.high_95, self.standard_error, self.interval)
 
 
 class Against(_Part):
-    """What a run is to a run of the target alone."""
+    """Comparison of a run with a baseline, a run of the target alone."""
 
     baseline_run_id: str
-    """The run of the target alone."""
+    """Run id of the baseline."""
     same_versions: bool | None
-    """Whether both had the same packages; None: only texts are compared."""
+    """Whether both used the same package versions; None if times are not compared."""
     devices: str | None
-    """Devices of each worker of the baseline, as `2 × NVIDIA H100`."""
+    """Devices per worker of the baseline, e.g. `2 × NVIDIA H100`."""
     num_cards: int | None
-    """How many GPUs these are; None: none, unknown, or not the same of all workers."""
+    """Number of GPUs per worker; None if zero, unknown, or different between workers."""
     num_runs: int | None
-    """Finished repeats of the run, itself included, whose times are averaged."""
+    """Number of finished repeats of the run, including itself; their times are averaged."""
     num_runs_of_baseline: int | None
-    """The same of the baseline."""
+    """Number of finished repeats of the baseline."""
     num_timed_at_one: int | None
-    """Timing samples of the baseline; None: it has none."""
+    """Timing samples of the baseline; None if there are none."""
     measures: Mapping[str, Number]
-    """Measures of the two runs by name: speed_up, a geometric mean over problems; ratio_of_means, as papers publish it;
-    speed_up_at_one, with one sample in flight; …"""
+    """Paired metrics by name: speed_up (geometric mean over problems), ratio_of_means (as in papers), speed_up_at_one
+    (one sample in flight), …"""
 
     @property
     def runs(self) -> tuple[int, int]:
-        """Repeats of the run and of the baseline."""
+        """Numbers of repeats of the run and the baseline."""
         return self.num_runs or 1, self.num_runs_of_baseline or 1
 
 
@@ -171,172 +170,172 @@ class TokenSpeculation(_Part):
     """Token-level speculation in the target's engine; see the view `token_speculation_setting`."""
 
     proposer: str
-    """Who proposes."""
+    """Proposer, as in engines/README.md."""
     model: str | None
-    """Name of the weights that propose tokens; None: the target's own layers, or none."""
+    """Name of the proposing weights; None: the target's own layers, or no weights."""
     num_tokens: int
-    """Tokens proposed at a time."""
+    """Maximum number of tokens proposed at a time."""
     draft_sampling: str | None
-    """`greedy` or `probabilistic`; None where no model proposes."""
+    """`greedy` or `probabilistic`; None if no model proposes."""
     acceptance_rate: float | None
-    """Share of the proposed tokens that are confirmed."""
+    """Share of proposed tokens that are accepted."""
     tokens_per_pass: float | None
-    """Tokens that a pass of the target adds."""
+    """Mean number of tokens per forward pass of the target."""
 
 
 class CodeShare(_Part):
-    """One code that worked on a run; see the view `run_code`."""
+    """A code version used for a run; see the view `run_code`."""
 
     code_hash: str | None
-    """Hash of the code that decides results; None where it was not recorded."""
+    """Hash of the code that determines results; None if not recorded."""
     git_commits: str | None
-    """Its commits."""
+    """Git commits with this code."""
     num_samples: int
-    """Finished samples that it completed."""
+    """Samples finished by this code version."""
 
 
 class RunSummary(_Part):
-    """The result of one run. Rates are fractions and times seconds; None where there is no data."""
+    """The result of one run. Rates are fractions, times are in seconds; None: no data."""
 
     schema_version: int = SCHEMA_VERSION
-    """Version of these keys, 2: a later version may add keys without changing it."""
+    """Schema version, 2; keys may be added without a new version."""
     run_id: str
-    """The run's id, which is the name of its folder."""
+    """Run id, the name of the run folder."""
     method: str
-    """The method's name, or the file or module that it is from."""
+    """Method name, or the file or module that defines it."""
     params: Mapping[str, Any]
-    """The method's hyper-parameters by name."""
+    """Hyper-parameters of the method by name."""
     dataset: str
-    """The dataset's name."""
+    """Dataset name."""
     dataset_size: int
-    """Problems that the dataset has."""
+    """Number of problems in the dataset."""
     limited: bool
-    """Whether the run leaves out problems of the dataset, so that it is no benchmark result."""
+    """Whether this is a partial run: problems are omitted, so it is not comparable with published results."""
     draft: str | None
-    """The draft model's name."""
+    """Name of the draft model."""
     target: str | None
-    """The target model's name."""
+    """Name of the target model."""
     reward: str | None
-    """The name of the model that rates or compares steps."""
+    """Name of the reward model, which rates or compares steps."""
     models: Mapping[str, Mapping[str, Any]]
-    """Each model by its role, nested as in spec.json: its files, and its settings with the width that it had."""
+    """Models by role, nested as in spec.json: files and settings, including the tensor-parallel size."""
     tag: str | None
-    """What sets the run apart from others of the same settings; of a night its date."""
+    """Tag that distinguishes runs with the same settings; the date for nightly runs."""
     seed: int
-    """Seed of the sampling."""
+    """Sampling seed."""
     temperature: float
     """Sampling temperature."""
     top_p: float
     """Sampling top-p."""
     token_budget: int
-    """Most tokens of a chain."""
+    """Maximum number of tokens per chain."""
     is_greedy: bool
-    """Whether no model was sampled, so that the samples of a problem repeat the first."""
+    """Whether decoding was greedy, so all samples of a problem are identical."""
     engine_kind: str
     """vllm, transformers, scripted, or served."""
     concurrency: int
     """Samples in flight per worker."""
     take_turns: bool
-    """Whether draft and target took turns, so that they never worked at the same time."""
+    """Whether draft and target took turns and never ran at the same time."""
     token_speculation: TokenSpeculation | None
-    """Token-level speculation in the target's engine; None without it."""
+    """Token-level speculation in the target's engine; None: disabled."""
     state: str
-    """finished, or under way where a planned sample is not finished or not graded."""
+    """`finished`, or `under way` if a planned sample is not finished or not graded."""
     n: int
-    """Problems that are run."""
+    """Number of problems in the run."""
     k: int
     """Samples per problem."""
     planned: int
-    """Samples that are planned, of all problems."""
+    """Planned samples over all problems."""
     finished: int
-    """Samples that have ended, those that ended in an error included."""
+    """Finished samples, including samples with an error."""
     failed: int
-    """Samples that ended in an error."""
+    """Samples with an error."""
     num_not_run: int
     """Planned samples that are not finished."""
     num_ungraded: int
     """Finished samples without a grade."""
     missing_share: float
-    """Mean over problems of the share of their planned samples that are not finished or not graded."""
+    """Share of planned samples not finished or not graded, averaged over problems."""
     verdicts: Mapping[str, int]
-    """Samples by verdict, all of grading.VERDICTS; they sum to `planned`."""
+    """Number of samples per verdict (all of grading.VERDICTS); the sum is `planned`."""
     grader_exceptions: Mapping[str, int]
-    """Samples that are `unparsable` because of an exception in the grader's own code, by its name."""
+    """Number of samples graded `unparsable` due to an exception in the grader, by exception name."""
     grader_version: str | None
-    """The grader whose verdicts these are; None where the run is not graded."""
+    """Version of the grader of these verdicts; None if the run is not graded."""
     num_grader_versions: int
-    """Number of versions that graded the run; only one of them counts."""
+    """Number of grader versions with grades for this run; only one is used."""
     num_decisions: int
-    """Steps that something decided about, a verdict or the method's own means."""
+    """Number of decisions about steps: verdicts, or method-specific decisions."""
     num_refused: int
-    """Decisions that rejected all candidates."""
+    """Decisions that rejected every candidate."""
     decision_kinds: Sequence[str]
-    """By what it was decided: choice or score (a verdict), or a method's own word."""
+    """Kinds of decisions: `choice` or `score` (verdicts), or a kind defined by the method."""
     num_repeated: int
-    """Rejections after which the target wrote exactly a text that it had rejected; see the view `refusals`."""
+    """Rejections after which the target wrote exactly a rejected text; see the view `refusals`."""
     num_timed: int
-    """Samples finished in one attempt, without an error, and with a request to a model; times are over these."""
+    """Samples used for times: finished in one attempt, without an error, with at least one model request."""
     num_unasked: int
-    """Samples that ended without a request, because the prompt left no room in the context; they are not timed."""
+    """Samples without a model request because the prompt fills the context; they are not timed."""
     num_timed_at_one: int | None
-    """Timing samples that latency_at_one is from: they ran again, one at a time; None without any."""
+    """Timing samples (rerun one at a time) behind latency_at_one; None if there are none."""
     median_latency_seconds: float | None
     """Median wall time of a sample."""
     latency_shares: Mapping[str, float]
-    """Shares of the samples' time, by what it went to."""
+    """Shares of the samples' time by activity."""
     devices: str | None
-    """Devices of each worker, as `2 × NVIDIA H100`; None where no sample has ended."""
+    """Devices per worker, e.g. `2 × NVIDIA H100`; None if no sample is finished."""
     num_cards: int | None
-    """How many GPUs these are; None: none, unknown, or not the same of all workers."""
+    """Number of GPUs per worker; None if zero, unknown, or different between workers."""
     regime: str
-    """latency (one sample in flight) or load."""
+    """`latency` (one sample in flight) or `load`."""
     median_samples_in_flight: int | None
-    """On one worker, as a sample sees it. Fewer than `concurrency` where the KV cache was the limit."""
+    """Median number of samples in flight per worker; below `concurrency` if the KV cache is the limit."""
     tokens_per_call_second: Mapping[str, float]
-    """Rate of each model in its calls; empty outside the regime latency."""
+    """Tokens per second of each model during its calls; empty under load."""
     load_per_core: float | None
-    """Load of the busiest machine that worked on the run, at the start or end of an attempt, for each of its cores."""
+    """Highest load per core of any machine used, at the start or end of an attempt."""
     measures: Mapping[str, Number]
-    """Every measure of the run by its name (warehouse/measures.py); one without data is left out."""
+    """Metrics by name (warehouse/measures.py); metrics without data are omitted."""
     by_role: Mapping[str, Mapping[str, Number]]
-    """The measures of each model, by its role."""
+    """Metrics per model, by role."""
     against: Sequence[Against]
-    """Measures against each comparable run of the target alone that the database has."""
+    """Comparisons with each comparable run of the target alone in the database."""
     code_hash: str | None
-    """Hash of the code that decides results; None where several codes worked on the run, or none did."""
+    """Hash of the code that determines results; None if there is not exactly one code version."""
     codes: Sequence[CodeShare]
-    """Every code that worked on the run. More than one where it changed while the run was under way."""
+    """All code versions used for the run; more than one if the code changed during the run."""
     skipped: Sequence[SkippedFile]
-    """Files of the run folder that cannot be read and were left out."""
+    """Unreadable files of the run folder, which were skipped."""
     warnings: Sequence[str] = ()
-    """Why the numbers are no benchmark result, or come from a weak baseline, in words; empty: nothing is to be said."""
+    """Warnings about the validity of the results, for example for a partial run."""
 
     def to_json(self) -> bytes:
         """Return the content of `results.json`."""
         return f"{self.model_dump_json(indent=2)}\n".encode()
 
     def value(self, measure: str) -> float | None:
-        """Return a measure of the run; None where it has no data."""
+        """Return a metric of the run; None without data."""
         found = self.measures.get(measure)
         return found.value if found else None
 
     def against_with(self, measure: str) -> list[tuple[Against, Number]]:
-        """Return the baselines under this measure of two runs, with its number."""
+        """Return the comparisons that have this paired metric, with its value."""
         return [(pair, pair.measures[measure]) for pair in self.against if measure in pair.measures]
 
     @property
     def pass_at_1(self) -> float:
-        """Missing samples count as not correct, so that this is a lower bound while there are any."""
+        """pass@1 with missing samples counted as incorrect; a lower bound if any are missing."""
         return self.measures["pass_at_1"].value
 
     @property
     def result(self) -> Number | None:
-        """pass@1 over the samples that are there, as comparisons have it; None if none is."""
+        """pass@1 over the available samples, as in comparisons; None if there are none."""
         return self.measures.get("graded_pass_at_1")
 
     @property
     def num_result_samples(self) -> int:
-        """Number of these samples."""
+        """Number of samples in `result`."""
         return (self.result and self.result.num_samples) or 0
 
     @property
@@ -346,12 +345,12 @@ class RunSummary(_Part):
 
     @property
     def highest_pass_at_1(self) -> float:
-        """pass@1 if all missing samples turned out correct."""
+        """pass@1 if all missing samples are correct."""
         return self.pass_at_1 + self.missing_share
 
 
 class UnknownRun(WarehouseError):
-    """The warehouse holds no run of this name."""
+    """The database does not contain the run."""
 
 
 def summary(database: Path, run_ids: Sequence[str]) -> list[RunSummary]:
@@ -371,7 +370,7 @@ def _summary(connection: Connection, run_id: str) -> RunSummary:
 
     found = query(_RUN)
     if not found:
-        raise UnknownRun(f"the warehouse holds no run {run_id}")
+        raise UnknownRun(f"the database contains no run {run_id}")
     columns, [row] = found[0], query("SELECT * FROM run WHERE run_id = $run_id")
     numbers: dict[tuple[str | None, str | None], dict[str, Number]] = {}
     for one in query(_NUMBERS):
@@ -406,52 +405,52 @@ def _summary(connection: Connection, run_id: str) -> RunSummary:
 
 
 def _pairs(two_column_rows: Sequence[Record]) -> Row:
-    """Return rows of two columns as a dictionary from the first to the second."""
     return dict(tuple(row.values()) for row in two_column_rows)
 
 
 def no_result(engine_kind: str) -> str:
-    """Return why numbers of such engines are no result; empty where they are."""
+    """Return a warning if engines of this kind do not run a model; otherwise an empty string."""
     is_none = engine_kind in registry.uncounted()
     return f"{engine_kind.upper()} ENGINES: no model ran; the numbers mean nothing." if is_none else ""
 
 
 def setting_warnings(run: RunSummary) -> Iterator[str]:
-    """Yield why numbers of such runs are no benchmark result, however far the run is."""
+    """Yield warnings that follow from the settings of a run."""
     if warning := no_result(run.engine_kind):
         yield warning
     if run.limited:
-        yield f"LIMITED RUN: {run.n} of the {run.dataset_size} problems of {run.dataset}; not a benchmark result."
+        of_all = f"{run.n} of {run.dataset_size} problems of {run.dataset}"
+        yield f"PARTIAL RUN: {of_all}; not comparable with published results."
     if run.is_greedy and run.k > 1:
         yield (
-            f"GREEDY: no model was sampled, so that the {run.k} samples of a problem repeat the first and count as "
-            "one: there is no pass@k."
+            f"GREEDY: no model was sampled, so all {run.k} samples of a problem are identical and count as one. "
+            "pass@k is not available."
         )
     if len(run.codes) > 1:
         names = [f"{c.code_hash}{f' (commit {c.git_commits})' if c.git_commits else ''}" for c in run.codes]
         shares = [f"{name}: {counted(c.num_samples, 'sample')}" for name, c in zip(names, run.codes, strict=True)]
-        yield f"MIXED CODE: the code changed while the run was under way. {'; '.join(shares)}."
+        yield f"MIXED CODE: the code changed during the run. {'; '.join(shares)}."
 
 
 def _work_warnings(run: RunSummary) -> Iterator[str]:
-    """Yield what is missing of a run, or lay in the way of its work."""
+    """Yield warnings about missing data and about the conditions of the run."""
     if run.num_not_run:
-        shorter = "; long chains finish last, so that what is there is mostly the shorter ones" if run.result else ""
-        yield f"INCOMPLETE RUN: {run.num_not_run} of {run.planned} samples have not been run{shorter}."
+        shorter = "; long chains finish last, so most available samples are short" if run.result else ""
+        yield f"INCOMPLETE RUN: {run.num_not_run} of {run.planned} samples are not finished{shorter}."
     if run.num_ungraded:
-        by = f" of the newest grader version ({run.grader_version})" if run.grader_version else ""
+        by = f" from the newest grader version ({run.grader_version})" if run.grader_version else ""
         yield f"NOT GRADED: {run.num_ungraded} of {run.planned} samples are finished but have no grade{by}."
     if failures := run.grader_exceptions:
         names = ", ".join(f"{name} {number}" for name, number in failures.items())
-        ended = counted(sum(failures.values()), "answer")
-        yield f"GRADER EXCEPTIONS: {ended} ended in an exception of the grader; counted as unparsable: {names}."
-    yield from (f"LEFT OUT: {file.name} cannot be read: {file.reason}" for file in run.skipped)
-    # A machine that works for a run alone has a load of about 1 for each core while it generates on them.
+        failed = counted(sum(failures.values()), "answer")
+        yield f"GRADER EXCEPTIONS: the grader failed on {failed}, counted as unparsable: {names}."
+    yield from (f"SKIPPED FILE: {file.name} cannot be read: {file.reason}" for file in run.skipped)
+    # Without other work, CPU generation causes a load of about 1 per core.
     is_counted = run.engine_kind not in registry.uncounted()
     if is_counted and run.load_per_core is not None and run.load_per_core >= _BUSY:
         yield (
-            f"BUSY MACHINE: a load of {run.load_per_core:.1f} for each core at the start or end of the run's work; its "
-            "times are longer than on an idle machine."
+            f"BUSY MACHINE: load of {run.load_per_core:.1f} per core at the start or end of the run; its times are "
+            "longer than on an idle machine."
         )
     sampling = run.token_speculation.draft_sampling if run.token_speculation else None
     if notice := greedy_drafts_notice(sampling, run.temperature):
@@ -459,7 +458,7 @@ def _work_warnings(run: RunSummary) -> Iterator[str]:
 
 
 def completion(run: str, num_not_run: int) -> str:
-    """Return the command that runs the missing samples of a run, or grades them where all have run."""
+    """Return the command that runs a run's missing samples, or grades them if all are finished."""
     return f"python -m jobs {'resume' if num_not_run else 'finalize'} {quote(run)}"
 
 
@@ -478,9 +477,9 @@ _ASPECTS: tuple[Callable[[RunSummary], str], ...] = (
 
 
 def labels(runs: Sequence[RunSummary]) -> list[str]:
-    """Return a distinct label for each run: its method, and as much as is needed to distinguish it from the others.
+    """Return a unique label per run: the method, and settings as needed to distinguish the runs.
 
-    Parameters are added first, then dataset, models and so on, and finally the run id.
+    Parameters are added first, then dataset, models and other settings, and finally the run id.
     """
     distinct = [method_of(run) for run in runs]
     for aspect in (differing_parameters(runs, distinct), *_ASPECTS):
@@ -491,7 +490,7 @@ def labels(runs: Sequence[RunSummary]) -> list[str]:
 def told_apart(
     runs: Sequence[Run], given: Sequence[str], aspect: Callable[[Run], str], within: Callable[[Run], str] = lambda _: ""
 ) -> list[str]:
-    """Return the labels, with the aspect behind those whose runs differ in it `within` one group."""
+    """Append the aspect to each label whose runs differ in it `within` one group."""
     values: dict[tuple[str, str], set[str]] = {}
     for run, label in zip(runs, given, strict=True):
         values.setdefault((label, within(run)), set()).add(aspect(run))
@@ -503,12 +502,12 @@ def told_apart(
 
 
 def method_of(run: RunSummary | RunSpec) -> str:
-    """Return the method of a run, with the model of vanilla."""
+    """Return the method of a run; for vanilla, with its model."""
     return f"vanilla {run.params['model']}" if run.method == "vanilla" and "model" in run.params else run.method
 
 
 def differing_parameters(runs: Sequence[Run], given: Sequence[str]) -> Callable[[Run], str]:
-    """Return a function of a run that names what runs of its label differ in: their methods, and their parameters."""
+    """Return a function that formats the method and parameters in which a run differs from runs with its label."""
     values: dict[tuple[str, str], set[str]] = {}
     of_run = {id(run): label for run, label in zip(runs, given, strict=True)}
     for run, label in zip(runs, given, strict=True):
@@ -525,7 +524,7 @@ def differing_parameters(runs: Sequence[Run], given: Sequence[str]) -> Callable[
 
 
 def plain(value: str | float | None) -> str:
-    """Return the value of a parameter, a number without insignificant digits."""
+    """Format a parameter value; numbers without trailing zeros."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -548,15 +547,16 @@ _MORE: tuple[Callable[[RunSpec], str], ...] = (
     lambda spec: f"(tag {spec.tag})" if spec.tag else "",
     lambda spec: spec.digest,
 )
-"""What names a row only where two runs on one dataset would otherwise be in the same cell: a budget may differ from
-dataset to dataset within a row."""
+"""Settings in a row label only if two runs on one dataset would otherwise share a cell.
+
+Within a row, a budget may differ between datasets."""
 
 
 def row_labels(specs: Sequence[RunSpec], named: Sequence[str | None]) -> list[str]:
-    """Return the name of each run's row; runs of one dataset have different ones.
+    """Return a row label per run, unique among the runs of one dataset.
 
-    named: what the suite's file calls the row. Otherwise it is the method. Hyper-parameters and models follow where
-    runs of one such name differ in them, and further settings where that is not enough.
+    named: labels from the suite file; otherwise the method. Hyper-parameters, models and other settings are appended
+    as needed to distinguish runs.
     """
     labels = [name or method_of(spec) for spec, name in zip(specs, named, strict=True)]
     for aspect in (differing_parameters(specs, labels), _models_of):
@@ -580,7 +580,7 @@ def render_warnings(summaries: Sequence[RunSummary], console: Console) -> None:
 
 
 def accuracy(found: Interval) -> str:
-    """Return a share in percent with its standard error, or with its interval where no problem differs from another."""
+    """Return a share in percent ± standard error, or with its interval if the standard error is 0 or unknown."""
     estimate = fixed(found.estimate, 1, 100)
     if found.standard_error:
         return f"{estimate} ± {fixed(found.standard_error, 1, 100)}"
@@ -588,7 +588,7 @@ def accuracy(found: Interval) -> str:
 
 
 def in_one_line(run: RunSummary) -> str:
-    """Return the result in the numbers that tell runs of a suite apart: `96.2 ± 2.8 %  1.68×  fallback 21.3 %`."""
+    """Return a one-line result for suites, e.g. `96.2 ± 2.8 %  1.68×  fallback 21.3 %`."""
     shown = "not graded" if run.result is None else f"{accuracy(run.result.as_interval)} %"
     parts, speed_ups = [shown.rjust(13)], run.against_with("speed_up")
     parts += [f"{found.value:.2f}×" for _, found in speed_ups if len(speed_ups) == 1]
@@ -599,13 +599,13 @@ def in_one_line(run: RunSummary) -> str:
 
 
 def lines(run: RunSummary) -> list[tuple[str, str]]:
-    """Return the name and the value of every line of the table."""
+    """Return the table as (label, value) pairs."""
     share = run.value("draft_share") if "draft" in run.by_role else None
     by_draft = "" if share is None else f" ({percent(share)} by the draft)"
     emitted, spent, critical = (number(run.value(f"{kind}_tokens")) for kind in ("emitted", "spent", "critical_path"))
     params = ", ".join(f"{name} {value}" for name, value in run.params.items())
     parts = ", ".join(f"{part} {percent(s)}" for part, s in run.latency_shares.items())
-    rates = ", ".join(f"{model} {number(s)} in its calls" for model, s in run.tokens_per_call_second.items())
+    rates = ", ".join(f"{model} {number(s)} during its calls" for model, s in run.tokens_per_call_second.items())
     return [
         ("method", f"{run.method}: {params}" if params else run.method),
         ("dataset", f"{run.dataset}: {counted(run.n, 'problem')} × {counted(run.k, 'sample')} = {run.planned}"),
@@ -629,7 +629,6 @@ def lines(run: RunSummary) -> list[tuple[str, str]]:
 
 
 def _further(run: RunSummary) -> Iterator[tuple[str, str]]:
-    """Yield the measures that have a line of their own."""
     for name, measure in MEASURES.items():
         if "summary" in measure.shown and (found := run.measures.get(name)):
             factor, unit = (100, " %") if measure.is_percent else (1, f" {measure.unit}")
@@ -638,23 +637,23 @@ def _further(run: RunSummary) -> Iterator[tuple[str, str]]:
 
 
 def token_speculation(setting: TokenSpeculation) -> str:
-    """Return who proposes tokens to the target, how, and how many of them are confirmed."""
+    """Describe token-level speculation: proposer, number of tokens, and acceptance rate."""
     model = f" ({setting.model})" if setting.model else ""
     sampling = f", {setting.draft_sampling} drafts" if setting.draft_sampling else ""
-    confirmed = ""
+    accepted = ""
     if setting.acceptance_rate is not None:
-        confirmed = f": {percent(setting.acceptance_rate)} of the proposed tokens confirmed"
-        confirmed += f", {setting.tokens_per_pass:.2f} tokens per pass" if setting.tokens_per_pass else ""
-    return f"{setting.proposer}{model}, up to {setting.num_tokens} at a time{sampling}{confirmed}"
+        accepted = f": {percent(setting.acceptance_rate)} of proposed tokens accepted"
+        accepted += f", {setting.tokens_per_pass:.2f} tokens per pass" if setting.tokens_per_pass else ""
+    return f"{setting.proposer}{model}, up to {setting.num_tokens} at a time{sampling}{accepted}"
 
 
 def _accuracy(run: RunSummary) -> list[tuple[str, str]]:
-    """Return the lines of pass@1, which is over the samples that are there, as in a comparison."""
+    """Return the lines for pass@1 over the available samples, as in a comparison."""
     result = run.result
     there = f", {run.num_result_samples} of {run.planned} samples" if run.is_unfinished else ""
     name = f"pass@1[avg-of-{run.k}{there}]"
     if result is None:
-        return [(name, f"{NOTHING} (no sample is finished and graded)")]
+        return [(name, f"{NOTHING} (no graded samples)")]
     shown = f"{100 * result.value:.2f} %"
     if result.standard_error is None or result.low_95 is None or result.high_95 is None:
         shown += f" (no interval: {(result.interval or NOTHING).removeprefix('none: ')})"
@@ -666,11 +665,11 @@ def _accuracy(run: RunSummary) -> list[tuple[str, str]]:
     if not run.is_unfinished:
         return [(name, shown)]
     ends = f"{100 * run.pass_at_1:.2f} to {100 * run.highest_pass_at_1:.2f} %"
-    return [(name, shown), ("once complete", f"{ends}: if all missing samples are wrong, or all are right")]
+    return [(name, shown), ("once complete", f"{ends}: if all missing samples are wrong, or all correct")]
 
 
 def fallback(run: RunSummary) -> str:
-    """Return the fallback rate with the number of decisions that it is over, and by what they were made."""
+    """Return the fallback rate with the number and kinds of decisions."""
     if not run.num_decisions:
         return NOTHING
     shown = f"{percent(run.value('fallback_rate'))} of {run.num_decisions}"
@@ -679,13 +678,13 @@ def fallback(run: RunSummary) -> str:
 
 
 def _repeated(run: RunSummary) -> str:
-    """Say how often the target wrote what it had just rejected: above half, the judge's question is to be doubted."""
-    shown = f"{run.num_repeated} of {run.num_refused} fallbacks have the text of a rejected candidate"
+    """Report how often the target rewrote a rejected text; above one half, warn about the judge's prompt."""
+    shown = f"{run.num_repeated} of {run.num_refused} fallbacks repeat the text of a rejected candidate"
     return f"{shown}: CHECK THE JUDGE (SELECT * FROM refusals)" if 2 * run.num_repeated > run.num_refused else shown
 
 
 def _counts(verdicts: Mapping[str, int]) -> str:
-    """List the verdicts that occur, correct and wrong in any case, and their sum."""
+    """List the verdict counts (nonzero, or correct and wrong) and their sum."""
     shown = {v: n for v, n in verdicts.items() if n or v in {"correct", "wrong"}}
     ordered = sorted(shown, key=lambda v: (v != "correct", v != "wrong", v == "not_run", v))
     return ", ".join(f"{v} {shown[v]}" for v in ordered) + f"; sum {sum(verdicts.values())}"
@@ -694,14 +693,14 @@ def _counts(verdicts: Mapping[str, int]) -> str:
 def _grader(run: RunSummary) -> str:
     others = run.num_grader_versions - 1
     version = run.grader_version or NOTHING
-    return f"{version} (the newest; {others} other version(s) kept, not counted)" if others > 0 else version
+    return f"{version} (newest; {counted(others, 'older version')} not used)" if others > 0 else version
 
 
 def _latency(run: RunSummary) -> str:
-    """Return mean and median, with the median in flight where it is clearly lower, as with a small KV cache."""
-    unasked = f"; {counted(run.num_unasked, 'sample')} without a request to a model" if run.num_unasked else ""
+    """Return mean and median latency, and the median number in flight if it is well below the concurrency."""
+    unasked = f"; {counted(run.num_unasked, 'sample')} without a model request" if run.num_unasked else ""
     if not run.num_timed:
-        return f"{NOTHING} (no sample was finished in one attempt{unasked})"
+        return f"{NOTHING} (no sample finished in one attempt{unasked})"
     median, in_flight = run.median_samples_in_flight, str(run.concurrency)
     if median is not None and median <= _NEARLY_FULL * run.concurrency:
         in_flight = f"at most {run.concurrency} (median {median})"
@@ -715,20 +714,20 @@ def _throughput(run: RunSummary) -> str:
     samples, tokens = run.value("samples_per_second"), run.value("emitted_tokens_per_second")
     if samples is None or tokens is None:
         return f"{NOTHING} (fewer than {SAMPLES_PER_SLOT} samples per slot)"
-    return f"{number(60 * samples)} samples/min, {number(tokens)} emitted tokens/s of a worker while its slots are full"
+    return f"{number(60 * samples)} samples/min, {number(tokens)} emitted tokens/s per worker at full concurrency"
 
 
 def _at_one(run: RunSummary) -> Iterator[tuple[str, str]]:
-    """Yield the latency with one sample in flight, where there are timing samples."""
+    """Yield the latency with one sample in flight, from timing samples."""
     if timed := run.measures.get("latency_at_one"):
         ends = timed.low_95, timed.high_95
         interval = f" (95 % {number(ends[0])} to {number(ends[1])})" if None not in ends else ""
-        of = f"from {run.num_timed_at_one} of {timed.num_samples}"
+        of = f"from {run.num_timed_at_one} of {timed.num_samples} samples"
         yield "one at a time", f"mean {number(timed.value)} s{interval} per sample, {of}"
 
 
 def _speed_ups(run: RunSummary) -> Iterator[tuple[str, str]]:
-    """Yield the speed-ups over runs of the target alone, and those with one sample in flight."""
+    """Yield the speed-ups over runs of the target alone, also with one sample in flight."""
     for pair, found in run.against_with("speed_up"):
         rate, length, means = (pair.measures[name] for name in ("rate_ratio", "chain_length_ratio", "ratio_of_means"))
         parts = f"rate {rate.value:.2f}, chain length {length.value:.2f}; ratio of mean latencies {means.value:.2f}"
@@ -743,7 +742,7 @@ def _speed_ups(run: RunSummary) -> Iterator[tuple[str, str]]:
 
 
 def _ratio(run: RunSummary, pair: Against, found: Number, runs: tuple[int, int] = (1, 1)) -> str:
-    """Return a speed-up with the cards of both sides where they differ, the repeats, and its interval."""
+    """Format a speed-up with its interval and number of repeats; include the GPUs if they differ."""
     within = "" if found.run_factor else " within these runs"
     ends = f" (95 % {found.low_95:.2f} to {found.high_95:.2f}{within})" if found.low_95 and found.high_95 else ""
     told = sides((run.num_cards, pair.num_cards), runs)
@@ -751,4 +750,4 @@ def _ratio(run: RunSummary, pair: Against, found: Number, runs: tuple[int, int] 
 
 
 def _unlike(pair: Against) -> str:
-    return "" if pair.same_versions else "; UNLIKE PACKAGE VERSIONS"
+    return "" if pair.same_versions else "; DIFFERENT PACKAGE VERSIONS"
