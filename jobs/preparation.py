@@ -333,7 +333,7 @@ def check_golds(launch: PartialLaunch, problems: Sequence[Problem]) -> Iterator[
             "dataset to extract the answer"
         )
     if unmet and len(unmet) == len(chosen) and len(doubtful) == len(problems):
-        raise ValueError(f"--dataset {launch.dataset}: no answer would be graded as correct: {told(unmet)}; {_ALONE}")
+        raise ValueError(f"--dataset {launch.dataset}: no answer would be graded correct: {told(unmet)}; {_ALONE}")
     rejected = [index for index in unmet if found[index].rejected]
     prose = sorted((index for index in found if not found[index].rejected), key=lambda index: found[index].is_met)
     if rejected:

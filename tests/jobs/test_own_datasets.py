@@ -118,6 +118,6 @@ def test_golds_that_no_right_answer_meets_are_named_before_a_model_runs(name: st
     assert ended.exit_code == exit_code, ended.output
     said = " ".join((ended.stderr if exit_code else ended.stdout).split())
     assert all(part in said for part in parts), said
-    assert ("GOLDS" in said or exit_code == 2) == bool(parts)
+    assert ("REFERENCE ANSWERS" in said or exit_code == 2) == bool(parts)
     assert "\x1b" not in ended.output
     assert not (tmp_path / "runs").exists()

@@ -56,7 +56,7 @@ def test_a_worker_that_was_killed_is_named_in_its_log(tmp_path: Path) -> None:
     run = plan(tmp_path)
     log = run.logs_dir / "jobs" / "7_0_log.err"
     log.parent.mkdir(parents=True)
-    why, _, more = explained(run, NO_OUTPUT, log).partition(" (")
+    why, _, more = explained(run, NO_OUTPUT, log).partition("; see")
     assert more.endswith(f"Log: {log}")
     [shard] = status(run).shards
     assert (shard.last_error, shard.log) == (why, str(log))
