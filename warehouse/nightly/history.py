@@ -102,7 +102,7 @@ def _cells(
         for run, of_rerun in zip(others, conditions[1:], strict=True):
             differences = [one for pair in zip(conditions[0], of_rerun, strict=True) for one in changes(*pair)]
             if why := f"it is not finished ({run.lacking})" if run.lacking else ", ".join(differences):
-                uncounted.append(f"ignored rerun {run.run_id}: {why}")
+                uncounted.append(f"rerun {run.run_id} ignored: {why}")
             else:
                 reruns.append(run)
         bases = [base for _, base, _ in values.get(first.run_id, ()) if base in tonight]
