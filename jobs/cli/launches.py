@@ -17,6 +17,7 @@ import click
 
 from harness.cli.command import DATE, TRUST, OutputFile, whole_numbers
 from harness.cli.program import typed
+from harness.engine import Json
 from harness.settings.declaration import Flags, Value
 from jobs.cli.run_command import (
     ACCEPT_CODE_CHANGE,
@@ -287,7 +288,7 @@ def notebook(page: str) -> str:
         if language:
             pairs.append(("code", f"{_MAGICS[language]}{block}"))
         pairs.append(("markdown", re.sub(r"\[([^]]+)]\([^)]+\.md[^)]*\)", r"\1", text)))
-    cells = [
+    cells: list[dict[str, Json]] = [
         {"cell_type": kind, "id": f"cell-{n}", "metadata": {}, "source": text.strip()}
         | ({"outputs": [], "execution_count": None} if kind == "code" else {})
         for n, (kind, text) in enumerate((kind, text) for kind, text in pairs if text.strip())

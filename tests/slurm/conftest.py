@@ -243,3 +243,9 @@ def warehouse(run: RunFolder, sql: str) -> list[tuple[object, ...]]:
 
     with duckdb.connect(str(run.path.parent / "warehouse.duckdb"), read_only=True) as connection:
         return connection.execute(sql).fetchall()
+
+
+def doctor(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "harness.doctor", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)

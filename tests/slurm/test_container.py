@@ -17,9 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.test_doctor import doctor
 from tests.requirements import require_tool
-from tests.slurm.conftest import Cluster, Launched, assert_whole, slurm_output, wait_for, warehouse
+from tests.slurm.conftest import Cluster, Launched, assert_whole, doctor, slurm_output, wait_for, warehouse
 
 pytestmark = pytest.mark.slurm
 

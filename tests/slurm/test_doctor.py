@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.slurm import client
-from tests.harness.test_doctor import doctor
+from tests.slurm.conftest import doctor
 
 pytestmark = pytest.mark.slurm
 ON_NODE = ("--on-node", "--engine", "scripted", "--dataset", "demo", "--json")

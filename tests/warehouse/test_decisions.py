@@ -92,7 +92,8 @@ def test_rates_and_positions_count_every_kind_of_decision(connection: Connection
     places = ask("refusals")
     assert [sum(row[name] for row in places) for name in ("num_decisions", "num_refused")] == [10, 4]
     judged = {name: value for name, _, value in read_values(connection)[run_id]}
-    assert (judged["fallback_rate"], kind["num_refused"]) == (pytest.approx(0.4), 4)
+    assert judged["fallback_rate"] == pytest.approx(0.4)
+    assert kind["num_refused"] == 4
     if tag == "silent":
         assert (kind["kind"], kind["num_values"], kind["lowest_threshold"]) == ("unstated", 0, None)
 

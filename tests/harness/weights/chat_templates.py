@@ -42,6 +42,7 @@ _STRIPS = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}"
     "{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
 )
+QWEN3_INSTRUCT = _STRIPS + _ADDED + "<|im_start|>assistant\n{% endif %}"
 QWEN3 = _STRIPS + _ADDED + "<|im_start|>assistant\n" + _OFF + "{% endif %}"
 GPT_OSS = (
     "<|start|>system<|message|>Current date: {{ strftime_now('%Y-%m-%d') }}<|end|>{% for m in messages %}<|start|>"
