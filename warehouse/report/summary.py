@@ -411,7 +411,7 @@ def _pairs(two_column_rows: Sequence[Record]) -> Row:
 def no_result(engine_kind: str) -> str:
     """Return a warning if engines of this kind do not run a model; otherwise an empty string."""
     is_none = engine_kind in registry.uncounted()
-    return f"{engine_kind.upper()} ENGINES: no model ran; the numbers mean nothing." if is_none else ""
+    return f"{engine_kind.upper()} ENGINES: no model ran; the metrics are meaningless." if is_none else ""
 
 
 def setting_warnings(run: RunSummary) -> Iterator[str]:
