@@ -693,7 +693,7 @@ def _counts(verdicts: Mapping[str, int]) -> str:
 def _grader(run: RunSummary) -> str:
     others = run.num_grader_versions - 1
     version = run.grader_version or NOTHING
-    return f"{version} (newest; {counted(others, 'older version')} not used)" if others > 0 else version
+    return f"{version} (newest; {counted(others, 'other version')} not used)" if others > 0 else version
 
 
 def _latency(run: RunSummary) -> str:
