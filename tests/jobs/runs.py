@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner, Result
 from rich.console import Console
 
 from harness.engine import Role
@@ -19,14 +23,16 @@ from harness.settings.roles import ModelSettings
 from harness.sizing.memory import Option
 from harness.weights import models
 from jobs import suite
+from jobs.__main__ import main
 from jobs.drive import drive
 from jobs.finished.grading import finished_samples
-from jobs.run import trust
+from jobs.run import codes, trace_files, trust
 from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, assign_to_shards, units
 from jobs.submission.dispatch import Dispatched, Request, dispatch_together
 from jobs.suite import Suite
 from jobs.watch.follow import Follower
+from jobs.work.worker import run_shard
 
 SCRIPTED = ModelSpec(model="scripted", path="scripted", revision=None, fingerprint="scripted")
 ENGINES = EngineSpec("scripted")
@@ -68,6 +74,14 @@ def plan(
     return run
 
 
+def finished_run(folder: Path, **options: Any) -> RunFolder:
+    """A run whose shards have run in this process, one by one."""
+    run = plan(folder, **options)
+    for shard in range(run.num_shards()):
+        run_shard(str(run.path), shard)
+    return run
+
+
 def bundled(name: str) -> ModelSpec:
     """A model of the bundled pair."""
     reference = models.resolve(name)
@@ -92,6 +106,24 @@ def texts(run: RunFolder) -> dict[str, str]:
     return {sample["sample_id"]: text for sample, text in finished_samples(run)}
 
 
+def trace_rows(run: RunFolder) -> list[dict[str, Any]]:
+    return [row for path in run.trace_files() for row in trace_files.read_rows(path)]
+
+
+def attempts(run: RunFolder) -> list[dict[str, Any]]:
+    return [json.loads(trace_files.read_metadata(path)["attempt"]) for path in run.trace_files()]
+
+
+def hashes(run: RunFolder) -> list[str]:
+    """Of the codes that have worked on a run."""
+    return [record.code_hash for record in codes.read(run)]
+
+
+def jobs(*words: object) -> Result:
+    """`python -m jobs` in this process."""
+    return CliRunner().invoke(main, list(map(str, words)))
+
+
 SLOW_WORKER = """
 import os, sys
 os.environ["HARNESS_SCRIPTED_SECONDS"] = "0.02"
@@ -99,6 +131,10 @@ from jobs.work.worker import run_shard
 run_shard(sys.argv[1], 0)
 """
 """Python code of a worker process that takes 20 ms a call; its argument is a run folder."""
+
+
+def slow_worker(run: RunFolder) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", SLOW_WORKER, str(run.path)], stderr=subprocess.DEVNULL)
 
 
 def wait_for_steps(run: RunFolder, steps: int) -> None:

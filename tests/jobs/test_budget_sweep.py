@@ -16,8 +16,7 @@ from jobs.continuations import budget_sweep
 from jobs.run.folder import RunFolder
 from jobs.run.spec import Unit, assign_to_shards
 from jobs.run.trace_files import counting_records, read_rows
-from jobs.work.worker import run_shard
-from tests.jobs.runs import plan
+from tests.jobs.runs import finished_run
 from tests.own_methods import no_methods, write_method
 from warehouse.database import reader, rows
 from warehouse.report.budgets import POINTS
@@ -187,8 +186,7 @@ def test_a_cut_chain_is_what_a_run_with_that_budget_writes_and_answers(vanilla: 
 def test_budgets_that_cut_nothing_and_chains_that_were_chosen_whole_are_refused_in_one_line(
     vanilla: RunFolder, tmp_path: Path
 ) -> None:
-    chosen = plan(tmp_path, method="scot", samples=1)
-    run_shard(str(chosen.path), 0)
+    chosen = finished_run(tmp_path, method="scot", samples=1)
     for refused in (*(sweep(vanilla, budgets=asked) for asked in ("9000", "8000", "20,x")), sweep(chosen)):
         assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
 

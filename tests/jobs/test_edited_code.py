@@ -19,8 +19,8 @@ from jobs.run.folder import RunFolder
 from jobs.submission import code_archive, submit
 from jobs.submission.dispatch import Request, dispatch_together
 from jobs.work.worker import run_shard
-from tests.jobs.edited_code import Edit, hashes, jobs
-from tests.jobs.runs import dispatch_alone, finished_ids, plan, planned_ids
+from tests.jobs.conftest import Edit
+from tests.jobs.runs import dispatch_alone, finished_ids, hashes, jobs, plan, planned_ids
 from tests.jobs.slurm.fake import FakeSlurm
 
 

@@ -25,8 +25,7 @@ from jobs.run.spec import assign_to_shards, units
 from jobs.submission import code_archive
 from jobs.watch.exit_reasons import reason_of
 from jobs.work.worker import run_shard
-from tests.jobs.edited_code import hashes
-from tests.jobs.runs import finished_ids, planned_ids
+from tests.jobs.runs import finished_ids, hashes, planned_ids
 from tests.own_methods import confident, no_methods, write_method
 
 __all__ = ["no_methods"]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -24,12 +22,12 @@ from jobs.run.files import RunDamaged
 from jobs.run.folder import RunFolder
 from jobs.work.target_logprobs import Scored
 from jobs.work.worker import run_shard
-from tests.jobs.runs import SLOW_WORKER, plan
+from tests.jobs.runs import plan, slow_worker
 
 
 def killed(run: RunFolder) -> RunFolder:
     """Kill the worker of a run whose samples have several steps once six are finished."""
-    worker = subprocess.Popen([sys.executable, "-c", SLOW_WORKER, str(run.path)], stderr=subprocess.DEVNULL)
+    worker = slow_worker(run)
     deadline = time.monotonic() + 60
     while len(read_endings(run).finished) < 6:
         assert time.monotonic() < deadline

@@ -15,8 +15,7 @@ from jobs.__main__ import main
 from jobs.finished.lossless import first_divergence
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
-from jobs.work.worker import run_shard
-from tests.jobs.runs import plan
+from tests.jobs.runs import finished_run, plan
 
 
 @pytest.mark.parametrize(
@@ -29,9 +28,7 @@ def test_the_first_difference_is_located(first: list[int], second: list[int], po
 
 
 def greedy(folder: Path) -> RunFolder:
-    run = plan(folder, samples=1, method="vanilla", temperature=0.0)
-    run_shard(str(run.path), 0)
-    return run
+    return finished_run(folder, samples=1, method="vanilla", temperature=0.0)
 
 
 def lossless(run: RunFolder, baseline: RunFolder) -> tuple[int, str]:

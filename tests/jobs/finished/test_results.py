@@ -14,15 +14,13 @@ from jobs.finished import grading
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
 from jobs.work.worker import run_shard
-from tests.jobs.runs import plan
+from tests.jobs.runs import finished_run, plan
 from warehouse.report.summary import summary
 
 
 @pytest.fixture
 def finished(tmp_path: Path) -> RunFolder:
-    run = plan(tmp_path, samples=1)
-    run_shard(str(run.path), 0)
-    return run
+    return finished_run(tmp_path, samples=1)
 
 
 def test_whatever_concludes_a_run_writes_its_results_unless_they_are_as_they_were(finished: RunFolder) -> None:

@@ -10,8 +10,7 @@ from click.testing import CliRunner
 
 from jobs.finished.step_prompts import prompts_of
 from jobs.run.trace_files import counting_records
-from jobs.work.worker import run_shard
-from tests.jobs.runs import plan
+from tests.jobs.runs import finished_run
 from warehouse.loading.runs import load_run
 from warehouse.trace import main
 
@@ -23,8 +22,7 @@ from warehouse.trace import main
 def test_every_call_of_every_step_is_put_together_as_it_was_sent(
     tmp_path: Path, method: str, params: dict[str, Any]
 ) -> None:
-    run = plan(tmp_path, samples=1, method=method, **params)
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path, samples=1, method=method, **params)
     [sample, *_] = counting_records(run, ["problem_id", "steps", "calls"])
     for step in range(len(sample["steps"])):
         sent = prompts_of(run, sample["problem_id"], 0, step)
@@ -39,8 +37,7 @@ def test_every_call_of_every_step_is_put_together_as_it_was_sent(
 
 
 def test_a_reply_that_the_trace_does_not_keep_is_told_and_the_viewer_prints_the_calls(tmp_path: Path) -> None:
-    run = plan(tmp_path, samples=1, method="lookahead")
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path, samples=1, method="lookahead")
     [sample, *_] = counting_records(run, ["problem_id", "steps"])
     sent = prompts_of(run, sample["problem_id"], 0, 0)
     assert sent[0].is_as_recorded

@@ -20,7 +20,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.trace_files import counting_records
 from jobs.work.target_logprobs import Scored
 from jobs.work.worker import run_shard
-from tests.jobs.runs import SCRIPTED, plan
+from tests.jobs.runs import SCRIPTED, finished_run, plan
 
 
 def rows_of(run: RunFolder) -> list[dict[str, object]]:
@@ -43,8 +43,7 @@ def jobs(*words: str) -> tuple[int, str]:
 
 
 def test_every_step_of_a_finished_run_is_scored_once_and_a_second_command_scores_nothing(tmp_path: Path) -> None:
-    run = plan(tmp_path, samples=1)
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path, samples=1)
     before = {path: path.read_bytes() for path in (*run.trace_files(), *run.journals(), run.spec_path)}
     code, output = jobs("target-logprobs", str(run.path))
     assert (code, scored_places(run)) == (0, places(run))
@@ -72,8 +71,7 @@ def test_a_worker_scores_what_it_finishes_where_the_run_asks_for_it(tmp_path: Pa
 def test_a_damaged_file_is_named_and_its_samples_are_scored_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = plan(tmp_path, samples=1)
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path, samples=1)
     scoring.score_each([run], None)
     [path] = run.derived("target_logprobs")
     path.write_bytes(path.read_bytes()[:-40])
@@ -97,8 +95,7 @@ def test_a_run_without_a_target_is_read_by_that_of_another_run(tmp_path: Path) -
 
 
 def test_a_second_target_is_refused(tmp_path: Path) -> None:
-    run = plan(tmp_path, samples=1)
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path, samples=1)
     scorer = derived.scorer_of(replace(SCRIPTED, model="other", fingerprint="other"), run.spec())
     derived.write_logprobs(run, scorer, [])
     code, output = jobs("target-logprobs", str(run.path))
@@ -109,8 +106,7 @@ def test_a_second_target_is_refused(tmp_path: Path) -> None:
 def test_a_target_that_dies_while_it_reads_leaves_no_step_without_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = plan(tmp_path, samples=1)
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path, samples=1)
     read, calls = ScriptedEngine.log_probabilities, iter(range(1000))
 
     async def dies(engine: ScriptedEngine, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:

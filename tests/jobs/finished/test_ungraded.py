@@ -20,8 +20,7 @@ from jobs.finished.grading import grade_by
 from jobs.run.derived import grade_files, read_grades
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
-from jobs.work.worker import run_shard
-from tests.jobs.runs import plan
+from tests.jobs.runs import finished_run
 from warehouse.loading.runs import load_run
 from warehouse.report.summary import summary
 
@@ -38,9 +37,7 @@ if any("forkserver" in argument for argument in sys.orig_argv):
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunFolder:
-    planned = plan(tmp_path, samples=1)
-    run_shard(str(planned.path), 0)
-    return planned
+    return finished_run(tmp_path, samples=1)
 
 
 @pytest.fixture(autouse=True)

@@ -17,16 +17,13 @@ from jobs.forecast import Forecast
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.trace_files import counting_records
-from jobs.work.worker import run_shard
-from tests.jobs.runs import SCRIPTED, plan
+from tests.jobs.runs import SCRIPTED, finished_run
 
 
 @pytest.fixture(scope="module")
 def probed(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A finished run of SpecReason with scripted engines."""
-    run = plan(tmp_path_factory.mktemp("runs"), method="specreason", samples=4)
-    run_shard(str(run.path), 0)
-    return run
+    return finished_run(tmp_path_factory.mktemp("runs"), method="specreason", samples=4)
 
 
 def probe(run: RunFolder, *words: str) -> Result:
@@ -103,8 +100,7 @@ def test_a_probe_is_a_run_of_the_target_on_beginnings_and_the_same_command_resum
 
 
 def test_a_run_without_decisions_is_refused_by_name(tmp_path: Path) -> None:
-    run = plan(tmp_path, method="vanilla", model="target")
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path, method="vanilla", model="target")
     found = probe(run)
     assert (found.exit_code, found.stderr.count("\n"), run.path.name in found.stderr) == (2, 1, True)
 

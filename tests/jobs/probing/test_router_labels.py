@@ -22,8 +22,7 @@ from jobs.preparation import PreparedLaunch
 from jobs.run import derived, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.trace_files import counting_records
-from jobs.work.worker import run_shard
-from tests.jobs.runs import plan
+from tests.jobs.runs import finished_run
 from warehouse.database import reader, rows
 from warehouse.examples import router
 
@@ -31,8 +30,7 @@ from warehouse.examples import router
 @pytest.fixture(scope="module")
 def labelled(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run of SpecReason with scripted engines, probed, with its labels beside the run folders."""
-    run = plan(tmp_path_factory.mktemp("labelled") / "runs", method="specreason", samples=2)
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path_factory.mktemp("labelled") / "runs", method="specreason", samples=2)
     assert probe(run, "-o", str(run.path.parent / "labels.parquet")).exit_code == 0
     return run
 

@@ -16,8 +16,8 @@ from jobs.run.submissions import Submission
 from jobs.submission import code_archive
 from jobs.watch.status import status
 from jobs.work.worker import run_shard
-from tests.jobs.edited_code import Edit, hashes, jobs
-from tests.jobs.runs import finished_ids, plan, planned_ids
+from tests.jobs.conftest import Edit
+from tests.jobs.runs import finished_ids, hashes, jobs, plan, planned_ids
 from warehouse.comparison import show
 from warehouse.comparison.contrasts import compare_runs
 from warehouse.database import reader

@@ -23,7 +23,7 @@ from jobs.run.files import FileDamaged, RunDamaged, with_checksum
 from jobs.run.folder import RunFolder, problems_content
 from jobs.run.submissions import Submission
 from jobs.work.worker import run_shard
-from tests.jobs.runs import finished_ids, plan, planned_ids
+from tests.jobs.runs import finished_ids, finished_run, plan, planned_ids
 from warehouse.loading.runs import load_run
 
 
@@ -109,9 +109,7 @@ def test_files_that_are_not_of_this_run_are_named_and_not_counted(
 def test_lines_that_are_no_events_of_a_journal_are_named_and_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = plan(tmp_path, shards=2)
-    for shard in (0, 1):
-        run_shard(str(run.path), shard)
+    run = finished_run(tmp_path, shards=2)
     journal, other = run.journals()
     lines, others = (path.read_bytes().splitlines(keepends=True) for path in (journal, other))
     strangers = [b"[1]\n", b'{"a": 1}\n', b'{"event": "surprise"}\n', b'{"event": "start"}\n', b"5\n", b"\xff\n"]
@@ -127,8 +125,7 @@ def test_lines_that_are_no_events_of_a_journal_are_named_and_left_out(
 
 @pytest.mark.usefixtures("journals_stay")
 def test_a_journal_with_an_unknown_field_keeps_its_content_and_its_samples_are_run_again(tmp_path: Path) -> None:
-    run = plan(tmp_path)
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path)
     [journal] = run.journals()
     events = [orjson.loads(line) for line in journal.read_bytes().splitlines()]
     for event in events:
@@ -156,8 +153,7 @@ def test_a_folder_of_another_format_is_neither_read_nor_written(
 
 @pytest.mark.usefixtures("journals_stay")
 def test_a_journal_of_another_format_keeps_its_samples_from_being_run_again(tmp_path: Path) -> None:
-    run = plan(tmp_path)
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path)
     [journal] = run.journals()
     attempt, *lines = journal.read_bytes().splitlines(keepends=True)
     event = {**orjson.loads(attempt), "format": 4}

@@ -17,7 +17,7 @@ from jobs.run.endings import by_shard, compact, read_endings, read_state
 from jobs.run.files import with_checksum
 from jobs.run.folder import RunFolder
 from jobs.work.worker import run_shard
-from tests.jobs.runs import plan, planned_ids
+from tests.jobs.runs import finished_run, planned_ids
 from warehouse.loading.runs import load_run
 
 FIRST = benchmarks.load("demo")[0].text
@@ -53,8 +53,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
 @pytest.fixture
 def failed_run(tmp_path: Path, narrow: dict[str, bool]) -> RunFolder:
     """Three of 24 samples failed, those of the first problem."""
-    run = plan(tmp_path / "runs")
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path / "runs")
     assert finish(run) == 24
     return run
 

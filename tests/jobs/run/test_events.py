@@ -11,7 +11,7 @@ from jobs.run import derived, trace_files
 from jobs.run.endings import by_shard, compact, read_endings
 from jobs.run.files import RunDamaged
 from jobs.work.worker import run_shard
-from tests.jobs.runs import finished_ids, plan, planned_ids
+from tests.jobs.runs import finished_ids, finished_run, plan, planned_ids
 
 
 class Killed(BaseException):
@@ -25,8 +25,7 @@ def die(path: Path, content: bytes) -> None:
 
 @pytest.mark.usefixtures("journals_stay")
 def test_a_trace_file_that_was_only_announced_is_written_again_from_its_journal(tmp_path: Path) -> None:
-    run = plan(tmp_path, samples=1)
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path, samples=1)
     with pytest.MonkeyPatch.context() as dies:
         dies.setattr("jobs.run.events.write_atomically", die)
         with pytest.raises(Killed):
@@ -56,8 +55,7 @@ def test_a_file_whose_next_content_was_only_announced_counts_as_it_is(tmp_path: 
 def test_a_file_whose_announcement_is_damaged_is_named_and_its_samples_are_run_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = plan(tmp_path, samples=1)
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path, samples=1)
     [path] = run.trace_files()
     lines = run.events_path.read_bytes().splitlines(keepends=True)
     [number] = [number for number, line in enumerate(lines) if path.name.encode() in line]

@@ -7,15 +7,13 @@ from pathlib import Path
 
 from jobs.run import trace_files
 from jobs.run.endings import compact
-from jobs.work.worker import run_shard
-from tests.jobs.runs import ENGINES, plan, texts
+from tests.jobs.runs import ENGINES, finished_run, texts
 
 
 def test_the_column_is_null_unless_they_are_asked_for(tmp_path: Path) -> None:
     seen = {}
     for logprobs in (None, True):
-        run = plan(tmp_path, engine=replace(ENGINES, logprobs=logprobs))
-        run_shard(str(run.path), 0)
+        run = finished_run(tmp_path, engine=replace(ENGINES, logprobs=logprobs))
         compact(run)
         candidates = [
             candidate["mean_logprob"]

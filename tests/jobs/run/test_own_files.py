@@ -14,17 +14,13 @@ from jobs.finished.scoring import score
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.trace_files import counting_records
-from jobs.work.worker import run_shard
-from tests.jobs.runs import plan
+from tests.jobs.runs import finished_run
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunFolder:
     """Two trace files."""
-    run = plan(tmp_path, samples=1, shards=2)
-    for shard in range(2):
-        run_shard(str(run.path), shard)
-    return run
+    return finished_run(tmp_path, samples=1, shards=2)
 
 
 def files(run: RunFolder) -> list[Path]:

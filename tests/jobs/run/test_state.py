@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -20,12 +18,12 @@ from jobs.run.folder import RunFolder
 from jobs.run.journal import JournalWriter, read_journal
 from jobs.run.spec import Attempt
 from jobs.work.worker import run_shard
-from tests.jobs.runs import SLOW_WORKER, finished_ids, plan, planned_ids
+from tests.jobs.runs import finished_ids, finished_run, plan, planned_ids, slow_worker
 
 
 def test_compacting_beside_a_running_worker_takes_nothing_from_it(tmp_path: Path) -> None:
     run = plan(tmp_path)
-    worker = subprocess.Popen([sys.executable, "-c", SLOW_WORKER, str(run.path)], stderr=subprocess.DEVNULL)
+    worker = slow_worker(run)
     while worker.poll() is None:
         compact(run)
         time.sleep(0.05)
@@ -76,9 +74,7 @@ def run_shard_without_compaction(run: RunFolder, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.usefixtures("journals_stay")
 def test_compactions_and_readers_at_once_agree(tmp_path: Path) -> None:
     """Whoever reads while journals become trace files sees every finished sample all the time."""
-    run = plan(tmp_path, samples=8, shards=4)
-    for shard in range(4):
-        run_shard(str(run.path), shard)
+    run = finished_run(tmp_path, samples=8, shards=4)
     with ThreadPoolExecutor(6) as pool:
         compacted = [pool.submit(compact, run) for _ in range(3)]
         states = [pool.submit(read_state, run) for _ in range(20)]
@@ -96,8 +92,7 @@ def test_an_attempt_that_finished_nothing_leaves_nothing_behind(tmp_path: Path) 
 
 @pytest.mark.usefixtures("journals_stay")
 def test_a_sample_that_two_attempts_finished_counts_once(tmp_path: Path) -> None:
-    run = plan(tmp_path)
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path)
     second = Attempt("29990101-second", run.path.name, 0, "host", 1, 0.0, None)
     writer = JournalWriter(run.journal_dir / "29990101-second.jsonl", second)
     for trace in read_journal(run.journals()[0]).finished.values():

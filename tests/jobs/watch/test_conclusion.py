@@ -24,8 +24,7 @@ from jobs.run.submissions import Submission
 from jobs.submission import code_archive, submit
 from jobs.watch.exit_reasons import BEGINS
 from jobs.watch.status import status
-from jobs.work.worker import run_shard
-from tests.jobs.runs import plan
+from tests.jobs.runs import finished_run
 from tests.jobs.slurm.fake import SACCT_DOWN, SQUEUE_DOWN, FakeSlurm
 from warehouse.report.summary import summary
 
@@ -38,21 +37,15 @@ def jobs(*arguments: str | Path) -> str:
     return result.output
 
 
-def finished_run(folder: Path) -> RunFolder:
-    run = plan(folder, samples=1)
-    run_shard(str(run.path), 0)
-    return run
-
-
 @pytest.fixture
 def finished(tmp_path: Path) -> RunFolder:
-    return finished_run(tmp_path)
+    return finished_run(tmp_path, samples=1)
 
 
 @pytest.fixture(scope="module")
 def concluded(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run that every test leaves complete."""
-    run = finished_run(tmp_path_factory.mktemp("runs"))
+    run = finished_run(tmp_path_factory.mktemp("runs"), samples=1)
     after.conclude(str(run.path))
     return run
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +22,7 @@ from jobs.run.submissions import Submission
 from jobs.watch.follow import PACE_SECONDS, Pace
 from jobs.watch.status import page, status
 from jobs.work.worker import run_shard
-from tests.jobs.runs import SLOW_WORKER, plan, wait_for_steps
+from tests.jobs.runs import finished_run, plan, slow_worker, wait_for_steps
 from tests.jobs.slurm.fake import SACCT_DOWN, SQUEUE_DOWN, FakeSlurm
 
 
@@ -49,7 +47,7 @@ def test_journals_of_workers_make_the_pace(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_run_whose_worker_was_killed_has_nothing_in_flight_and_says_how_to_resume(tmp_path: Path) -> None:
     run = plan(tmp_path)
-    worker = subprocess.Popen([sys.executable, "-c", SLOW_WORKER, str(run.path)], stderr=subprocess.DEVNULL)
+    worker = slow_worker(run)
     wait_for_steps(run, 8)
     alive = status(run)
     worker.kill()
@@ -67,8 +65,7 @@ def test_a_run_whose_worker_was_killed_has_nothing_in_flight_and_says_how_to_res
 
 
 def test_damage_is_seen_in_a_run_that_is_finished_also_after_it_was_concluded(tmp_path: Path) -> None:
-    run = plan(tmp_path)
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path)
     [part] = run.trace_files()
     content = part.read_bytes()
     for _ in range(2):

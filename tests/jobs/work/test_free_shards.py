@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import defaultdict
@@ -24,7 +23,7 @@ from jobs.run.endings import compact, read_endings
 from jobs.run.folder import RunFolder
 from jobs.work.run_part import FreeShards
 from jobs.work.worker import Unfinished, run_parts, run_side_by_side
-from tests.jobs.runs import SLOW_WORKER, finished_ids, plan, planned_ids, wait_for_steps
+from tests.jobs.runs import finished_ids, plan, planned_ids, wait_for_steps
 
 
 def with_shards_of(run: RunFolder, sizes: Sequence[int]) -> RunFolder:
@@ -51,7 +50,7 @@ def ended(run: RunFolder) -> set[str]:
 
 
 def slow_worker(run: RunFolder) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", SLOW_WORKER, str(run.path)], stderr=subprocess.DEVNULL)
+    return slow_worker(run)
 
 
 def killed_after(run: RunFolder, steps: int) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from itertools import pairwise
@@ -21,7 +19,7 @@ from jobs.run.endings import by_shard, read_endings, read_state
 from jobs.run.folder import RunFolder
 from jobs.run.timing import TimingFolder, timing_id
 from jobs.work.worker import run_parts, run_shard
-from tests.jobs.runs import SLOW_WORKER, finished_ids, plan, planned_ids, texts
+from tests.jobs.runs import finished_ids, finished_run, plan, planned_ids, slow_worker, texts
 
 
 def timings(run: RunFolder) -> TimingFolder:
@@ -85,10 +83,9 @@ def test_only_the_worker_that_ends_last_times_samples(tmp_path: Path) -> None:
 
 
 def test_a_killed_repeat_is_repeated_and_a_finished_one_is_kept(tmp_path: Path) -> None:
-    run = plan(tmp_path)
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path)
     folder.request(run, 8)
-    worker = subprocess.Popen([sys.executable, "-c", SLOW_WORKER, str(run.path)], stderr=subprocess.DEVNULL)
+    worker = slow_worker(run)
     deadline = time.monotonic() + 60
     while folder.progress(run).done < 2:
         assert time.monotonic() < deadline
@@ -127,8 +124,7 @@ def test_prefix_caches_are_empty_when_the_timing_begins(tmp_path: Path, monkeypa
 def test_a_repeat_under_which_an_engine_was_started_again_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_restarts: int
 ) -> None:
-    run = plan(tmp_path, method="vanilla")
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path, method="vanilla")
     folder.request(run, 3)
     calls: list[int] = []
     generate = scripted.ScriptedEngine.generate

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,12 +22,11 @@ from jobs.run.endings import compact, read_state
 from jobs.run.spec import assign_to_shards
 from jobs.work.worker import ShardBusyError, run_shard
 from tests.harness.cards import card, put_nvidia_smi
-from tests.jobs.runs import SLOW_WORKER, finished_ids, plan, planned_ids, texts, wait_for_steps
+from tests.jobs.runs import finished_ids, finished_run, plan, planned_ids, slow_worker, texts, wait_for_steps
 
 
 def test_a_finished_run_does_nothing_more(tmp_path: Path) -> None:
-    run = plan(tmp_path)
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path)
     finish(run)
     files = sorted(p for p in run.path.rglob("*") if p.is_file())
     assert run_shard(str(run.path), 0) == 0
@@ -50,8 +47,7 @@ def test_the_number_of_shards_may_change_between_attempts(tmp_path: Path) -> Non
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The texts of a run, by sample."""
-    run = plan(tmp_path_factory.mktemp("undisturbed"))
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path_factory.mktemp("undisturbed"))
     return texts(run)
 
 
@@ -60,7 +56,7 @@ def test_killed_in_the_middle_and_started_again_nothing_is_lost_or_done_twice(
     tmp_path: Path, undisturbed: dict[str, str], number: signal.Signals
 ) -> None:
     run = plan(tmp_path)
-    worker = subprocess.Popen([sys.executable, "-c", SLOW_WORKER, str(run.path)], stderr=subprocess.DEVNULL)
+    worker = slow_worker(run)
     wait_for_steps(run, 15)
     os.kill(worker.pid, number)
     worker.wait(timeout=30)
@@ -82,7 +78,7 @@ def test_killed_in_the_middle_and_started_again_nothing_is_lost_or_done_twice(
 def test_two_workers_cannot_share_a_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobs.work.run_part._LOCK_SECONDS", 0.1)
     run = plan(tmp_path, samples=20)
-    worker = subprocess.Popen([sys.executable, "-c", SLOW_WORKER, str(run.path)], stderr=subprocess.DEVNULL)
+    worker = slow_worker(run)
     try:
         wait_for_steps(run, 1)
         with pytest.raises(ShardBusyError, match="another process"):
@@ -95,8 +91,7 @@ def test_two_workers_cannot_share_a_shard(tmp_path: Path, monkeypatch: pytest.Mo
 def test_an_attempt_counts_the_cards_that_its_engines_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_nvidia_smi(tmp_path / "bin", monkeypatch, [card(i, "NVIDIA H100") for i in range(8)])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,6")
-    run = plan(tmp_path, settings={"target": ModelSettings(tensor_parallel=2)}, samples=1)
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path, settings={"target": ModelSettings(tensor_parallel=2)}, samples=1)
     attempt = json.loads(trace_files.read_metadata(run.trace_files()[0])["attempt"])
     assert (attempt["device"], attempt["num_devices"]) == ("NVIDIA H100", 2)
     assert [gpu["uuid"][:12] for gpu in attempt["hardware"]["gpus"]] == ["GPU-00000003", "GPU-00000005", "GPU-00000006"]
