@@ -9,9 +9,9 @@ import pytest
 from harness import code_hash
 from harness.code_hash import Code, running_code
 from jobs.run import codes, submissions
-from tests.jobs.slurm.fake import slurm
+from tests.jobs.slurm.fake import cluster, slurm
 
-__all__ = ["slurm"]
+__all__ = ["cluster", "slurm"]
 Edit = Callable[[str], Code]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -14,11 +15,14 @@ from typing import Any
 from click.testing import CliRunner, Result
 from rich.console import Console
 
+from harness.cli.screen import Screen
 from harness.engine import Role
+from harness.launch import main as launch
 from harness.methods import method_parameters
 from harness.problems import benchmarks
 from harness.problems.problem import dataset_hash
 from harness.prompts import prompt_hash
+from harness.settings import layers
 from harness.settings.roles import ModelSettings
 from harness.sizing.memory import Option
 from harness.weights import models
@@ -32,6 +36,7 @@ from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, assign_to_shards, unit
 from jobs.submission.dispatch import Dispatched, Request, dispatch_together
 from jobs.suite import Suite
 from jobs.watch.follow import Follower
+from jobs.watch.status import page, status
 from jobs.work.worker import run_shard
 
 SCRIPTED = ModelSpec(model="scripted", path="scripted", revision=None, fingerprint="scripted")
@@ -124,17 +129,24 @@ def jobs(*words: object) -> Result:
     return CliRunner().invoke(main, list(map(str, words)))
 
 
-SLOW_WORKER = """
+def launched(folder: Path, *words: object, **flags: Any) -> Result:
+    """A launch of speccot on two problems of the demo, in this process, unless these say otherwise."""
+    given: dict[str, Any] = {"method": "speccot", "dataset": "demo", "engine": "scripted", "limit": 2, "samples": 1}
+    given |= {"cluster": "debug", "output": str(folder)}
+    return CliRunner().invoke(launch, [*layers.arguments(given | flags), *map(str, words)])
+
+
+_SLOW_WORKER = """
 import os, sys
 os.environ["HARNESS_SCRIPTED_SECONDS"] = "0.02"
 from jobs.work.worker import run_shard
 run_shard(sys.argv[1], 0)
 """
-"""Python code of a worker process that takes 20 ms a call; its argument is a run folder."""
 
 
 def slow_worker(run: RunFolder) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", SLOW_WORKER, str(run.path)], stderr=subprocess.DEVNULL)
+    """A worker process that takes 20 ms a call."""
+    return subprocess.Popen([sys.executable, "-c", _SLOW_WORKER, str(run.path)], stderr=subprocess.DEVNULL)
 
 
 def wait_for_steps(run: RunFolder, steps: int) -> None:
@@ -143,6 +155,25 @@ def wait_for_steps(run: RunFolder, steps: int) -> None:
     while follower.poll().steps < steps:
         assert time.monotonic() < deadline, "the worker made no progress"
         time.sleep(0.02)
+
+
+def write_suite(folder: Path, *runs: Mapping[str, Any], tables: str = "", **common: Any) -> Path:
+    """Write small.toml: a suite of these runs on the demo with scripted engines in this process, and other tables."""
+    given = {"output": f"{folder / 'runs'}", "engine": "scripted", "cluster": "debug", "dataset": "demo", **common}
+
+    def table(values: Mapping[str, Any]) -> str:
+        return "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
+
+    path = folder / "small.toml"
+    path.write_text("[[run]]\n".join(map(table, (given, *runs))) + tables, encoding="utf-8")
+    return path
+
+
+def shown(run: RunFolder) -> str:
+    """The page of `jobs status`."""
+    console = Console(width=200, record=True, file=io.StringIO())
+    Screen(console).show(page(status(run)))
+    return console.export_text()
 
 
 def launch_suite(chosen: Suite, tag: str | None = None, only: Sequence[int] | None = None) -> list[RunFolder]:

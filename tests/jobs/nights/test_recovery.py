@@ -20,10 +20,8 @@ from jobs.submission import canceling
 from jobs.watch.status import listed
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan, slow_worker
-from tests.jobs.slurm.fake import FakeSlurm
-from tests.jobs.submission.test_together import Cluster, cluster, pair_of_runs, together
-
-__all__ = ["cluster"]
+from tests.jobs.slurm.fake import Cluster, FakeSlurm
+from tests.jobs.submission.test_dispatch import pair_of_runs, together
 
 
 def launched(folder: Path, *runs: RunFolder) -> NightRecord:

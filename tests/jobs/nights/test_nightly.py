@@ -1,39 +1,31 @@
-"""Nights: launched under their date, judged when they have ended, suspicions confirmed by themselves."""
+"""Nights: launched under their date, judged when they have ended, awaited; suspicions are confirmed by themselves."""
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
 import pytest
+from click.testing import Result
+from junitparser import JUnitXml
 
 from harness.engine import Sampling
 from harness.engines.scripted import SimulatedModel
-from jobs import drive, nightly
+from jobs import after, drive, nightly
 from jobs import suite as suites
 from jobs.finished import grading
 from jobs.nightly import Night
+from jobs.recovery import NightRecord
 from jobs.run.folder import run_folders
 from jobs.work.worker import run_parts
+from tests.jobs.runs import jobs, write_suite
+from tests.jobs.slurm.fake import SQUEUE_DOWN, FakeSlurm
 from warehouse.loading.runs import load_runs
 from warehouse.nightly.judge import EXIT_CODES
 
-SUITE = """
-output = "{output}"
-engine = "scripted"
-cluster = "debug"
-dataset = "demo"
-limit = 16
-samples = 2
-
-[[run]]
-method = "vanilla"
-
-[[run]]
-method = "speccot"
-drafts = 2
-"""
 NIGHTS = [date(2026, 1, day) for day in range(1, 9)]
 
 
@@ -41,8 +33,8 @@ NIGHTS = [date(2026, 1, day) for day in range(1, 9)]
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Eight nights on which nothing happened, loaded at once; the first and the last are then launched as such."""
     folder = tmp_path_factory.mktemp("nights")
-    path = folder / "small.toml"
-    path.write_text(SUITE.format(output=folder / "runs"), encoding="utf-8")
+    runs = ({"method": "vanilla"}, {"method": "speccot", "drafts": 2})
+    path = write_suite(folder, *runs, limit=16, samples=2)
     launches = [one for night in NIGHTS for one in suites.prepare(Night.read(path, night).suite, f"{night}")]
     for one in launches:
         drive.create(one)
@@ -98,3 +90,80 @@ def test_nights_whose_folders_and_database_are_gone_remain_the_baseline(suite: P
     (output / "warehouse.nights.jsonl").unlink()
     nightly.conclude(Night.read(suite, NIGHTS[7]))
     assert "0 of 7 nights of baseline" in verdict(suite, NIGHTS[7])
+
+
+NIGHT = date(2026, 1, 1)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    return write_suite(tmp_path, {"method": "vanilla"}, limit=8)
+
+
+@pytest.fixture
+def chosen(small: Path) -> Night:
+    return Night.read(small, NIGHT)
+
+
+@pytest.fixture
+def record(chosen: Night) -> NightRecord:
+    record = chosen.record
+    record.append("launched", runs={}, requests={})
+    return record
+
+
+def night_of(small: Path, *arguments: str) -> Result:
+    return jobs("nightly", "--suite", small, "--date", NIGHT, *arguments)
+
+
+def between_looks(monkeypatch: pytest.MonkeyPatch, *what: Callable[[], object]) -> None:
+    steps = iter(what)
+    monkeypatch.setattr("jobs.drive.sleep", lambda seconds: next(steps)())
+
+
+def test_a_night_here_writes_its_verdict_as_junit_and_json_and_ends_with_the_exit_code_of_it(small: Path) -> None:
+    file = small.parent / "night.xml"
+    done = night_of(small, "--junit", str(file), "--json")
+    assert done.exit_code == 4, done.stderr
+    [found] = JUnitXml.fromfile(str(file))
+    properties = {p.name: p.value for p in found.properties()}  # type: ignore[no-untyped-call]
+    assert properties["exit_code"] == "4"
+    assert [case.is_skipped for case in found] == [True]
+    line = json.loads(done.stdout)
+    assert (line["exit_code"], line["verdict"], line["error"]) == (4, "INCONCLUSIVE", None)
+    assert [cell["run_id"] for cell in line["cells"]] == [run["run_id"] for run in line["runs"]]
+    assert (line["night"], line["runs"][0]["state"], line["verdict_job"]) == (str(NIGHT), "finished", None)
+    assert Path(line["page"]).read_text(encoding="utf-8").startswith("**INCONCLUSIVE")
+
+
+def test_waiting_ends_with_the_verdict_of_the_record(
+    chosen: Night, record: NightRecord, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for job in ("7", "9"):
+        record.append("verdict job", job=job)
+    slurm.prints(squeue="small.2026-01-01.verdict|N/A|7|7|RUNNING|n1|None")
+    between_looks(
+        monkeypatch,
+        lambda: slurm.answers(squeue=SQUEUE_DOWN),
+        lambda: slurm.prints(squeue=""),
+        lambda: slurm.prints(squeue="small.2026-01-01.confirm.verdict|N/A|9|9|PENDING||Dependency"),
+        lambda: record.append("concluded", verdict="FAIL", exit_code=1, found={}),
+    )
+    chosen.wait()
+    assert record.last("concluded") is not None
+
+
+def test_a_job_of_the_same_name_of_another_suite_is_not_waited_for(
+    chosen: Night, record: NightRecord, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record.append("verdict job", job="7")
+    slurm.prints(squeue="small.2026-01-01.verdict|N/A|8|8|RUNNING|n1|None|1234|colleague")
+    between_looks(monkeypatch, *[lambda: None] * 2)
+    chosen.wait()
+    assert record.last("concluded") is None
+
+
+def test_junit_without_anything_to_judge_is_an_error_case(chosen: Night) -> None:
+    for error in (None, "nobody gave one"):
+        [found] = JUnitXml.fromstring(after.junit(chosen.database, NIGHT, None, error, 2))
+        assert [case.is_error for case in found] == [True]
