@@ -171,7 +171,7 @@ def test_a_launch_whose_engine_does_not_start_ends_with_one_line(
     result = launched(tmp_path)
     assert result.exit_code == 1
     [line] = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
-    assert line.endswith("failed: the target engine did not start: OSError: libnuma.so.1 is missing")
+    assert "1 of 1 workers failed: the target engine did not start: OSError: libnuma.so.1 is missing" in line
     assert "Traceback" not in result.output
     assert list(tmp_path.glob("demo-*/logs/jobs/in-process.log"))
 
