@@ -7,17 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from harness.engines.scripted import ByteTokenizer
 from harness.launch import main as launch
-from jobs.__main__ import main as jobs
 from jobs.continuations import budget_sweep
 from jobs.run.folder import RunFolder
 from jobs.run.spec import Unit, assign_to_shards
 from jobs.run.trace_files import counting_records, read_rows
-from jobs.work.worker import run_shard
-from tests.jobs.runs import plan
+from tests.jobs.runs import finished_run, jobs
 from tests.own_methods import no_methods, write_method
 from warehouse.database import reader, rows
 from warehouse.report.budgets import POINTS
@@ -54,7 +52,7 @@ def launched(folder: Path, *words: str) -> RunFolder:
 
 
 def sweep(run: RunFolder, *words: str, budgets: str = "0,20,60,160") -> Result:
-    return CliRunner().invoke(jobs, ["sweep-budget", str(run.path), "--budgets", budgets, "--cluster", "debug", *words])
+    return jobs("sweep-budget", run.path, "--budgets", budgets, "--cluster", "debug", *words)
 
 
 def swept(run: RunFolder) -> RunFolder:
@@ -187,8 +185,7 @@ def test_a_cut_chain_is_what_a_run_with_that_budget_writes_and_answers(vanilla: 
 def test_budgets_that_cut_nothing_and_chains_that_were_chosen_whole_are_refused_in_one_line(
     vanilla: RunFolder, tmp_path: Path
 ) -> None:
-    chosen = plan(tmp_path, method="scot", samples=1)
-    run_shard(str(chosen.path), 0)
+    chosen = finished_run(tmp_path, method="scot", samples=1)
     for refused in (*(sweep(vanilla, budgets=asked) for asked in ("9000", "8000", "20,x")), sweep(chosen)):
         assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
 
@@ -210,9 +207,8 @@ def test_samples_that_failed_keep_their_verdict_at_every_budget(tmp_path: Path, 
     whole = summary(run.path.parent / "warehouse.duckdb", [run.path.name])[0]
     assert whole.verdicts["error"] > 0
     with reader(run.path.parent / "warehouse.duckdb") as connection:
-        found = rows(
-            connection, "SELECT budget, count(*) FILTER (verdict = 'error') AS n FROM budget_point GROUP BY ALL"
-        )
+        sql = "SELECT budget, count(*) FILTER (verdict = 'error') AS n FROM budget_point GROUP BY ALL"
+        found = rows(connection, sql)
     assert {row["budget"]: row["n"] for row in found} == dict.fromkeys((20, 60), whole.verdicts["error"])
 
 
@@ -220,7 +216,7 @@ def test_damaged_cuts_are_written_again_and_of_a_sweep_there_is_none(vanilla: Ru
     [path] = swept(vanilla).derived("budget_cuts")
     before = read_rows(path)
     path.write_bytes(path.read_bytes()[:-9])
-    assert CliRunner().invoke(jobs, ["show", str(swept(vanilla).path)]).exit_code in (0, 1)
+    assert jobs("show", swept(vanilla).path).exit_code in (0, 1)
     assert sweep(vanilla).exit_code == 0
     assert read_rows(path) == before
     assert sweep(swept(vanilla)).exit_code == 2

@@ -26,6 +26,7 @@ from jobs.run.submissions import Submission
 from jobs.work.engine_settings import engine_needs
 from tests.harness.conftest import save_tokenizer
 from tests.harness.engines.served.fake_server import serving
+from tests.jobs.runs import jobs
 from tests.jobs.slurm.fake import FakeSlurm
 from tests.own_methods import confident, no_methods, write_method
 from warehouse.database import writer
@@ -248,29 +249,33 @@ def taking(tmp_path: Path, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) ->
     return script
 
 
+@pytest.fixture
+def victim(bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm, taking: Path) -> Victim:
+    """One with a run whose worker was killed."""
+    return Victim(bases["killed"], tmp_path, slurm)
+
+
 @pytest.mark.parametrize(
     "options",
     [{"python": "/tmp/python3"}, {"srun": ["--task-prolog=x"]}, {"chdir": "/tmp/x"}, {"finalize": {"mem": 1}}],
 )
 def test_recorded_options_are_used_by_whoever_accepted_them(
-    options: Mapping[str, Any], bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm, taking: Path
+    options: Mapping[str, Any], victim: Victim, taking: Path
 ) -> None:
-    victim = Victim(bases["killed"], tmp_path, slurm)
     victim.submitted(options)
-    refused = CliRunner().invoke(main_of("jobs"), ["resume", str(victim.run.path)])
+    refused = jobs("resume", victim.run.path)
     assert (refused.exit_code, "--trust" in refused.output, taking.exists()) == (2, True, False)
 
 
 def test_what_was_shown_is_accepted_once_for_the_runs_of_a_folder(
-    bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm, taking: Path, monkeypatch: pytest.MonkeyPatch
+    victim: Victim, slurm: FakeSlurm, taking: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    victim = Victim(bases["killed"], tmp_path, slurm)
     beside = RunFolder(victim.run.path.with_name("beside"))
     shutil.copytree(victim.run.path, beside.path)
 
     def resumed(run: RunFolder, *flags: str) -> int:
         monkeypatch.delenv("HARNESS_TRUSTED", raising=False)
-        done = CliRunner().invoke(main_of("jobs"), ["resume", str(run.path), *flags])
+        done = jobs("resume", run.path, *flags)
         return done.exit_code
 
     victim.submitted({"setup": [MARK]})
@@ -299,22 +304,19 @@ def test_a_folder_whose_name_would_be_more_than_a_name_is_no_run(
     assert run_folder(tmp_path, RunFolder(base).spec()).path.name != evil.name, "a launch does not go on with it"
     (tmp_path / "link").symlink_to(evil)
     for path in (evil, tmp_path / "link"):
-        done = CliRunner().invoke(main_of("jobs"), ["resume", str(path)])
+        done = jobs("resume", path)
         assert (done.exit_code, len(done.output.splitlines()), taking.exists()) == (1, 1, False), done.output
-    done = CliRunner().invoke(main_of("jobs"), ["list", str(tmp_path)])
+    done = jobs("list", tmp_path)
     assert done.exit_code == 0
     assert not set("\n\x1b\u202e") & set(name) or name not in done.output
 
 
-def test_the_batch_script_is_read_where_nobody_else_can_write(
-    bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm, taking: Path
-) -> None:
+def test_the_batch_script_is_read_where_nobody_else_can_write(victim: Victim, tmp_path: Path, slurm: FakeSlurm) -> None:
     seen = tmp_path / "seen"
     what = f'for last; do :; done; echo "$last" >> {seen}; stat -c %a "${{last%/*}}" >> {seen}'
     slurm.answers(sbatch=f"{what}; echo Submitted batch job 7")
-    victim = Victim(bases["killed"], tmp_path, slurm)
     victim.submitted({})
-    done = CliRunner().invoke(main_of("jobs"), ["resume", str(victim.run.path)])
+    done = jobs("resume", victim.run.path)
     assert done.exit_code == 0, done.output
     lines = seen.read_text().splitlines()
     assert lines[1::2] == ["700", "700"], "the job, and the one after it"
@@ -328,23 +330,13 @@ def test_the_batch_script_is_read_where_nobody_else_can_write(
     [{"setup": ["x"], "srun": 5}, {"finalize": {"setup": 3}}, {"setup": [1]}, {"python": 3}, {"mem": {"a": 1}}],
 )
 def test_options_of_a_wrong_type_are_named_in_one_line(
-    options: Mapping[str, Any], bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm, taking: Path
+    options: Mapping[str, Any], victim: Victim, taking: Path
 ) -> None:
-    victim = Victim(bases["killed"], tmp_path, slurm)
     victim.submitted(options)
     for _ in ("shown", "accepted"):
-        done = CliRunner().invoke(main_of("jobs"), ["resume", str(victim.run.path), "--trust"])
+        done = jobs("resume", victim.run.path, "--trust")
     assert (done.exit_code, type(done.exception)) == (2, SystemExit), done.output
     assert not taking.exists()
-
-
-@pytest.mark.parametrize("text", ["setup = [1]", "finalize = 5", "mem = {a = 1}", '[launch]\noutput = ["a"]'])
-def test_a_profile_with_a_value_of_a_wrong_type_is_one_line(text: str, tmp_path: Path) -> None:
-    profile = tmp_path / "cluster.toml"
-    profile.write_text(text)
-    flags = ["--method", "speccot", "--engine", "scripted", *SMALL[:-1], "slurm", "--profile", str(profile)]
-    done = CliRunner().invoke(main_of("harness.launch"), [*flags, "--dry-run"])
-    assert (done.exit_code, type(done.exception), done.stderr.count("\n")) == (2, SystemExit, 1), done.output
 
 
 @pytest.mark.parametrize("command", ["worker", "resume", "probe", "target-logprobs"])
@@ -380,7 +372,7 @@ def test_the_code_of_a_method_is_shown_as_text_without_codes(
     with zipfile.ZipFile(archive, "w") as after:
         for name, content in entries.items():
             after.writestr(name, content + (f"# {SEQUENCE}\n".encode() if name.endswith(".py") else b""))
-    done = CliRunner().invoke(main_of("jobs"), ["worker", str(victim.run.path), "0"])
+    done = jobs("worker", victim.run.path, "0")
     assert done.exit_code == 2
     assert "class Confident(Method):" in done.output
     assert r"# \x1b]0;title" in done.output
@@ -389,25 +381,25 @@ def test_the_code_of_a_method_is_shown_as_text_without_codes(
 
 @pytest.mark.parametrize(
     "prepared",
-    {
-        "another macro": "CREATE MACRO main.regexp_extract(a, b, c) AS (SELECT content FROM read_text('{secret}'))",
-        "a macro of ours": "CREATE OR REPLACE MACRO exact_sum(x) AS (SELECT content FROM read_text('{secret}'))",
-        "a table macro": "CREATE MACRO duckdb_functions() AS TABLE (SELECT content FROM read_text('{secret}'))",
-        "another view": "CREATE VIEW main.read_parquet AS SELECT content FROM read_text('{secret}')",
-        "a view of ours": "CREATE OR REPLACE VIEW sample_grade AS SELECT content AS run_id FROM read_text('{secret}')",
-        "a table": "CREATE TABLE further (text VARCHAR DEFAULT current_user)",
-    }.items(),
-    ids=lambda case: str(case[0]),
+    [
+        "CREATE MACRO main.regexp_extract(a, b, c) AS (SELECT content FROM read_text('{secret}'))",
+        "CREATE OR REPLACE MACRO exact_sum(x) AS (SELECT content FROM read_text('{secret}'))",
+        "CREATE MACRO duckdb_functions() AS TABLE (SELECT content FROM read_text('{secret}'))",
+        "CREATE VIEW main.read_parquet AS SELECT content FROM read_text('{secret}')",
+        "CREATE OR REPLACE VIEW sample_grade AS SELECT content AS run_id FROM read_text('{secret}')",
+        "CREATE TABLE further (text VARCHAR DEFAULT current_user)",
+    ],
+    ids=lambda sql: sql[:35],
 )
 def test_a_prepared_database_is_not_loaded_into(
-    prepared: tuple[str, str], bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm
+    prepared: str, bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm
 ) -> None:
     victim = Victim(bases["finished"], tmp_path, slurm)
     database = victim.run.path.parent / "warehouse.duckdb"
     with writer(database) as connection:
-        connection.execute(prepared[1].format(secret=victim.outside))
+        connection.execute(prepared.format(secret=victim.outside))
     before = database.read_bytes()
-    done = CliRunner().invoke(main_of("jobs"), ["finalize", str(victim.run.path)])
+    done = jobs("finalize", victim.run.path)
     assert done.exit_code != 0
     assert isinstance(done.exception, SystemExit)
     assert database.read_bytes() == before

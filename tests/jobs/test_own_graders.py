@@ -22,6 +22,7 @@ from jobs.finished import grading
 from jobs.run import derived, trace_files, trust
 from jobs.run.folder import RunFolder
 from jobs.run.plan import plan
+from tests.jobs.runs import jobs
 from warehouse.candidates import main as grade_drafts
 from warehouse.database import reader, rows
 
@@ -56,10 +57,6 @@ def launched(flags: dict[str, Any], **more: Any) -> Result:
 def run_of(flags: dict[str, Any]) -> RunFolder:
     [path] = Path(flags["output"]).glob("my-*")
     return RunFolder(path)
-
-
-def jobs(*words: object) -> Result:
-    return CliRunner().invoke(jobs_main, list(map(str, words)))
 
 
 def verdicts(run: RunFolder) -> list[str]:

@@ -1,50 +1,35 @@
-"""Suites: read, checked as a whole, launched under a tag."""
+"""Suites: read, checked as a whole, launched under a tag and within a budget of GPU-hours; examples are bundled."""
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from jobs import suite
-from jobs.__main__ import main
+from harness.problems import benchmarks
+from jobs import after, suite
+from jobs.cli.launches import EXAMPLES, SUITES, suite_file
 from jobs.drive import create
+from jobs.forecast import Forecast
 from jobs.outcome import LaunchFailed
 from jobs.preparation import prepare
 from jobs.run import trace_files
-from jobs.run.endings import by_shard, read_endings
+from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder
 from jobs.run.spec import units
-from tests.jobs.runs import launch_suite
+from tests.harness.problems.stand_ins import write_stand_ins
+from tests.jobs.runs import attempts, jobs, launch_suite, launched, write_suite
 
-SUITE = """
-output = "{output}"
-engine = "scripted"
-cluster = "debug"
-dataset = "demo"
-limit = 2
-samples = 1
-
-[[run]]
-method = "vanilla"
-
-[[run]]
-method = "speccot"
-drafts = {drafts}
-"""
-
-
-def written(folder: Path, drafts: object = 2) -> Path:
-    path = folder / "small.toml"
-    path.write_text(SUITE.format(output=folder / "runs", drafts=drafts), encoding="utf-8")
-    return path
+VANILLA, SPECCOT = {"method": "vanilla"}, {"method": "speccot", "drafts": 2}
 
 
 def test_a_suite_runs_under_a_tag_and_another_night_is_another_run(tmp_path: Path) -> None:
-    chosen = suite.read(written(tmp_path))
+    chosen = suite.read(write_suite(tmp_path, VANILLA, SPECCOT, limit=2, samples=1))
     planned = [[one.plan for one in suite.prepare(chosen, tag)] for tag in ("2026-01-01", "2026-01-02")]
     assert [plan.spec.tag for night in planned for plan in night] == ["2026-01-01"] * 2 + ["2026-01-02"] * 2
     first, second = ({unit.sample_id for one in night for unit in units(one.spec, one.problems)} for night in planned)
@@ -53,17 +38,17 @@ def test_a_suite_runs_under_a_tag_and_another_night_is_another_run(tmp_path: Pat
 
 
 def test_a_dry_run_writes_nothing_and_what_has_run_is_not_left(tmp_path: Path) -> None:
-    file = written(tmp_path)
-    words = ["suite", str(file), "--dry-run"]
-    assert CliRunner().invoke(main, words).exit_code == 0
+    file = write_suite(tmp_path, VANILLA, SPECCOT, limit=2, samples=1)
+    words = ["suite", file, "--dry-run"]
+    assert jobs(*words).exit_code == 0
     assert not (tmp_path / "runs").exists()
     [run] = launch_suite(suite.read(file), None, only=[1])
     assert run.spec().method == "speccot"
     before = sorted((tmp_path / "runs").rglob("*"))
-    [left] = [line for line in CliRunner().invoke(main, words).output.splitlines() if line.endswith("left")]
+    [left] = [line for line in jobs(*words).output.splitlines() if line.endswith("left")]
     assert sorted((tmp_path / "runs").rglob("*")) == before
     assert re.findall(r"\d+", left) == ["2", "2", "4"]
-    refused = CliRunner().invoke(main, [*words[:2], "--tag", "2026-01-01b"])
+    refused = jobs(*words[:2], "--tag", "2026-01-01b")
     assert (refused.exit_code, f"nightly --suite {file} --date 2026-01-01" in refused.stderr) == (2, True)
 
 
@@ -100,101 +85,46 @@ def test_a_wrong_suite_is_refused_in_one_line(tmp_path: Path, text: str, named: 
     assert "\n" not in str(refused.value).strip()
 
 
-SHARED = """
-output = "{output}"
-engine = "scripted"
-cluster = "{cluster}"
-dataset = "demo"
-limit = 2
-samples = 1
-shards = 2
-
-[[run]]
-method = "speccot"
-drafts = 2
-
-[[run]]
-method = "vanilla"
-
-[[run]]
-method = "speccot"
-drafts = {drafts}
-"""
-
-
-def shared_suite(folder: Path, cluster: str, drafts: int = 3) -> suite.Suite:
-    path = folder / "shared.toml"
-    path.write_text(SHARED.format(output=folder / "runs", cluster=cluster, drafts=drafts), encoding="utf-8")
-    return suite.read(path)
-
-
 def engine_starts(run: RunFolder) -> set[str]:
-    attempts = [json.loads(trace_files.read_metadata(path)["attempt"]) for path in run.trace_files()]
-    return {attempt["engines"][role]["engine_start"] for attempt in attempts for role in ("draft", "target")}
+    return {attempt["engines"][role]["engine_start"] for attempt in attempts(run) for role in ("draft", "target")}
 
 
 @pytest.mark.parametrize("cluster", ["debug", "local"])
 def test_runs_share_engines_and_one_that_fails_is_named_after_the_others_have_run(tmp_path: Path, cluster: str) -> None:
-    chosen = shared_suite(tmp_path, cluster)
+    runs = (SPECCOT, VANILLA, {"method": "speccot", "drafts": 3})
+    chosen = suite.read(write_suite(tmp_path, *runs, cluster=cluster, limit=2, samples=1, shards=2))
     first, broken, second = (prepare(launch) for launch in chosen.launches)
     create(broken)
     trace_files.write_table(broken.run.problems_path, trace_files.PROBLEMS, [])
     with pytest.raises(LaunchFailed, match=broken.run.path.name):
         launch_suite(chosen, None)
     for run in (first.run, second.run):
-        assert by_shard(run, read_endings(run)).num_unfinished == 0
+        assert num_unfinished(run) == 0
         assert run.derived("grades")
     assert engine_starts(first.run) == engine_starts(second.run)
     assert len(engine_starts(first.run)) == (2 if cluster == "debug" else 4), "one pair per worker"
 
 
-def sweep(folder: Path, run: str) -> suite.Suite:
-    path = folder / "sweep.toml"
-    path.write_text(f'engine = "scripted"\ndataset = ["demo", "gsm8k"]\n[[run]]\n{run}', encoding="utf-8")
-    return suite.read(path)
-
-
 def test_a_list_stands_for_one_run_of_each_value(tmp_path: Path) -> None:
-    chosen = sweep(tmp_path, 'method = "specreason"\nthreshold = [3, 5]\nrow = "ours"\nslurm = ["a=1", "b=2"]')
+    one = {"method": "specreason", "threshold": [3, 5], "row": "ours", "slurm": ["a=1", "b=2"]}
+    chosen = suite.read(write_suite(tmp_path, one, dataset=["demo", "gsm8k"]))
     assert [(launch.dataset, launch.parameters["threshold"]) for launch in chosen.launches] == [
         ("demo", 3), ("demo", 5), ("gsm8k", 3), ("gsm8k", 5),
     ]  # fmt: skip
     assert chosen.rows == ("ours",) * 4
     assert {launch.slurm for launch in chosen.launches} == {("a=1", "b=2")}, "several options of sbatch, in each run"
-    of_table = sweep(tmp_path, 'method = "specreason"\ndataset = "demo"\nparameters = {threshold = [3, 5]}')
+    of_table = suite.read(write_suite(tmp_path, {"method": "specreason", "parameters.threshold": [3, 5]}))
     assert [launch.parameters["threshold"] for launch in of_table.launches] == [3, 5]
 
 
-LATENCY = """
-output = "{output}"
-engine = "scripted"
-cluster = "debug"
-dataset = "demo"
-concurrency = 2
-limit = 3
-samples = 2
-
-[[run]]
-method = "vanilla"
-row = "alone"
-
-[[run]]
-method = "specreason"
-threshold = [3, 5]
-
-[[run]]
-method = "scot"
-concurrency = 1
-
-[latency]
-limit = 2
-samples = 1
-"""
-
-
 def test_a_table_latency_stands_for_every_run_once_more_with_one_sample_in_flight(tmp_path: Path) -> None:
-    path = tmp_path / "both.toml"
-    path.write_text(LATENCY.format(output=tmp_path / "runs"), encoding="utf-8")
+    runs = (
+        {**VANILLA, "row": "alone"},
+        {"method": "specreason", "threshold": [3, 5]},
+        {"method": "scot", "concurrency": 1},
+    )
+    latency = "[latency]\nlimit = 2\nsamples = 1\n"
+    path = write_suite(tmp_path, *runs, concurrency=2, limit=3, samples=2, tables=latency)
     chosen = suite.read(path)
     planned = [(run.method, run.parameters.get("threshold"), run.concurrency, run.limit) for run in chosen.launches]
     many = [("vanilla", None, 2, 3), ("specreason", 3, 2, 3), ("specreason", 5, 2, 3), ("scot", None, 1, 3)]
@@ -205,3 +135,81 @@ def test_a_table_latency_stands_for_every_run_once_more_with_one_sample_in_fligh
     changed = suite.read(path, overrides={"concurrency": 8, "samples": 3})
     assert [run.concurrency for run in changed.launches] == [8] * 4 + [1] * 4
     assert {run.samples for run in changed.launches} == {3}
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An estimate of 8 GPU-hours for every run."""
+    forecast = Forecast(2.0, 7.0, 9.5, 4, "history: earlier on 4 × H100")
+    monkeypatch.setattr(after, "forecast", lambda *_: forecast)
+
+
+@pytest.mark.usefixtures("known")
+def test_what_is_left_by_history_is_refused_above_the_budget(tmp_path: Path) -> None:
+    for further in ([], ["--dry-run"]):
+        refused = launched(tmp_path / "runs", "--max-gpu-hours", "7.9", *further)
+        assert refused.exit_code == 2
+        assert {"7.9", "8.0", "(history:"} < set(refused.stderr.split())
+    assert "estimate: 8.0" in refused.stdout, "a dry run shows what it is that is refused"
+    assert not (tmp_path / "runs").exists()
+
+
+def test_without_an_estimate_a_launch_is_refused(tmp_path: Path) -> None:
+    refused = launched(tmp_path / "runs", "--max-gpu-hours", "8")
+    assert (refused.exit_code, "demo-speccot" in refused.stderr) == (2, True)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("hours", ["-1", "nan", "many"])
+def test_a_wrong_budget_is_refused(tmp_path: Path, hours: str) -> None:
+    refused = launched(tmp_path / "runs", "--max-gpu-hours", hours)
+    assert (refused.exit_code, "--max-gpu-hours" in refused.stderr) == (2, True)
+    with pytest.raises(suite.BadSuite, match="max-gpu-hours"):
+        suite.read(write_suite(tmp_path, VANILLA, **{"max-gpu-hours": hours}))
+
+
+@pytest.mark.usefixtures("known")
+def test_a_dry_run_of_a_suite_adds_up_what_is_left(tmp_path: Path) -> None:
+    words = ["suite", write_suite(tmp_path, VANILLA, SPECCOT, limit=4, samples=3), "--dry-run"]
+    shown = jobs(*words)
+    assert (shown.exit_code, shown.output.count("estimate: ")) == (0, 2)
+    assert "Total: 16.0" in shown.output
+    refused = jobs(*words, "--max-gpu-hours", "15.9")
+    assert (refused.exit_code, "15.9" in refused.stderr, "16.0" in refused.stderr) == (2, True, True)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_an_example_is_printed_as_it_is(kind: str) -> None:
+    result = jobs("example", kind)
+    assert result.exit_code == 0
+    assert kind == "notebook" or result.stdout == EXAMPLES[kind].read_text(encoding="utf-8"), "that is made of a page"
+    parsers: dict[str, Callable[[str], object]] = {"scrontab": str, "notebook": json.loads, "router": ast.parse}
+    assert parsers.get(kind, tomllib.loads)(result.stdout)
+
+
+def test_a_bundled_suite_is_named_and_a_file_of_its_name_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert suite_file(Path("demo")) == SUITES["demo"]
+    assert suite_file(Path("other.toml")) == Path("other.toml")
+    for words, valid in ((["suite", "other"], SUITES), (["example", "cluster"], EXAMPLES)):
+        result = jobs(*words)
+        assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+        assert all(name in result.stderr for name in valid)
+    Path("demo").touch()
+    assert suite_file(Path("demo")) == Path("demo")
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_a_bundled_suite_is_valid(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").mkdir()
+    write_stand_ins(tmp_path / "data")
+    monkeypatch.setenv(benchmarks.DATA_DIR_VARIABLE, str(tmp_path / "data"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "data"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    runs = [prepared.run.path for prepared in suite.prepare(suite.read(SUITES[name]), None)]
+    assert len(set(runs)) == len(runs) >= 2
+    assert not list((tmp_path / "here").iterdir())

@@ -14,8 +14,7 @@ from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from jobs.finished.scoring import longest_judgment, score
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
-from jobs.work.worker import run_shard
-from tests.jobs.runs import plan
+from tests.jobs.runs import finished_run
 from warehouse.database import reader, rows
 from warehouse.loading.runs import load_run
 
@@ -44,8 +43,7 @@ def places(run: RunFolder) -> Counter[tuple[str, int, int | None]]:
 
 
 def test_every_step_and_candidate_is_scored_once_behind_the_accepted_steps(tmp_path: Path) -> None:
-    run = plan(tmp_path)
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path)
     prompts: list[str] = []
     judged, missing = asyncio.run(score(run, rewards(prompts), "toy@1/1"))
     [path] = run.derived("scores")
@@ -62,8 +60,7 @@ def test_every_step_and_candidate_is_scored_once_behind_the_accepted_steps(tmp_p
 def test_a_run_with_judgements_that_do_not_fit_loads_and_counts_them(
     context: int, missing: str, tmp_path: Path
 ) -> None:
-    run = plan(tmp_path, samples=1)
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path, samples=1)
     judged, unscored = asyncio.run(score(run, rewards([], context), "toy@1/1"))
     assert {"all": unscored == judged, "some": 0 < unscored < judged}[missing]
     load_run(run, tmp_path / "w.duckdb")
@@ -82,8 +79,7 @@ def test_a_run_with_judgements_that_do_not_fit_loads_and_counts_them(
 
 
 def test_what_is_missing_is_asked_for_again_and_nothing_else(tmp_path: Path) -> None:
-    run = plan(tmp_path, samples=1)
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path, samples=1)
     _, missing = asyncio.run(score(run, rewards([], context=300), "toy@1/1"))
     longest = longest_judgment(run, ByteTokenizer(), "toy@1/1")
     assert longest is not None
@@ -93,8 +89,7 @@ def test_what_is_missing_is_asked_for_again_and_nothing_else(tmp_path: Path) -> 
 
 def test_behind_guidance_that_ends_inside_a_step_the_whole_step_is_judged(tmp_path: Path) -> None:
     """Guidance of 4 characters ends in the first step, which the draft completes."""
-    run = plan(tmp_path, samples=1, guidance_tokens=4)
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path, samples=1, guidance_tokens=4)
     [trace_file] = run.trace_files()
     prompts: list[str] = []
     asyncio.run(score(run, rewards(prompts), "toy@1/1"))
@@ -108,8 +103,7 @@ def test_behind_guidance_that_ends_inside_a_step_the_whole_step_is_judged(tmp_pa
 
 
 def test_an_engine_that_dies_leaves_no_judgement_without_a_score(tmp_path: Path) -> None:
-    run = plan(tmp_path, samples=1)
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path, samples=1)
     deaths = {7: EngineDied("out of memory")}
     engine = ScriptedEngine(lambda prompt, sampling: [""], lambda prompt, labels: [0.3, 0.1], failures=deaths)
     with pytest.raises(EngineDied):

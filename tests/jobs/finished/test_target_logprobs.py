@@ -1,4 +1,4 @@
-"""The target's log-probabilities: every step once, read as the target alone would, by the command or a worker."""
+"""The target's log-probabilities: every step once, as the target alone would read it, by command, worker or suite."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from harness.engine import EngineDied, Likelihood
 from harness.engines.scripted import ScriptedEngine
-from jobs.__main__ import main
+from jobs import suite
 from jobs.finished import scoring
 from jobs.run import derived, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.trace_files import counting_records
 from jobs.work.target_logprobs import Scored
 from jobs.work.worker import run_shard
-from tests.jobs.runs import SCRIPTED, plan
+from tests.jobs.runs import SCRIPTED, finished_run, jobs, launch_suite, plan, write_suite
 
 
 def rows_of(run: RunFolder) -> list[dict[str, object]]:
@@ -37,20 +37,19 @@ def scored_places(run: RunFolder) -> Counter[tuple[object, object]]:
     return Counter((row["sample_id"], row["step_index"]) for row in rows_of(run))
 
 
-def jobs(*words: str) -> tuple[int, str]:
-    result = CliRunner().invoke(main, list(words), catch_exceptions=False)
+def target_logprobs(run: RunFolder, *words: object) -> tuple[int, str]:
+    result = jobs("target-logprobs", run.path, *words)
     return result.exit_code, result.output
 
 
 def test_every_step_of_a_finished_run_is_scored_once_and_a_second_command_scores_nothing(tmp_path: Path) -> None:
-    run = plan(tmp_path, samples=1)
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path, samples=1)
     before = {path: path.read_bytes() for path in (*run.trace_files(), *run.journals(), run.spec_path)}
-    code, output = jobs("target-logprobs", str(run.path))
+    code, output = target_logprobs(run)
     assert (code, scored_places(run)) == (0, places(run))
     assert {"8", str(len(rows_of(run)))} <= set(output.split())
     assert {path: path.read_bytes() for path in before} == before, "what was there stays as it was"
-    assert jobs("target-logprobs", str(run.path))[0] == 0
+    assert target_logprobs(run)[0] == 0
     assert scored_places(run) == places(run)
 
 
@@ -72,8 +71,7 @@ def test_a_worker_scores_what_it_finishes_where_the_run_asks_for_it(tmp_path: Pa
 def test_a_damaged_file_is_named_and_its_samples_are_scored_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = plan(tmp_path, samples=1)
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path, samples=1)
     scoring.score_each([run], None)
     [path] = run.derived("target_logprobs")
     path.write_bytes(path.read_bytes()[:-40])
@@ -89,19 +87,18 @@ def test_a_run_without_a_target_is_read_by_that_of_another_run(tmp_path: Path) -
     run = RunFolder(tmp_path / spec.run_id)
     run.create(spec, alone.problems(), alone.shards())
     run_shard(str(run.path), 0)
-    code, output = jobs("target-logprobs", str(run.path))
+    code, output = target_logprobs(run)
     assert code == 2
     assert "--target-of RUN" in output
-    code, _ = jobs("target-logprobs", str(run.path), "--target-of", str(alone.path))
+    code, _ = target_logprobs(run, "--target-of", alone.path)
     assert (code, scored_places(run)) == (0, places(run))
 
 
 def test_a_second_target_is_refused(tmp_path: Path) -> None:
-    run = plan(tmp_path, samples=1)
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path, samples=1)
     scorer = derived.scorer_of(replace(SCRIPTED, model="other", fingerprint="other"), run.spec())
     derived.write_logprobs(run, scorer, [])
-    code, output = jobs("target-logprobs", str(run.path))
+    code, output = target_logprobs(run)
     assert code == 2
     assert {"other", "scripted"} <= set(re.findall(r"\w+", output))
 
@@ -109,8 +106,7 @@ def test_a_second_target_is_refused(tmp_path: Path) -> None:
 def test_a_target_that_dies_while_it_reads_leaves_no_step_without_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = plan(tmp_path, samples=1)
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path, samples=1)
     read, calls = ScriptedEngine.log_probabilities, iter(range(1000))
 
     async def dies(engine: ScriptedEngine, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
@@ -119,9 +115,9 @@ def test_a_target_that_dies_while_it_reads_leaves_no_step_without_numbers(
         return await read(engine, prompt, continuation)
 
     monkeypatch.setattr(ScriptedEngine, "log_probabilities", dies)
-    code, output = jobs("target-logprobs", str(run.path))
+    code, output = target_logprobs(run)
     assert (code, len(output.splitlines())) == (1, 1)
-    assert jobs("target-logprobs", str(run.path))[0] == 0
+    assert target_logprobs(run)[0] == 0
     assert scored_places(run) == places(run)
     assert all(row["logprob"] is not None for row in rows_of(run))
 
@@ -131,6 +127,25 @@ def test_a_run_with_other_prompts_is_refused_before_an_engine_starts(tmp_path: P
     spec = replace(made.spec(), prompt_hash="0123456789abcdef")
     run = RunFolder(tmp_path / spec.run_id)
     run.create(spec, made.problems(), made.shards())
-    code, output = jobs("target-logprobs", str(run.path))
+    code, output = target_logprobs(run)
     assert code == 2
     assert spec.prompt_hash in output
+
+
+def test_all_runs_of_a_suite_with_a_target_are_scored_once_and_the_draft_alone_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of_pair, of_draft = {"method": "speccot", "drafts": 2}, {"method": "vanilla", "model": "draft"}
+    common: dict[str, Any] = {"limit": 2, "samples": 1, "target-logprobs": True}
+    path = write_suite(tmp_path, {"method": "vanilla"}, of_draft, of_pair, **common)
+    target, draft, method = runs = launch_suite(suite.read(path), None)
+    assert all(scored_places(run) == places(run) for run in (target, method))
+    assert not draft.derived("target_logprobs")
+    assert f"jobs target-logprobs {draft.path} --target-of RUN" in " ".join(capsys.readouterr().out.split())
+    before = {file: file.read_bytes() for run in runs for file in run.derived("target_logprobs")}
+    launch_suite(suite.read(path), None)
+    assert {file: file.read_bytes() for run in runs for file in run.derived("target_logprobs")} == before
+    assert target_logprobs(draft, "--target-of", target.path)[0] == 0
+    assert scored_places(draft) == places(draft)
+    assert len({derived.header(run.derived("target_logprobs")[0])["scorer"]["fingerprint"] for run in runs}) == 1
+    assert scoring.notice(draft) == ""

@@ -13,11 +13,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from harness.launch import main
-
-FLAGS = ("--method", "speccot", "--dataset", "demo", "--engine", "scripted", "--limit", "2", "--samples", "1")
+from tests.jobs.runs import launched
 
 
 class MadeUpMlflow(ModuleType):
@@ -61,10 +58,6 @@ def mlflow(monkeypatch: pytest.MonkeyPatch) -> MadeUpMlflow:
     module = MadeUpMlflow()
     monkeypatch.setitem(sys.modules, "mlflow", module)
     return module
-
-
-def launched(folder: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(main, [*FLAGS, "--cluster", "debug", "--output", str(folder), *arguments])
 
 
 def test_a_finished_run_is_one_entry_however_often_it_is_sent(tmp_path: Path, mlflow: MadeUpMlflow) -> None:

@@ -16,34 +16,15 @@ from jobs.recovery import NightRecord
 from jobs.run.folder import RunFolder, run_folders
 from jobs.slurm import client
 from jobs.work import run_part
+from tests.jobs.runs import write_suite
 from warehouse.nightly.judge import EXIT_CODES
 
-SUITE = """
-output = "{output}"
-engine = "scripted"
-cluster = "debug"
-dataset = "demo"
-limit = 2
-samples = 1
-shards = 2
-
-[[run]]
-method = "vanilla"
-
-[[run]]
-method = "speccot"
-drafts = 2
-
-[nightly]
-recoveries = 3
-"""
 NIGHT = date(2026, 1, 1)
 
 
 def written(folder: Path) -> Path:
-    path = folder / "small.toml"
-    path.write_text(SUITE.format(output=folder / "runs"), encoding="utf-8")
-    return path
+    runs = ({"method": "vanilla"}, {"method": "speccot", "drafts": 2})
+    return write_suite(folder, *runs, limit=2, samples=1, shards=2, tables="[nightly]\nrecoveries = 3\n")
 
 
 @pytest.fixture

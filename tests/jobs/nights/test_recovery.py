@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,11 +19,9 @@ from jobs.slurm import client
 from jobs.submission import canceling
 from jobs.watch.status import listed
 from jobs.work.worker import run_shard
-from tests.jobs.runs import SLOW_WORKER, plan
-from tests.jobs.slurm.fake import FakeSlurm
-from tests.jobs.submission.test_together import Cluster, cluster, pair_of_runs, together
-
-__all__ = ["cluster"]
+from tests.jobs.runs import plan, slow_worker
+from tests.jobs.slurm.fake import Cluster, FakeSlurm
+from tests.jobs.submission.test_dispatch import pair_of_runs, together
 
 
 def launched(folder: Path, *runs: RunFolder) -> NightRecord:
@@ -140,7 +136,7 @@ def test_a_worker_that_was_killed_while_it_timed_samples_is_recovered_and_only_t
     run_shard(str(run.path), 0)
     before = sorted(path.read_bytes() for path in run.trace_files())
     folder.request(run, 6)
-    worker = subprocess.Popen([sys.executable, "-c", SLOW_WORKER, str(run.path)])
+    worker = slow_worker(run)
     while not folder.finished(run):
         assert worker.poll() is None
         time.sleep(0.01)

@@ -15,23 +15,10 @@ from jobs.run.files import RunDamaged
 from jobs.run.folder import RunFolder
 from jobs.slurm import client
 from jobs.submission import submit
+from tests.jobs.runs import write_suite
 from tests.jobs.slurm.fake import FakeSlurm
 
 NAME = "small.2026-01-01.verdict"
-
-
-SUITE = """
-output = "{output}"
-dataset = "demo"
-engine = "scripted"
-
-[[run]]
-method = "vanilla"
-
-[nightly.slurm]
-mail-type = "FAIL"
-mail-user = "me@example.org"
-"""
 
 
 class Cluster:
@@ -40,8 +27,8 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self.jobs: dict[str, str | None] = {}
         self.parameters: list[dict[str, Any]] = []
-        file = folder / "small.toml"
-        file.write_text(SUITE.format(output=folder), encoding="utf-8")
+        mails = '[nightly.slurm]\nmail-type = "FAIL"\nmail-user = "me@example.org"\n'
+        file = write_suite(folder, {"method": "vanilla"}, tables=mails)
         self.night = Night.read(file, date(2026, 1, 1))
         options = {"partition": "gpu", "gpus-per-node": 2, "dependency": "singleton", "mail-type": "END", "time": 30}
         trust.remember(RunFolder(self.night.folder), trust.options(options))

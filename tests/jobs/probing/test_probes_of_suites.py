@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,43 +18,12 @@ from jobs.finished.grading import finished_samples
 from jobs.outcome import LaunchFailed
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder, run_folders
-from tests.jobs.runs import launch_suite
+from tests.jobs.runs import launch_suite, write_suite
 from warehouse.database import reader, rows
 
-SUITE = """
-output = "{output}"
-engine = "scripted"
-cluster = "debug"
-dataset = "demo"
-limit = 3
-samples = 1
-target-logprobs = true
-
-[[run]]
-method = "vanilla"
-
-[[run]]
-method = "specreason"
-
-[[run]]
-method = "speccot"
-drafts = 2
-
-[latency]
-limit = 2
-target-logprobs = false
-
-[probe]
-points = 4
-rollouts = 2
-"""
-SPECCOT, LATENCY = '[[run]]\nmethod = "speccot"\ndrafts = 2\n', "[latency]\nlimit = 2\ntarget-logprobs = false\n"
-
-
-def written(folder: Path, text: str = SUITE) -> Path:
-    path = folder / "small.toml"
-    path.write_text(text.format(output=folder / "runs"), encoding="utf-8")
-    return path
+RUNS = ({"method": "vanilla"}, {"method": "specreason"}, {"method": "speccot", "drafts": 2})
+PROBE, LATENCY = "[probe]\npoints = 4\nrollouts = 2\n", "[latency]\nlimit = 2\ntarget-logprobs = false\n"
+COMMON: dict[str, Any] = {"limit": 3, "samples": 1, "target-logprobs": True}
 
 
 def probes(folder: Path) -> list[RunFolder]:
@@ -67,7 +37,7 @@ def launched(path: Path, *words: str) -> None:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A suite whose runs have ended without their probes."""
-    path = written(tmp_path_factory.mktemp("suite"), SUITE.replace(SPECCOT, "").replace(LATENCY, ""))
+    path = write_suite(tmp_path_factory.mktemp("suite"), *RUNS[:2], tables=PROBE, **COMMON)
     launch_suite(suite.read(path))
     return path
 
@@ -123,7 +93,7 @@ def test_a_suite_whose_probe_fails_is_compared_and_reported_unless_it_was_interr
 
 
 def test_a_dry_run_names_the_probe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    launched(written(tmp_path), "--dry-run")
+    launched(write_suite(tmp_path, *RUNS, tables=LATENCY + PROBE, **COMMON), "--dry-run")
     [line] = [line for line in capsys.readouterr().out.splitlines() if " probe " in line]
     found = re.findall(r"\d+", line)
     assert found == ["2", "4", "2"], "not the runs with one sample in flight; decisions, continuations each way"

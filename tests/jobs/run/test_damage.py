@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from random import Random
 
@@ -12,36 +14,24 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 
-from jobs.__main__ import main as jobs
 from jobs.finished.grading import finish
-from jobs.run import submissions, trace_files
-from jobs.run.endings import by_shard, read_endings
+from jobs.run import derived, trace_files
+from jobs.run.endings import num_unfinished
 from jobs.run.events import write_announced
 from jobs.run.files import FileDamaged, RunDamaged, with_checksum
 from jobs.run.folder import RunFolder, problems_content
-from jobs.run.submissions import Submission
 from jobs.work.worker import run_shard
-from tests.jobs.runs import finished_ids, plan, planned_ids
+from tests.jobs.run.corpus import KINDS, corpus
+from tests.jobs.runs import finished_ids, finished_run, jobs, plan, planned_ids
+from tools.chaos.fuzz import Fuzz
 from warehouse.loading.runs import load_run
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunFolder:
     """A finished run with two trace files."""
-    return finished(tmp_path)
-
-
-def finished(folder: Path, **settings: object) -> RunFolder:
-    run = plan(folder, samples=2, shards=2, **settings)  # type: ignore[arg-type]
-    for shard in (0, 1):
-        run_shard(str(run.path), shard)
-    return run
-
-
-def num_unfinished(run: RunFolder) -> int:
-    return by_shard(run, read_endings(run)).num_unfinished
+    return finished_run(tmp_path, samples=2, shards=2)
 
 
 def contents(run: RunFolder) -> dict[Path, bytes]:
@@ -83,7 +73,7 @@ def test_files_that_are_not_of_this_run_are_named_and_not_counted(
 ) -> None:
     """Runs that differ in their engines alone have the same sample ids, but not the same results."""
     own = run.trace_files()[0]
-    other = finished(tmp_path, dtype="float16")
+    other = finished_run(tmp_path, samples=2, shards=2, dtype="float16")
     assert planned_ids(other) == planned_ids(run)
     of_another = run.trace_files_dir / other.trace_files()[0].name
     foreign, text, copy = (run.trace_files_dir / f"{name}.parquet" for name in ("foreign", "text", "copy"))
@@ -109,9 +99,7 @@ def test_files_that_are_not_of_this_run_are_named_and_not_counted(
 def test_lines_that_are_no_events_of_a_journal_are_named_and_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = plan(tmp_path, shards=2)
-    for shard in (0, 1):
-        run_shard(str(run.path), shard)
+    run = finished_run(tmp_path, shards=2)
     journal, other = run.journals()
     lines, others = (path.read_bytes().splitlines(keepends=True) for path in (journal, other))
     strangers = [b"[1]\n", b'{"a": 1}\n', b'{"event": "surprise"}\n', b'{"event": "start"}\n', b"5\n", b"\xff\n"]
@@ -127,8 +115,7 @@ def test_lines_that_are_no_events_of_a_journal_are_named_and_left_out(
 
 @pytest.mark.usefixtures("journals_stay")
 def test_a_journal_with_an_unknown_field_keeps_its_content_and_its_samples_are_run_again(tmp_path: Path) -> None:
-    run = plan(tmp_path)
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path)
     [journal] = run.journals()
     events = [orjson.loads(line) for line in journal.read_bytes().splitlines()]
     for event in events:
@@ -148,7 +135,7 @@ def test_a_folder_of_another_format_is_neither_read_nor_written(
     before = contents(run)
     monkeypatch.setattr("jobs.run.files.FORMAT", 7)
     for command in ("worker", "status", "finalize", "retry-failed"):
-        result = CliRunner().invoke(jobs, [command, str(run.path), *(["0"] if command == "worker" else [])])
+        result = jobs(command, run.path, *(["0"] if command == "worker" else []))
         assert result.exit_code == 1
         assert len(result.stderr.splitlines()) == 1
     assert contents(run) == before
@@ -156,16 +143,15 @@ def test_a_folder_of_another_format_is_neither_read_nor_written(
 
 @pytest.mark.usefixtures("journals_stay")
 def test_a_journal_of_another_format_keeps_its_samples_from_being_run_again(tmp_path: Path) -> None:
-    run = plan(tmp_path)
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path)
     [journal] = run.journals()
     attempt, *lines = journal.read_bytes().splitlines(keepends=True)
     event = {**orjson.loads(attempt), "format": 4}
     del event["crc32"]
     journal.write_bytes(b"".join([with_checksum(orjson.dumps(event), journal.stem), *lines]))
     before = sorted(path.name for path in run.path.rglob("*"))
-    for command in (["worker", str(run.path), "0"], ["finalize", str(run.path)]):
-        result = CliRunner().invoke(jobs, command)
+    for command in (["worker", run.path, "0"], ["finalize", run.path]):
+        result = jobs(*command)
         assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
         assert str(journal) in result.stderr
     assert set(before) <= {path.name for path in run.path.rglob("*")}
@@ -180,17 +166,6 @@ def test_damaged_grades_are_named_and_made_again(run: RunFolder, caplog: pytest.
     assert finish(run, workers=1) == 16
     assert str(grades) in caplog.text
     assert grades.read_bytes() != whole, "they say when they were made"
-
-
-def test_a_damaged_submission_is_named_and_the_others_are_read(
-    run: RunFolder, caplog: pytest.LogCaptureFixture
-) -> None:
-    for number in range(3):
-        submissions.record(run, Submission(number, f"run.{number}", [[0]], 0.0))
-    content = run.events_path.read_bytes()
-    run.events_path.write_bytes(content.replace(b'"run.1"', b'"run.9"'))
-    assert [submission.name for submission in submissions.read(run)] == ["run.0", "run.2"]
-    assert str(run.events_path) in caplog.text
 
 
 def test_a_renamed_folder_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -209,16 +184,22 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path, name: str) 
     run_shard(str(run.path), 0)
     (run.path / name).unlink(missing_ok=True)
     os.mkfifo(run.path / name)
-    result = CliRunner().invoke(jobs, ["status", str(run.path)])
-    assert result.exit_code == (1 if name == "spec.json" else 0)
+    assert jobs("status", run.path).exit_code == (1 if name == "spec.json" else 0)
 
 
-def test_problems_that_lack_one_of_the_plan_are_refused(tmp_path: Path) -> None:
-    run = plan(tmp_path, samples=1)
+def test_a_specification_and_problems_that_were_changed_are_named(tmp_path: Path) -> None:
+    run, other = plan(tmp_path, samples=1), plan(tmp_path / "other", samples=1)
     first, *others = run.problems()
     write_announced(run.problems_path, problems_content([replace(first, id="other"), *others]))
     with pytest.raises(RunDamaged, match="lacks problems of the plan"):
         run.problems()
+    run.problems_path.write_bytes(problems_content(other.problems()[:4]))
+    with pytest.raises(RunDamaged, match=r"problems\.parquet is damaged: its content does not match its digest"):
+        run.problems()
+    record = json.loads(run.spec_path.read_text(encoding="utf-8"))
+    run.spec_path.write_text(json.dumps(record | {"temperature": 0.7}), encoding="utf-8")
+    with pytest.raises(RunDamaged, match=r"spec\.json was changed after the run was made: restore it, or launch a new"):
+        run.spec()
 
 
 def test_every_flipped_bit_of_a_trace_file_is_named(run: RunFolder) -> None:
@@ -233,16 +214,40 @@ def test_every_flipped_bit_of_a_trace_file_is_named(run: RunFolder) -> None:
         pass
 
 
-def test_an_edited_specification_is_named(run: RunFolder) -> None:
-    record = json.loads(run.spec_path.read_text(encoding="utf-8"))
-    record["temperature"] = 0.7
-    run.spec_path.write_text(json.dumps(record), encoding="utf-8")
-    with pytest.raises(RunDamaged, match=r"spec\.json was changed after the run was created: restore it, or"):
-        run.spec()
+_ACCEPTABLE = {"named", "harmless"}
 
 
-def test_another_runs_problems_are_named(run: RunFolder, tmp_path: Path) -> None:
-    other = plan(tmp_path / "other", samples=1)
-    run.problems_path.write_bytes(problems_content(other.problems()[:4]))
-    with pytest.raises(RunDamaged, match=r"problems\.parquet is damaged: its content does not match its digest"):
-        run.problems()
+@pytest.fixture(scope="module")
+def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Fuzz:
+    return Fuzz(corpus(tmp_path_factory.mktemp("fuzz")), seed=20)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mutated_file_is_named_or_read_as_it_was(fuzzed: Fuzz, kind: str) -> None:
+    assert {fuzzed.once(kind) for _ in range(30)} <= _ACCEPTABLE, fuzzed.failures
+
+
+def test_the_warehouse_names_a_mutated_file_or_loads_what_it_was(fuzzed: Fuzz) -> None:
+    assert {outcome for _, outcome in fuzzed.load(8)} <= _ACCEPTABLE, fuzzed.failures
+
+
+PAGE = (Path(__file__).parents[3] / "docs" / "formats.md").read_text("utf-8")
+BESIDE = ("logs", "locks")
+"""Folders of a run that are no kind of its files."""
+
+
+def first_cells(heading: str) -> list[str]:
+    """The code in the first column of the table of the page that has this heading, row by row."""
+    rows = PAGE.partition(f"| {heading} |")[2].partition("\n\n")[0].splitlines()[2:]
+    return [name for row in rows for name in re.findall(r"`([^`]+)`", row.split("|")[1])]
+
+
+def test_the_page_names_every_kind_of_file_and_of_event(tmp_path: Path) -> None:
+    run = corpus(tmp_path).run
+    patterns = [re.sub("[A-Z]{4,}", "*", name) for name in first_cells("file")]
+    files = [path.relative_to(run.path) for path in run.path.rglob("*") if path.is_file()]
+    names = [path.as_posix() for path in files if path.parts[0] not in BESIDE]
+    assert not [name for name in names if not any(fnmatchcase(name, pattern) for pattern in patterns)]
+    assert set(first_cells("kind of a derived file")) == set(derived.SCHEMAS)
+    lines = len(run.events_path.read_bytes().splitlines())
+    assert lines == sum(len(run.events(kind)) for kind in first_cells("kind of event")), "no other kind of event"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.engines.scripted import ScriptedEngine, SimulatedModel
-from harness.trace import Call, Candidate, Step, Trace, Verdict
+from harness.trace import Call, Candidate, Decision, Step, Trace, Verdict
 from jobs.run.journal import JournalWriter, read_journal
 from jobs.run.spec import Attempt
 from tests.harness.scripts import solve
@@ -27,7 +27,7 @@ def a_call() -> Call:
     return Call("draft", "draft", 0, 2, 10, 8, 6, 3, 1.0, 0.0, 0.1, 0.2, 4)
 
 
-def write_one(path: Path, *, ended: bool) -> Trace:
+def write_one(path: Path) -> Trace:
     writer = JournalWriter(path, ATTEMPT)
     trace = Trace("s1", "demo/0", 0, seed=1)
     writer.start(trace)
@@ -35,16 +35,15 @@ def write_one(path: Path, *, ended: bool) -> Trace:
         trace.calls.append(a_call())
         trace.steps.append(a_step(text))
         writer.step(trace, trace.steps[-1])
-    if ended:
-        trace.calls.append(a_call())
-        trace.stop_reason, trace.latency_seconds = "answered", 2.5
-        writer.end(trace)
+    trace.calls.append(a_call())
+    trace.stop_reason, trace.latency_seconds = "answered", 2.5
+    writer.end(trace)
     writer.close()
     return trace
 
 
 def test_a_sample_reads_back_equal_and_with_it_an_infinite_log_probability(tmp_path: Path) -> None:
-    trace = write_one(tmp_path / "j.jsonl", ended=True)
+    trace = write_one(tmp_path / "j.jsonl")
     journal = read_journal(tmp_path / "j.jsonl")
     assert (journal.finished, journal.unfinished) == ({"s1": trace}, {})
     assert journal.attempt is not None
@@ -61,7 +60,7 @@ def test_a_sample_reads_back_equal_and_with_it_an_infinite_log_probability(tmp_p
 
 def test_cut_anywhere_nothing_before_the_cut_is_lost_and_nothing_is_invented(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
-    trace = write_one(path, ended=True)
+    trace = write_one(path)
     content = path.read_bytes()
     ends = [i + 1 for i, byte in enumerate(content) if byte == ord("\n")]
     for cut in sorted({*range(0, len(content), 13), *ends[:-1], *(end - 1 for end in ends)}):
@@ -77,7 +76,7 @@ def test_cut_anywhere_nothing_before_the_cut_is_lost_and_nothing_is_invented(tmp
 
 def test_a_corrupt_line_in_the_middle_is_counted_and_skipped(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
-    write_one(path, ended=True)
+    write_one(path)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:3], b"{torn\n", *lines[3:]]))
     journal = read_journal(path)
@@ -87,7 +86,7 @@ def test_a_corrupt_line_in_the_middle_is_counted_and_skipped(tmp_path: Path) -> 
 
 def test_behind_a_lost_step_nothing_of_that_sample_counts(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
-    trace = write_one(path, ended=True)
+    trace = write_one(path)
     attempt, start, first, _second, end = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([attempt, start, first, b"{torn\n", end]))
     journal = read_journal(path)
@@ -148,3 +147,33 @@ async def test_a_call_is_written_once_and_for_what_it_was_in_the_end(tmp_path: P
         assert read_journal(path).finished["s1"].calls == trace.calls
         purposes |= {call.purpose for call in trace.calls}
     assert purposes == {"draft", "verdict", "lookahead", "fallback"}
+
+
+CONFIDENT = Decision.at_least("confidence", 0.4, 0.65)
+DECIDED = Step("target", "fallback", "one\n\n", 3, (1, 2, 3), "stop", elapsed_seconds=1.5, decision=CONFIDENT)
+
+
+def write_steps(path: Path, *steps: Step) -> None:
+    """Write the journal of a sample that goes on after the first of these steps."""
+    writer = JournalWriter(path, ATTEMPT)
+    trace = Trace("s1", "demo/0", 0, seed=1, steps=[steps[0]])
+    writer.start(trace)
+    for step in steps[1:]:
+        trace.steps.append(step)
+        writer.step(trace, step)
+    writer.close()
+
+
+def test_a_decision_comes_back_from_the_journal_also_where_its_step_was_carried_over(tmp_path: Path) -> None:
+    write_steps(tmp_path / "j.jsonl", DECIDED, a_step("two\n\n"), DECIDED)
+    [trace] = read_journal(tmp_path / "j.jsonl").unfinished.values()
+    assert [step.decision for step in trace.steps] == [CONFIDENT, None, CONFIDENT]
+
+
+def test_a_journal_with_an_invalid_decision_names_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    broken = Step("draft", "draft", "one", 1, (1,), "stop", decision=Decision("a", None, None, accepted=True))
+    assert broken.decision is not None
+    broken.decision.kind = "<b>" * 50
+    write_steps(path, a_step("one\n\n"), broken)
+    assert read_journal(path).lost_lines[0] > 1

@@ -57,15 +57,8 @@ def rated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _launch(folder: Path, **flags: Any) -> Launch:
-    given: dict[str, Any] = {
-        "method": "rated",
-        "dataset": "demo",
-        "limit": 4,
-        "samples": 1,
-        "engine": "scripted",
-        "cluster": "debug",
-    }
-    return Launch.from_flags({**given, "output": folder, **flags})
+    given: dict[str, Any] = {"method": "rated", "dataset": "demo", "limit": 4, "samples": 1, "cluster": "debug"}
+    return Launch.from_flags({**given, "engine": "scripted", "output": folder, **flags})
 
 
 def test_a_run_with_a_reward_model_is_launched_recorded_and_counted_by_model(tmp_path: Path) -> None:

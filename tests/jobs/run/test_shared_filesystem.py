@@ -17,7 +17,7 @@ import pytest
 from harness.checks import machine
 from jobs.run import files
 from jobs.run.endings import compact, read_state
-from jobs.run.files import is_there, read_records
+from jobs.run.files import read_records
 from jobs.run.folder import RunFolder
 from jobs.work.worker import run_shard
 from tests.harness.checks.question import asked
@@ -111,14 +111,6 @@ pathlib.Path.iterdir = lambda self: [*real_dir(self), *([self / {journal.name!r}
 """
     node("-c", remembers + FINISH, str(killed.path), hides=trace_file.name)
     assert texts(killed) == expected
-
-
-def test_whether_a_file_is_there_is_asked_of_the_server(tmp_path: Path) -> None:
-    file = tmp_path / "a.jsonl"
-    assert not is_there(file)
-    file.write_text("x")
-    assert is_there(file)
-    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_a_plan_that_is_seen_late_is_waited_for(tmp_path: Path, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Widths and memory shares: left open in a specification, chosen on the node, and planned by a launch."""
+"""Widths, memory shares and caches: left open in a specification, chosen on the node, and planned by a launch."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ from click.testing import CliRunner
 from syrupy.assertion import SnapshotAssertion
 
 from harness.engine import Role
+from harness.engines.admission import Cache
+from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings, batched_tokens
 from harness.launch import main
 from harness.methods import build
+from harness.methods.method import Method
 from harness.problems import benchmarks
 from harness.sizing.card_plan import DoesNotFit
 from harness.sizing.memory import cards_here
+from harness.trace import Call, Purpose, Step, Trace
 from jobs.run.spec import EngineSpec, ModelSpec, RunSpec
 from jobs.work.engine_settings import engine_settings
+from jobs.work.shard_run import caches, step_tokens
 from tests.harness.cards import card, put_nvidia_smi
 from tests.jobs.runs import plan
 from tests.shared import with_settings
@@ -65,7 +70,7 @@ def test_what_does_not_fit_on_the_node_is_one_line_before_a_model_loads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_nvidia_smi(tmp_path, monkeypatch, [card(0, memory=46068)])
-    with pytest.raises(DoesNotFit, match=r"do not fit on 1 × .* of 44\.4 GiB; run python -m harness\.sizing"):
+    with pytest.raises(DoesNotFit, match=r"do not fit on 1 × .* of 44\.4 GiB; python -m harness\.sizing shows"):
         settings_on_node(spec_of(tmp_path, EngineSpec("vllm")))
 
 
@@ -81,9 +86,10 @@ def dry_run(tmp_path: Path, *arguments: str) -> tuple[int, str]:
         (["--gpus-per-node", "l40s:1"], "do not fit on 1 × L40S"),
         (["--gpus-per-node", "h100:8", "--draft.tensor-parallel", "8"], "12 attention heads cannot be divided by 8"),
         (["--gpus-per-node", "2", "--target.tensor-parallel", "4"], "4: a worker has 2 GPUs; valid: 1, 2"),
-        (["--target.gpus", "0-2"], "--target.gpus 0,1,2: cannot split qwq-32b this way: 40 attention heads"),
-        (["--gpus-per-node", "h100:2", "--workers-per-task", "4"], "its engines need 1; use fewer workers"),
-        (["--draft.memory", "0.5", "--target.memory", "0.6"], "exceed 1 in total"),
+        (["--gpus-per-node", "4", "--target.gpus", "1-4"], "1,2,3,4: a worker has 4 GPUs; valid: 0 to 3, or all"),
+        (["--target.gpus", "0-2"], "--target.gpus 0,1,2: qwq-32b cannot be split so, because 40 attention heads"),
+        (["--gpus-per-node", "h100:2", "--workers-per-task", "4"], "its engines need 1; choose fewer workers"),
+        (["--draft.memory", "0.5", "--target.memory", "0.6"], "add up to more than 1"),
         (["--gpus-per-node", "2", "--gpu-memory", "huge"], "expected the memory of one GPU"),
         (["--gpus-per-node", "h100:4", "--token-budget", "99000"], "the context of the target qwq-32b is 40960 tokens"),
     ],
@@ -116,3 +122,66 @@ def test_a_dry_run_prints_the_plan_or_why_there_is_none(
     assert "#SBATCH --gpu-memory" not in output
     told = [line for line in output.splitlines() if re.search("memory|GPU|tensor parallel", line)]
     assert [line.replace(str(tmp_path), "OUTPUT") for line in told if not line.startswith("#SBATCH")] == snapshot
+
+
+BUDGET = 8192
+PROMPTS = {"draft": 100, "target": 120}
+
+
+def call(purpose: Purpose, model: Role, step: int, n: int, prompt: int, output: int) -> Call:
+    return Call(purpose, model, step, n, prompt, 0, output, output // n, 0.0, 0.0, 0.0, 0.0, 1)
+
+
+def trace_of(*calls: Call, steps: int) -> Trace:
+    trace = Trace("sample", "problem", 0, 0, calls=list(calls))
+    trace.steps = [Step("draft", "draft", "x", 40, (), "stop") for _ in range(steps)]
+    return trace
+
+
+def cached(method: Method, **tokens: int | None) -> dict[str, Cache]:
+    """The caches of engines with room for so many tokens."""
+    made: dict[Role, ScriptedEngine] = {
+        role: ScriptedEngine(lambda _, sampling: [""] * sampling.n, lambda _, o: [1.0] * len(o), kv_tokens=tokens[role])
+        for role in ("draft", "target")
+        if role in tokens
+    }
+    return caches(method, made, BUDGET)
+
+
+def test_every_engine_has_a_cache_with_the_room_that_its_part_of_the_method_needs() -> None:
+    five, one = (cached(build("speccot", {"drafts": n}), draft=165_000, target=None) for n in (5, 1))
+    assert (five["draft"].capacity_tokens, five["target"].capacity_tokens) == (165_000, None)
+    assert five["draft"].step_tokens == 5 * one["draft"].step_tokens > 0
+    assert cached(build("vanilla", {}), target=1000)["target"].step_tokens == 0
+    together = cached(build("scot", {"drafts": 4}), draft=1000, target=1000)
+    assert (together["draft"].width, together["target"].width) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "calls", "held"),
+    [
+        (
+            "speccot",
+            {},
+            [
+                call("draft", "draft", 0, 5, 100, 999),  # an earlier step's
+                call("draft", "draft", 1, 5, 140, 200),
+                call("verdict", "target", 1, 1, 120 + 40 + 260, 1),
+                call("fallback", "target", 1, 1, 160, 50),
+            ],
+            {"draft": 200, "target": 50 + 260},
+        ),
+        (
+            "speccot",
+            {"verdict": "separate"},
+            [call("draft", "draft", 1, 5, 140, 200), call("verdict", "target", 1, 5, 5 * (120 + 40 + 60), 5)],
+            {"draft": 200, "target": 5 * 60},
+        ),
+    ],
+)
+def test_a_step_holds_its_candidates_and_the_question_behind_the_chain(
+    method: str, params: dict[str, Any], calls: list[Call], held: dict[Role, int]
+) -> None:
+    assert step_tokens(build(method, params), trace_of(*calls, steps=2), PROMPTS) == held
+    calls = [call("draft", "draft", 0, 5, 100, 15_000), call("verdict", "target", 0, 1, 16_120, 1)]
+    assert step_tokens(build("scot", {}), trace_of(*calls, steps=1), PROMPTS) == {"target": 1600}, "for a short time"

@@ -1,14 +1,18 @@
-"""Reading of Slurm's answers, and reports of its failures in one line each."""
+"""Reading of Slurm's answers, and reports of its failures in one line each, also by `harness.doctor`."""
 
 from __future__ import annotations
 
 import time
 from datetime import datetime
+from typing import Any
 
 import pytest
 
+from harness.checks.finding import Question
 from jobs.slurm import client
 from jobs.slurm.client import SlurmError, Task, resolve
+from jobs.submission.on_node import check_slurm
+from tests.harness.checks.question import asked
 from tests.jobs.slurm.fake import SACCT_DOWN, SQUEUE_DOWN, FakeSlurm
 
 HELD = "launch failed requeued held"
@@ -86,13 +90,7 @@ def test_a_command_that_is_missing_or_hangs_is_an_error(slurm: FakeSlurm) -> Non
     assert time.monotonic() - started < 30
 
 
-PING_DOWN = """cat <<'EOF'
-Slurmctld(primary) at c is DOWN
-*****************************************
-** RESTORE SLURMCTLD DAEMON TO SERVICE **
-*****************************************
-EOF
-exit 1"""
+PING_DOWN = "echo 'Slurmctld(primary) at c is DOWN'; echo '** RESTORE SLURMCTLD DAEMON TO SERVICE **'; exit 1"
 PING_WITHOUT_CLUSTER = """cat >&2 <<'EOF'
 scontrol: error: fetch_config: DNS SRV lookup failed
 scontrol: fatal: Could not establish a configuration source
@@ -100,12 +98,9 @@ EOF
 exit 1"""
 
 
-def test_a_run_goes_to_slurm_where_a_controller_answers(slurm: FakeSlurm) -> None:
+def test_a_run_goes_to_slurm_unless_no_cluster_is_configured(slurm: FakeSlurm) -> None:
     slurm.prints(sbatch="", scontrol="Slurmctld(primary) at c is UP")
     assert resolve("auto") == "slurm"
-
-
-def test_a_run_stays_on_this_machine_only_where_no_cluster_is_configured(slurm: FakeSlurm) -> None:
     slurm.answers(sbatch="", scontrol=PING_WITHOUT_CLUSTER)
     assert resolve("auto") == "local"
 
@@ -133,3 +128,48 @@ def test_the_end_of_a_job_is_local_time_and_may_be_missing(slurm: FakeSlurm) -> 
     assert client.end_time("40_1") == datetime(2026, 11, 23, 4, 5, 6).timestamp()  # noqa: DTZ001 Slurm's is local
     slurm.prints(squeue="N/A")
     assert client.end_time("40_1") is None
+
+
+UP = "case $1 in ping) echo 'Slurmctld(primary) at c is UP';; show) echo 'MaxArraySize = 101';; esac"
+
+
+def question(**fields: Any) -> Question:
+    return asked(engine="scripted", output="/runs", **{"cluster": "slurm", **fields})
+
+
+def statuses(question: Question) -> dict[str, tuple[str, str]]:
+    return {check.subject: (check.status, check.text) for check in check_slurm(question)}
+
+
+@pytest.fixture
+def cluster(slurm: FakeSlurm) -> FakeSlurm:
+    slurm.prints(sbatch="slurm 24.11.3", squeue="", sacct="", scancel="")
+    slurm.answers(scontrol=UP)
+    return slurm
+
+
+def test_a_cluster_that_answers_is_ok(cluster: FakeSlurm) -> None:
+    sbatch = {"partition": "gpu", "exclusive": True, "setup": ["x"], "gpu-memory": "80GB"}
+    answers = statuses(question(sbatch=sbatch))
+    assert {status for status, _ in answers.values()} == {"ok"}
+    tested = cluster.calls()[-1]
+    assert "--test-only --time=240 --partition=gpu --exclusive --requeue --wrap=true" in tested
+
+
+def test_options_that_sbatch_would_reject_are_a_failure(cluster: FakeSlurm) -> None:
+    cluster.answers(sbatch="echo 'sbatch: error: invalid partition specified: moon' >&2; exit 1")
+    status, text = statuses(question(sbatch={"partition": "moon"}))["sbatch"]
+    assert status == "failure"
+    assert "moon; see --partition" in text
+
+
+def test_accounting_that_is_down_or_not_installed_is_a_warning(cluster: FakeSlurm) -> None:
+    cluster.answers(sacct=SACCT_DOWN)
+    status, text = statuses(question())["slurm accounting"]
+    assert status == "warning"
+    assert text.startswith("sacct: ")
+    (cluster.folder / "sacct").unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(cluster.folder))  # and nothing else, whatever this machine has installed
+        cluster_statuses = statuses(question(cluster="local"))
+    assert cluster_statuses["slurm accounting"][0] == "warning", cluster_statuses

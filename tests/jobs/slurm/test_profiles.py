@@ -1,15 +1,20 @@
-"""Options of sbatch: a profile, pairs and flags, later ones over earlier ones; mistakes are named before a plan."""
+"""Options of sbatch and the jobs' Python: a profile, pairs and flags, later ones over earlier; mistakes are named."""
 
 from __future__ import annotations
 
+import re
+import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 from harness.settings import layers
 from jobs import suite
-from jobs.slurm import profiles
+from jobs.slurm import profiles, python_command
+from jobs.slurm.python_command import PythonCommand
 
 NO_FLAGS: dict[str, Any] = {}
 
@@ -47,6 +52,9 @@ def test_no_time_limit_is_passed_on_as_none(time: str) -> None:
         ("", ["partitoin=gpu"], NO_FLAGS, r"--slurm partitoin: not an sbatch option \(did you mean 'partition'\?\)"),
         ("", ["job_name=mine"], NO_FLAGS, "--slurm job-name=mine: the harness uses job names"),
         ("", ["output=/logs/%j"], NO_FLAGS, "--slurm output=/logs/%j: logs are in the run folder"),
+        ("setup = [1]", [], NO_FLAGS, r"setup=\[1\]: expected a text or a list of texts"),
+        ("finalize = 5", [], NO_FLAGS, "finalize=5: expected a table"),
+        ("mem = {a = 1}", [], NO_FLAGS, "expected a text, a number, true, false or a list"),
         ('[finalize]\ntime = "soon"', [], NO_FLAGS, r"\[finalize\] --time soon"),
         ('[finalize]\npartitoin = "cpu"', [], NO_FLAGS, r"did you mean 'partition'"),
         ('[finalize]\njob_name = "mine"', [], NO_FLAGS, r"\[finalize\] .*job-name=mine: the harness uses job names"),
@@ -72,6 +80,9 @@ def test_a_profile_names_the_folder_of_run_folders_for_launches_and_suites_that_
     file.write_text(f'profile = "{profile}"\ndataset = "demo"\n[[run]]\nmethod = "vanilla"\n')
     read = suite.read(file)
     assert (read.output, read.launches[0].output) == (Path("/scratch/ada/runs"), Path("/scratch/ada/runs"))
+    Path(profile).write_text('[launch]\noutput = ["a"]\n')
+    with pytest.raises(ValueError, match=r"\[launch\] has one key, output"):
+        layers.merged_flags({"profile": profile})
 
 
 def test_the_profiles_of_the_repository_are_valid() -> None:
@@ -148,3 +159,113 @@ def test_a_switch_that_is_off_is_what_sbatch_calls_its_opposite_or_nothing(value
     assert additional(requeue=value) == {"no-requeue": True}
     assert additional(no_requeue=value) == {"requeue": True}
     assert additional(exclusive=value, contiguous=value) == {"requeue": True}
+
+
+def words_in_bash(command: PythonCommand, *folders: str, **variables: str) -> list[str]:
+    """Return the words that bash makes of a command where these folders have to be shown."""
+    named = [f"'{folder}'" for folder in folders]
+    script = [*command.shell_lines(named), 'printf "%s\\n" "${harness_python[@]}"']
+    done = subprocess.run(["bash", "-c", "\n".join(script)], env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def command_of(value: Any, **pyxis: str) -> PythonCommand:
+    named = {f"container-{option}": text for option, text in pyxis.items()}
+    command = python_command.read({"python": value, **named})
+    assert command is not None
+    return command
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("/venv/bin/python", "/venv/bin/python"),
+        (["/my venv/bin/python"], ["/my venv/bin/python"]),
+        ("$VENV/bin/python", ["/the venv/bin/python"]),
+        ("env A=`date` B=$(date) 'C=\"$VENV\"' python3", ["env", "A=`date`", "B=$(date)", 'C="/the venv"', "python3"]),
+        ("apptainer exec --nv /a.sif python3", "apptainer exec --bind /usr --bind /tmp --nv /a.sif python3"),
+        ("podman run --rm image python3", "podman run --volume /usr:/usr --volume /tmp:/tmp --rm image python3"),
+        ("ch-run /image -- /opt/python3", "ch-run --bind /usr --bind /tmp /image -- /opt/python3"),
+    ],
+)
+def test_a_command_starts_as_it_is_written_and_shows_the_folders(written: Any, words: str | list[str]) -> None:
+    started = words_in_bash(command_of(written), "/usr", "/tmp", VENV="/the venv", HOME="/home/me")
+    assert started == (words.split() if isinstance(words, str) else words)
+
+
+def test_a_variable_that_is_not_set_ends_the_batch_script_with_a_line() -> None:
+    script = "\n".join([*command_of("$VENV/bin/python").shell_lines(), "echo started"])
+    done = subprocess.run(["bash", "-c", script], env={}, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "VENV" in done.stderr
+    assert not done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ({"container-image": "/i", "container-mounts": "/scratch:/data"}, "--container-image=/i"),
+        (
+            {"container-image": "/i", "container-mounts": ["/scratch:/data"], "container-mount-home": False},
+            "--container-image=/i --no-container-mount-home",
+        ),
+    ],
+)
+def test_pyxis_gets_the_jobs_folders_beside_its_own_mounts(options: dict[str, Any], left: str) -> None:
+    parameters = profiles.submitit_parameters({**options, "python": "python3"})
+    assert parameters["srun_args"] == left.split()
+    assert not {key for key in parameters["additional_parameters"] if key.startswith("container")}
+    words = words_in_bash(parameters["python"], "/usr")
+    assert words == ["--container-mounts=/scratch:/data,/usr:/usr", "python3"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"python": "apptainer exec 'a.sif python3"}, "No closing quotation"),
+        ({"python": ["apptainer", 3]}, "expected a command"),
+        ({"container-image": "/a.sqsh"}, "container-image: name the interpreter in the container too"),
+    ],
+)
+def test_a_command_that_cannot_work_is_refused_in_one_line(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as refusal:
+        profiles.sbatch_options(None, [], options)
+    assert "\n" not in str(refusal.value)
+
+
+ROOT = Path(__file__).resolve().parents[3]
+RECIPE = ROOT / "slurm" / "apptainer.def"
+SECTIONS = {
+    "arguments", "environment", "files", "help", "labels", "post", "pre", "runscript", "setup", "startscript", "test",
+}  # fmt: skip
+
+
+def sections() -> dict[str, list[str]]:
+    """The lines of each section, and those of the header under an empty name."""
+    found: dict[str, list[str]] = {"": []}
+    name = ""
+    for line in RECIPE.read_text(encoding="utf-8").splitlines():
+        if match := re.fullmatch(r"%(\w+)", line):
+            name = match[1]
+            assert name not in found, name
+            found[name] = []
+        elif line.strip() and not line.lstrip().startswith("#"):
+            assert not name or line.startswith("    "), line
+            found[name].append(line.strip())
+    return found
+
+
+def test_the_recipe_has_apptainers_sections_and_a_vllm_that_the_project_admits() -> None:
+    assert sections().keys() - {""} <= SECTIONS
+    header = dict(line.split(": ", 1) for line in sections()[""])
+    assert header["Bootstrap"] == "docker"
+    image, version = header["From"].rsplit(":v", 1)
+    assert image == "vllm/vllm-openai"
+    [admitted] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["engine"]
+    assert Requirement(admitted).specifier.contains(version)
+
+
+def test_the_recipe_copies_what_the_project_is_installed_from() -> None:
+    sources = {line.split()[0] for line in sections()["files"]}
+    assert {"harness", "grading", "jobs", "warehouse", "pyproject.toml"} <= sources

@@ -1,30 +1,23 @@
-"""Output of `jobs status`: from the run's files, and from Slurm if the run was submitted."""
+"""`jobs status` and `jobs list`: from the files of a run, and from Slurm, which is asked no more often than needed."""
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from rich.console import Console
 
-from harness.cli.screen import Screen
-from jobs import __main__ as commands
 from jobs import after
 from jobs.run import submissions
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.watch.follow import PACE_SECONDS, Pace
-from jobs.watch.status import page, status
+from jobs.watch.status import Watch, status
 from jobs.work.worker import run_shard
-from tests.jobs.runs import SLOW_WORKER, plan, wait_for_steps
+from tests.jobs.runs import finished_run, jobs, plan, shown, slow_worker, wait_for_steps
 from tests.jobs.slurm.fake import SACCT_DOWN, SQUEUE_DOWN, FakeSlurm
 
 
@@ -49,7 +42,7 @@ def test_journals_of_workers_make_the_pace(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_run_whose_worker_was_killed_has_nothing_in_flight_and_says_how_to_resume(tmp_path: Path) -> None:
     run = plan(tmp_path)
-    worker = subprocess.Popen([sys.executable, "-c", SLOW_WORKER, str(run.path)], stderr=subprocess.DEVNULL)
+    worker = slow_worker(run)
     wait_for_steps(run, 8)
     alive = status(run)
     worker.kill()
@@ -57,18 +50,17 @@ def test_a_run_whose_worker_was_killed_has_nothing_in_flight_and_says_how_to_res
     assert alive.in_flight
     assert alive.shards[0].state == "running"
     assert not alive.next_step
-    gone = CliRunner().invoke(commands.main, ["status", str(run.path)], catch_exceptions=False).output
+    gone = jobs("status", run.path).output
     assert "1 stopped" in gone
     assert "ETA" not in gone
-    [record] = json.loads(CliRunner().invoke(commands.main, ["status", str(run.path), "--json"]).output)
+    [record] = json.loads(jobs("status", run.path, "--json").output)
     assert (record["in_flight"], record["eta_seconds"]) == (0, None)
     assert record["next_step"]
     run_shard(str(run.path), 0)
 
 
 def test_damage_is_seen_in_a_run_that_is_finished_also_after_it_was_concluded(tmp_path: Path) -> None:
-    run = plan(tmp_path)
-    run_shard(str(run.path), 0)
+    run = finished_run(tmp_path)
     [part] = run.trace_files()
     content = part.read_bytes()
     for _ in range(2):
@@ -111,11 +103,8 @@ def test_a_worker_that_makes_no_step_for_long_is_named(tmp_path: Path, slurm: Fa
     journal.write_bytes(b"")
     assert status(run).shards[1].silent_seconds is None
     os.utime(journal, (time.time() - 1_500,) * 2)
-    now = status(run)
-    assert now.shards[1].silent_seconds == pytest.approx(1_500, abs=30)
-    console = Console(width=200, record=True, file=io.StringIO())
-    Screen(console).show(page(now))
-    assert "25 min" in console.export_text()
+    assert status(run).shards[1].silent_seconds == pytest.approx(1_500, abs=30)
+    assert "25 min" in shown(run)
     slurm.prints(squeue="run.0|1|42|40|RUNNING|n2|None|0|root|9:59")
     assert status(run).shards[1].silent_seconds is None, "it has only just begun"
 
@@ -130,3 +119,131 @@ def test_a_shard_is_unknown_only_where_the_queue_does_not_answer(tmp_path: Path,
     slurm.prints(squeue="")
     now = status(run)
     assert (now.shards[1].state, now.may_progress) == ("stopped", False), "a site may have no accounting at all"
+
+
+RUNNING = "run.0|1|42|40|RUNNING|n2|None"
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time of the watch, which a test moves."""
+    now = [0.0]
+    monkeypatch.setattr("jobs.watch.status.time.monotonic", lambda: now[0])
+    return now
+
+
+def asked(slurm: FakeSlurm, command: str) -> int:
+    return sum(call.startswith(command) for call in slurm.calls())
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Watch:
+    """The watch of a run with the job `run.0`."""
+    run = plan(tmp_path)
+    submissions.record(run, Submission(0, "run.0", [[], [0]], 0.0))
+    submissions.record_job(run, "40")
+    return Watch([run])
+
+
+def test_accounting_is_asked_once_until_a_task_leaves_the_queue(
+    watch: Watch, slurm: FakeSlurm, clock: list[float]
+) -> None:
+    slurm.prints(squeue=RUNNING, sacct="run.0|40_1|RUNNING|n2|5|cpu=1|0:0")
+    for _ in range(5):
+        watch.read()
+        clock[0] += 30
+    assert (asked(slurm, "squeue"), asked(slurm, "sacct")) == (5, 1)
+    slurm.prints(squeue="")
+    watch.read()
+    assert asked(slurm, "sacct") == 2
+    slurm.prints(sacct="run.0|40_1|FAILED|n2|5|cpu=1|7:0")
+    [found] = watch.read()
+    assert (asked(slurm, "sacct"), found.states) == (3, {"stopped": 1}), "accounting had called it running"
+    for _ in range(5):
+        watch.read()
+    assert asked(slurm, "sacct") == 3
+    clock[0] += 600
+    watch.read()
+    assert asked(slurm, "sacct") == 4
+
+
+def test_a_silent_controller_does_not_count_as_an_empty_queue(
+    watch: Watch, slurm: FakeSlurm, clock: list[float]
+) -> None:
+    slurm.prints(squeue=RUNNING, sacct="")
+    watch.read()
+    slurm.answers(squeue=SQUEUE_DOWN)
+    [silent] = watch.read()
+    assert (silent.states, asked(slurm, "sacct")) == ({"unknown": 1}, 1)
+    slurm.prints(squeue="")
+    watch.read()
+    assert asked(slurm, "sacct") == 2, "the task has left the queue meanwhile"
+
+
+def test_several_runs_are_one_query_each_from_the_day_of_the_first_submission(tmp_path: Path, slurm: FakeSlurm) -> None:
+    slurm.prints(squeue="", sacct="")
+    runs = [plan(tmp_path, samples=samples) for samples in (1, 2)]
+    for number, run in enumerate(runs):
+        submissions.record(run, Submission(0, f"run-{number}.0", [[0]], 1_800_000_000.0 - number * 86_400))
+        submissions.record_job(run, f"{40 + number}")
+    unsubmitted = plan(tmp_path)
+    statuses = Watch([*runs, unsubmitted]).read()
+    assert [status.states["stopped"] for status in statuses] == [1, 1, 1]
+    assert (asked(slurm, "squeue"), asked(slurm, "sacct")) == (1, 1)
+    [sacct] = [call for call in slurm.calls() if call.startswith("sacct")]
+    assert "-S 2027-01-1" in sacct
+    assert sacct.endswith("--jobs=40,41")
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[RunFolder]:
+    """A run that is finished, a newer one that is not begun, and one whose specification is damaged."""
+    monkeypatch.chdir(tmp_path)
+    finished, waiting, damaged = (plan(Path("runs"), samples=n) for n in (1, 2, 3))
+    run_shard(str(finished.path), 0)
+    os.utime(finished.spec_path, (0, finished.spec_path.stat().st_mtime - 3 * 86_400))
+    damaged.spec_path.write_text("{")
+    return [finished, waiting, damaged]
+
+
+def test_runs_are_listed_with_what_they_are_and_how_far_they_are(runs: list[RunFolder]) -> None:
+    result = jobs("list", "--json")
+    assert result.exit_code == 0, result.output
+    waiting, finished, damaged = json.loads(result.stdout)
+    assert [found["run"] for found in (finished, waiting, damaged)] == [str(run.path) for run in runs]
+    assert [found["state"] for found in (finished, damaged)] == ["finished", "damaged"]
+    assert (finished["finished"], finished["planned"], waiting["finished"], waiting["planned"]) == (8, 8, 0, 16)
+    assert (finished["method"], finished["dataset"], finished["target"]) == ("speccot", "demo", "scripted")
+    assert "spec.json" in damaged["error"]
+
+
+def test_a_run_on_which_nothing_works_is_stopped_and_one_that_vanishes_meanwhile_does_not_end_the_list(
+    runs: list[RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished, waiting, _ = runs
+    waiting.journal_dir.mkdir(exist_ok=True)
+    (waiting.journal_dir / "20260101T000000.000000-n1-1.jsonl").touch()
+
+    def found() -> list[str]:
+        result = jobs("list", "--json")
+        assert result.exit_code == 0, result.output
+        states = {run["run"]: run["state"] for run in json.loads(result.stdout)}
+        rows = jobs("list").output
+        assert all(state in rows for state in states.values()), "the table has the same words"
+        return [states[str(run.path)] for run in (finished, waiting)]
+
+    assert found() == ["finished", "stopped"]
+
+    def vanishes(run: RunFolder) -> list[object]:
+        raise FileNotFoundError(2, "No such file or directory", f"{run.path}")
+
+    monkeypatch.setattr("jobs.run.submissions.read", vanishes)
+    assert found() == ["finished", "damaged"]
+
+
+def test_a_folder_without_runs_says_so_and_one_that_is_missing_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert jobs("list").output.endswith(f" {tmp_path}\n")
+    assert jobs("list", "nothing").exit_code == 2

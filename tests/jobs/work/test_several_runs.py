@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import os
+import random
+import signal
+import subprocess
+import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,12 +20,13 @@ from harness.engines import scripted as scripted_engine
 from harness.engines.pool import EnginePool
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings
-from jobs.run import trace_files
+from jobs.run.endings import compact, num_unfinished
 from jobs.run.folder import RunFolder
 from jobs.slurm import client
 from jobs.work import worker
 from jobs.work.worker import run_parts
-from tests.jobs.runs import finished_ids, plan, planned_ids
+from tests.jobs.runs import attempts, finished_ids, plan, planned_ids, texts
+from tests.slurm.ledger import Witness
 
 ROLES = ("draft", "target")
 
@@ -33,10 +39,6 @@ def three_runs(folder: Path, **options: Any) -> list[RunFolder]:
 
 def parts(*runs: RunFolder) -> list[tuple[str, list[int]]]:
     return [(str(run.path), list(range(run.num_shards()))) for run in runs]
-
-
-def attempts(run: RunFolder) -> list[dict[str, Any]]:
-    return [json.loads(trace_files.read_metadata(path)["attempt"]) for path in run.trace_files()]
 
 
 @pytest.fixture
@@ -135,3 +137,51 @@ def test_the_time_limit_ends_the_run_under_way_and_leaves_the_rest_to_the_next_s
     monkeypatch.setattr(worker, "_ends_at", lambda: None)
     run_parts(parts(*runs))
     assert [finished_ids(run) == planned_ids(run) for run in runs] == [True] * 3
+
+
+_NUM_KILLS = 3
+_SLOW_WORKER = """
+import os, sys
+os.environ["HARNESS_SCRIPTED_SECONDS"] = "0.01"
+from jobs.work.worker import run_parts
+run_parts([(folder, [0, 1]) for folder in sys.argv[1:]])
+"""
+
+
+def one_pair(folder: Path) -> list[RunFolder]:
+    methods = [{"drafts": 2}, {"drafts": 3}, {"method": "specreason"}]
+    return [plan(folder, samples=2, shards=2, **options) for options in methods]  # type: ignore[arg-type]
+
+
+def is_complete(runs: list[RunFolder]) -> bool:
+    return not any(num_unfinished(run) for run in runs)
+
+
+def test_whatever_moment_a_shared_worker_is_killed_at_every_sample_exists_once(tmp_path: Path) -> None:
+    dice = random.Random(20261123)
+    undisturbed = one_pair(tmp_path / "undisturbed")
+    run_parts([(str(run.path), [0, 1]) for run in undisturbed])
+
+    runs = one_pair(tmp_path / "killed")
+    command = [sys.executable, "-c", _SLOW_WORKER, *(str(run.path) for run in runs)]
+    witnesses = [Witness(run) for run in runs]
+    kills = steps = 0
+    while not is_complete(runs):
+        before = {path for run in runs for path in run.journals()}
+        worker = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        while worker.poll() is None and not {path for run in runs for path in run.journals()} - before:
+            time.sleep(0.01)
+        if kills < _NUM_KILLS:
+            time.sleep(dice.uniform(0.05, 0.9))
+            os.kill(worker.pid, signal.SIGKILL)
+            kills += 1
+        worker.wait()
+        for witness in witnesses:
+            witness.look()
+            steps += witness.steps
+    for run, witness, other in zip(runs, witnesses, undisturbed, strict=True):
+        compact(run)
+        assert Counter(finished_ids(run)) == Counter(planned_ids(run))
+        assert texts(run) == texts(other), "a resumed sample draws the same steps as an undisturbed one"
+        assert witness.lost() == 0, "no recorded call was made again"
+    assert steps, "kills came in the middle of samples"

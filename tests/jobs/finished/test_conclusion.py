@@ -1,10 +1,10 @@
-"""A finished run that nothing has graded or loaded: `jobs status` says so, and `jobs resume` has it done."""
+"""Grades and results of a finished run: `jobs status` says what is missing, `jobs resume` has it done once."""
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -13,7 +13,6 @@ from grading import Gold, Grade
 from grading import Submission as Answer
 from grading.regrade import main as regrade
 from jobs import after
-from jobs.__main__ import main
 from jobs.finished import grading
 from jobs.finished.grading import finish, grade_by
 from jobs.run import submissions
@@ -25,34 +24,30 @@ from jobs.submission import code_archive, submit
 from jobs.watch.exit_reasons import BEGINS
 from jobs.watch.status import status
 from jobs.work.worker import run_shard
-from tests.jobs.runs import plan
+from tests.jobs.runs import finished_run, jobs, plan
 from tests.jobs.slurm.fake import SACCT_DOWN, SQUEUE_DOWN, FakeSlurm
+from tests.warehouse.runs import locked
+from warehouse.database import writer
 from warehouse.report.summary import summary
 
 UNGRADED, UNLOADED, COMPLETE = "not graded", "not loaded", ""
 
 
-def jobs(*arguments: str | Path) -> str:
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+def printed(*words: object) -> str:
+    result = jobs(*words)
     assert result.exit_code == 0, result.output
     return result.output
 
 
-def finished_run(folder: Path) -> RunFolder:
-    run = plan(folder, samples=1)
-    run_shard(str(run.path), 0)
-    return run
-
-
 @pytest.fixture
 def finished(tmp_path: Path) -> RunFolder:
-    return finished_run(tmp_path)
+    return finished_run(tmp_path, samples=1)
 
 
 @pytest.fixture(scope="module")
 def concluded(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run that every test leaves complete."""
-    run = finished_run(tmp_path_factory.mktemp("runs"))
+    run = finished_run(tmp_path_factory.mktemp("runs"), samples=1)
     after.conclude(str(run.path))
     return run
 
@@ -83,8 +78,8 @@ def test_a_run_lacks_grades_and_then_results_until_it_is_concluded(finished: Run
     assert missing(finished) == UNGRADED
     finish(finished)
     assert missing(finished) == UNLOADED
-    assert "python -m jobs finalize" in jobs("status", finished.path)
-    jobs("resume", finished.path)
+    assert "python -m jobs finalize" in printed("status", finished.path)
+    printed("resume", finished.path)
     assert missing(finished) == COMPLETE
     [traces] = finished.trace_files()
     written = finished.results_path.stat().st_mtime
@@ -123,7 +118,7 @@ def test_a_run_without_database_or_without_the_times_of_its_files_is_loaded_and_
     after.database_of(concluded).unlink()
     os.utime(concluded.results_path, (0, 0))  # which was copied first
     assert missing(concluded) == UNLOADED
-    jobs("resume", concluded.path)
+    printed("resume", concluded.path)
     assert (missing(concluded), after.database_of(concluded).exists()) == (COMPLETE, True)
     assert [grades.stat().st_mtime_ns for grades in concluded.derived("grades")] == before
 
@@ -132,7 +127,7 @@ def test_the_status_says_how_the_job_ended_that_was_to_grade_or_that_it_is_queue
     on_slurm: RunFolder, slurm: FakeSlurm
 ) -> None:
     command = f"python -m jobs finalize {on_slurm.path}"
-    [line] = [line for line in jobs("status", on_slurm.path).splitlines() if line.endswith(command)]
+    [line] = [line for line in printed("status", on_slurm.path).splitlines() if line.endswith(command)]
     assert "job 6: Slurm: FAILED, signal 9" in line
     slurm.answers(sacct=SACCT_DOWN)
     assert status(on_slurm).next_step == f"{UNGRADED}:  {command}", "decided without accounting"
@@ -147,17 +142,81 @@ def test_resume_submits_the_job_that_grades_again_and_only_once(
 ) -> None:
     calls: list[tuple[str, list[str]]] = []
 
-    def submit_finalizer(run: RunFolder, name: str, jobs: list[str], parameters: Any) -> str:
-        calls.append((name, jobs))
+    def submit_finalizer(run: RunFolder, name: str, ids: list[str], parameters: object) -> str:
+        calls.append((name, ids))
         return "7"
 
     monkeypatch.setattr(submit, "submit_finalizer", submit_finalizer)
     monkeypatch.setattr(code_archive, "take", lambda run: "code-0.zip")
-    assert "submitted job 7" in jobs("resume", on_slurm.path)
+    assert "submitted job 7" in printed("resume", on_slurm.path)
     name = submissions.job_name(on_slurm, 0)
     slurm.prints(squeue=f"{name}.finalize|N/A|7|7|RUNNING|n1|None")
-    assert "job 7" in jobs("resume", on_slurm.path)
+    assert "job 7" in printed("resume", on_slurm.path)
     after.conclude(str(on_slurm.path))
     slurm.prints(squeue="")
-    jobs("resume", on_slurm.path)
+    printed("resume", on_slurm.path)
     assert calls == [(name, [])]
+
+
+def changed_at(path: Path) -> tuple[int, int, int]:
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns, found.st_ctime_ns
+
+
+def test_whatever_concludes_a_run_writes_its_results_unless_they_are_as_they_were(finished: RunFolder) -> None:
+    assert after.conclude(str(finished.path))
+    first, before = finished.results_path.read_bytes(), changed_at(finished.results_path)
+    found = json.loads(first)
+    assert (found["run_id"], found["state"], found["finished"]) == (finished.path.name, "finished", 8)
+    assert "SCRIPTED" in found["warnings"][0]
+    [run] = summary(finished.path.parent / "warehouse.duckdb", [finished.path.name])
+    assert first == run.to_json()
+    after.conclude(str(finished.path))
+    assert changed_at(finished.results_path) == before
+    finished.results_path.unlink()
+    assert grading.missing(finished, read_endings(finished))
+    assert jobs("finalize", finished.path).exit_code == 0
+    assert finished.results_path.read_bytes() == first
+
+
+def test_a_run_that_is_under_way_has_none(tmp_path: Path) -> None:
+    run = plan(tmp_path, shards=2)
+    run_shard(str(run.path), 0)
+    assert not after.conclude(str(run.path))
+    assert not run.results_path.exists()
+
+
+def test_results_go_where_failed_samples_are_to_be_retried(
+    finished: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after.conclude(str(finished.path))
+    database = finished.path.parent / "warehouse.duckdb"
+    retried = [run.model_copy(update={"state": "under way"}) for run in summary(database, [finished.path.name])]
+    monkeypatch.setattr("warehouse.report.summary.summary", lambda *_: retried)
+    after.conclude(str(finished.path))
+    assert not finished.results_path.exists()
+
+
+def test_a_file_that_is_no_database_is_found_before_a_run(tmp_path: Path) -> None:
+    database, folder = tmp_path / "warehouse.duckdb", tmp_path / "folder.duckdb"
+    database.write_text("notes", encoding="utf-8")
+    folder.mkdir()
+    with pytest.raises(after.WarehouseError, match=r"cannot be opened: .*if it is a damaged warehouse, delete it"):
+        after.check(database)
+    with pytest.raises(after.WarehouseError, match=r"is a folder$"):
+        after.check(folder)
+
+
+def test_a_missing_a_readable_and_a_locked_database_pass_and_one_of_another_format_does_not(tmp_path: Path) -> None:
+    database = tmp_path / "warehouse.duckdb"
+    after.check(database)
+    assert not database.exists()
+    with writer(database):
+        pass
+    after.check(database)
+    with locked(database):
+        after.check(database)
+    with writer(database) as connection:
+        connection.execute("UPDATE schema_version SET digest = 'other'")
+    with pytest.raises(after.WarehouseError, match="--rebuild makes it anew"):
+        after.check(database)

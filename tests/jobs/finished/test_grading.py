@@ -1,27 +1,35 @@
-"""Grades are kept by grader version, never written over and compared."""
+"""Grades are kept by grader version, never written over and compared; a failure of the machine is no verdict."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
-import jobs.graders
-from grading import VERDICTS, grader_version
+from grading import VERDICTS, Gold, Grade, GraderFailed, Submission, grader_version
+from grading.grade import grade
 from grading.regrade import main
+from harness.problems import benchmarks
 from harness.problems.problem import Problem, dataset_hash
 from harness.trace import Step, Trace
-from jobs.finished.grading import finish
+from jobs import after, graders
+from jobs.finished import grading
+from jobs.finished.grading import finish, grade_by
 from jobs.run import derived
 from jobs.run.derived import changes, grade_files, read_grades
+from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, units
+from tests.jobs.runs import finished_run, jobs
 from tests.warehouse.runs import write_part
 from warehouse.database import reader
 from warehouse.loading.runs import load_run
+from warehouse.report.summary import summary
 
 MODEL = ModelSpec(model="m", path="m", revision=None, fingerprint="m")
 PROBLEMS = [
@@ -101,7 +109,7 @@ def test_a_version_is_graded_once_in_a_file_of_its_own_that_names_the_grader(
     before = first.read_bytes(), first.stat().st_mtime_ns
     assert finish(run, workers=1) == 0
     assert regrade(run.path).exit_code == 0
-    monkeypatch.setattr(jobs.graders, "grader_version", lambda: "99 next")
+    monkeypatch.setattr(graders, "grader_version", lambda: "99 next")
     assert finish(run, workers=1) == 11
     assert (first.read_bytes(), first.stat().st_mtime_ns) == before
     assert [file.version for file in grade_files(run)] == [grader_version(), "99 next"]
@@ -147,3 +155,80 @@ def test_a_run_that_cannot_be_read_is_named_and_the_others_are_graded(run: RunFo
     assert "WARNING: a-broken cannot be read; SKIPPED" in result.stderr
     with reader(tmp_path / "w.duckdb") as connection:
         assert connection.execute("SELECT run_id FROM run").fetchall() == [(run.path.name,)]
+
+
+ROOT = Path(__file__).parents[3]
+NO_FORKS = """
+import errno, os, sys
+
+if any("forkserver" in argument for argument in sys.orig_argv):
+    def fork():
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    os.fork = fork
+"""
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT)  # grader processes import the functions below by name
+
+
+GOLDS = [problem.answer for problem in benchmarks.load("demo")[:8]]
+LOST = next(gold for gold in GOLDS if GOLDS.count(gold) == 1)
+
+
+def killed_at_one_gold(submission: Submission, gold: Gold) -> Grade:
+    if gold.answer == LOST:
+        os.kill(os.getpid(), 9)
+    return grade(submission, gold)
+
+
+def failing(submission: Submission, gold: Gold) -> Grade:
+    raise RecursionError("too deep")
+
+
+def stored(run: RunFolder) -> list[str]:
+    return [row["verdict"] for file in grade_files(run) for row in read_grades(file).values()]
+
+
+def test_what_was_graded_is_kept_and_the_next_grading_grades_only_the_rest(tmp_path: Path) -> None:
+    run = finished_run(tmp_path, samples=1)
+    with pytest.raises(GraderFailed, match="SIGKILL") as failed:
+        grade_by(run, "v", killed_at_one_gold, 2)
+    assert f"jobs finalize {run.path}" in str(failed.value)
+    assert len(stored(run)) == 7
+    assert "grader_timeout" not in stored(run)
+    assert grading.missing(run, read_endings(run)) == "not loaded"
+    assert grade_by(run, "v", grade, 1) == 1
+    assert len(stored(run)) == 8
+
+
+def test_finalize_without_processes_ends_with_one_line_and_the_next_one_completes_the_run(tmp_path: Path) -> None:
+    run = finished_run(tmp_path, samples=1)
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(NO_FORKS)
+    command = [sys.executable, "-m", "jobs", "finalize", str(run.path)]
+    environment = {**os.environ, "PYTHONPATH": f"{site}:{ROOT}"}
+    ended = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert len(ended.stderr.splitlines()) == 1
+    assert stored(run) == []
+    assert not run.results_path.exists()
+    again = jobs("finalize", run.path)
+    assert (again.exit_code, again.stderr) == (0, "")
+    assert len(stored(run)) == 8
+    assert run.results_path.exists()
+
+
+def test_an_exception_of_the_grader_is_unparsable_and_the_summary_counts_it(tmp_path: Path) -> None:
+    run = finished_run(tmp_path, samples=1)
+    assert grade_by(run, "v", failing, 1) == 8
+    assert set(stored(run)) == {"unparsable"}
+    load_run(run, after.database_of(run))
+    [result] = summary(after.database_of(run), [run.path.name])
+    assert result.grader_exceptions == {"RecursionError": 8}
+    assert any("RecursionError" in line for line in result.warnings)
+    after.conclude(str(run.path))
+    [result] = summary(after.database_of(run), [run.path.name])
+    assert result.grader_exceptions == {}
