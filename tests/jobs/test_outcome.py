@@ -194,6 +194,6 @@ def test_an_interrupt_ends_a_local_launch_with_one_line(tmp_path: Path) -> None:
     out, error = launch.communicate(timeout=SECONDS)
     assert launch.returncode == exit_codes.INTERRUPTED
     assert "Traceback" not in out + error
-    assert error.strip() == "Interrupted. What is finished is kept, and the same command resumes."
+    assert error.strip() == "Interrupted. Finished samples are kept; run the same command again to resume."
     [run] = run_folders([tmp_path])
     assert 0 < num_unfinished(run) <= run.num_planned()

@@ -120,11 +120,11 @@ def test_somebody_elses_run_is_not_resumed_with_the_code_in_it(tmp_path: Path, m
     forget(monkeypatch)
     monkeypatch.delenv(trust.VARIABLE)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another user's"))
-    with pytest.raises(trust.NotTrusted, match=r"records the code of its method, which you did not give"):
+    with pytest.raises(trust.NotTrusted, match=r"contains the code of its method that you did not provide"):
         codes.method_of(run)
     [archive] = run.path.glob("method-*.zip")
     archive.unlink()
-    with pytest.raises(ValueError, match=r"has no code of its method confident .* launch it with --method"):
+    with pytest.raises(ValueError, match=r"has no code for its method confident .* launch it with --method"):
         codes.method_of(run)
 
 
@@ -175,7 +175,7 @@ def test_a_parameter_with_the_name_of_a_flag_is_refused(tmp_path: Path) -> None:
     method = f"{write_method(tmp_path, CLASHING)}:Confident"
     result = CliRunner().invoke(launch_command, ["--method", method, "--dataset", "demo"])
     assert result.exit_code == 2
-    assert "--temperature is a flag of the launcher" in result.stderr
+    assert "--temperature is a launcher flag" in result.stderr
 
 
 def test_a_suite_names_a_method_beside_it(tmp_path: Path) -> None:
@@ -188,5 +188,5 @@ def test_a_suite_names_a_method_beside_it(tmp_path: Path) -> None:
     [launch] = suite.read(path).launches
     assert launch.parameters == {"threshold": -0.1, "step_tokens": 9}
     path.write_text(path.read_text().replace(".py:Confident", ".py:Sure"))
-    with pytest.raises(suite.BadSuite, match=r"mine\.toml: run 1: --method .* has no class Sure; it has Confident"):
+    with pytest.raises(suite.BadSuite, match=r"mine\.toml: run 1: --method .* no class Sure; found: Confident"):
         suite.read(path)

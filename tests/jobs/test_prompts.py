@@ -90,7 +90,7 @@ def test_a_model_without_a_system_role_is_named_before_anything_is_queued(templa
         ModelSpec(model=path.name, path=str(path), revision=None, fingerprint="f") for path in (small, large)
     )
     vllm = replace(plan(launch(tmp_path), "local").spec, engine=EngineSpec("vllm"), prompts=own)
-    with pytest.raises(ValueError, match=r"^--target small: its chat template has no system role"):
+    with pytest.raises(ValueError, match=r"^--target small: the chat template has no system role"):
         list(check_prompts(launch(tmp_path), replace(vllm, draft=taking, target=lacking)))
     list(check_prompts(launch(tmp_path), replace(vllm, draft=taking, target=taking)))
     list(check_prompts(launch(tmp_path), replace(vllm, draft=taking, target=lacking, prompts=None)))
@@ -100,7 +100,7 @@ _BROKEN = [case for case in REFUSED if case.name in ("no assistant turn", "a tho
 
 
 def _model(folder: Path, template: str) -> Path:
-    shutil.copytree(pair_folder("demo-target"), folder)
+    shutil.copytree(pair_folder("demo-target,"), folder)
     (folder / "chat_template.jinja").write_text(template)
     return folder
 

@@ -83,16 +83,16 @@ OWN = "--dataset demo --limit 2 --engine scripted --method "
 SERVED = "--method vanilla --dataset demo --limit 2 --cluster local --token-budget 600 --target "
 WRONG = [
     (DATA + "utf16.jsonl", "utf16.jsonl, line 1: 'utf-8' codec can't decode byte 0xff"),
-    (DATA + "escapes.jsonl", "line 1: no field 'problem'; it has "),
-    (DATA + "semicolons.csv", "line 2: no field 'problem'; it has problem;answer; map it: --columns"),
-    (DATA + "title.toml", "title.toml: title: holds a control character"),
+    (DATA + "escapes.jsonl", "line 1: no field 'problem'; found: "),
+    (DATA + "semicolons.csv", "line 2: no field 'problem'; found: problem;answer; map it with --columns"),
+    (DATA + "title.toml", "title.toml: title: contains a control character"),
     (DATA + f"{'a' * 5000}.jsonl", "no such file"),
     (DATA + "my.jsonl --problems 0-99999999999", "--problems 0-99999999999: not a range of problems"),
     (OWN + "specreason --prompts step.toml", "score.question: unknown placeholder {step}; valid here: none"),
     ("--method lookahead --prompts long.toml " + VLLM, "for the target demo-target, these labels are not one distinct"),
-    (SPECCOT + "--draft.memory 0.9 --target.memory 0.9", "add up to more than 1, the whole memory of a GPU"),
+    (SPECCOT + "--draft.memory 0.9 --target.memory 0.9", "exceed 1 in total, the whole memory of a GPU"),
     (SPECCOT + "--draft gpt5", "unknown model 'gpt5'; valid: r1-distill-qwen-1.5b, "),
-    (OWN + "ok.py", "--method ok.py: names no class; write ok.py:CLASS"),
+    (OWN + "ok.py", "--method ok.py: no class given; write ok.py:CLASS"),
     (OWN + "run.py:Confident", "has no `async def __call__`; a method is"),
     (OWN + "nul.py:X", "nul.py:X: cannot be imported: SyntaxError: source code"),
     (OWN + "ok.py:Confident --step-tokens x", "Invalid value for '--step-tokens': 'x' is not a valid integer"),
@@ -120,7 +120,7 @@ def test_a_wrong_command_gets_one_line_and_exit_code_2(
         ("garbage", "JSON"),
         (401, "HARNESS_TARGET_API_KEY"),
         (500, "500"),
-        ("reset", "does not answer: "),
+        ("reset", "does not respond: "),
     ],
 )
 def test_a_server_that_fails_on_the_first_requests_is_one_line(

@@ -71,7 +71,7 @@ def test_a_drop_is_confirmed_by_a_second_run_and_fails_the_night(suite: Path, mo
     of_no_budget = Night.read(suite, night, {"max_gpu_hours": 1e-9})
     assert nightly.conclude(of_no_budget) == EXIT_CODES["FAIL"], "what confirms is not part of the budget"
     assert verdict(suite, night).startswith("**FAIL")
-    assert "confirmed by a re-run" in verdict(suite, night)
+    assert "confirmed by a rerun" in verdict(suite, night)
     assert "Recovered" not in verdict(suite, night), "nothing died"
     again = {run.path.name: run for run in run_folders([suite.parent / "runs"])}.keys() - before
     assert len(again) == 2, "only what was suspicious was run again"
@@ -89,7 +89,7 @@ def test_nights_whose_folders_and_database_are_gone_remain_the_baseline(suite: P
     assert verdict(suite, NIGHTS[7]).startswith(f"**PASS: night of {NIGHTS[7]}, 2 cells")
     (output / "warehouse.nights.jsonl").unlink()
     nightly.conclude(Night.read(suite, NIGHTS[7]))
-    assert "0 of 7 nights of baseline" in verdict(suite, NIGHTS[7])
+    assert "only 0 of 7 baseline nights" in verdict(suite, NIGHTS[7])
 
 
 NIGHT = date(2026, 1, 1)

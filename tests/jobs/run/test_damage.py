@@ -198,7 +198,7 @@ def test_a_specification_and_problems_that_were_changed_are_named(tmp_path: Path
         run.problems()
     record = json.loads(run.spec_path.read_text(encoding="utf-8"))
     run.spec_path.write_text(json.dumps(record | {"temperature": 0.7}), encoding="utf-8")
-    with pytest.raises(RunDamaged, match=r"spec\.json was changed after the run was made: restore it, or launch a new"):
+    with pytest.raises(RunDamaged, match=r"spec\.json was changed after the run was created: restore it, or"):
         run.spec()
 
 

@@ -70,7 +70,7 @@ def test_what_does_not_fit_on_the_node_is_one_line_before_a_model_loads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_nvidia_smi(tmp_path, monkeypatch, [card(0, memory=46068)])
-    with pytest.raises(DoesNotFit, match=r"do not fit on 1 × .* of 44\.4 GiB; python -m harness\.sizing shows"):
+    with pytest.raises(DoesNotFit, match=r"do not fit on 1 × .* of 44\.4 GiB; run python -m harness\.sizing"):
         settings_on_node(spec_of(tmp_path, EngineSpec("vllm")))
 
 
@@ -87,9 +87,9 @@ def dry_run(tmp_path: Path, *arguments: str) -> tuple[int, str]:
         (["--gpus-per-node", "h100:8", "--draft.tensor-parallel", "8"], "12 attention heads cannot be divided by 8"),
         (["--gpus-per-node", "2", "--target.tensor-parallel", "4"], "4: a worker has 2 GPUs; valid: 1, 2"),
         (["--gpus-per-node", "4", "--target.gpus", "1-4"], "1,2,3,4: a worker has 4 GPUs; valid: 0 to 3, or all"),
-        (["--target.gpus", "0-2"], "--target.gpus 0,1,2: qwq-32b cannot be split so, because 40 attention heads"),
-        (["--gpus-per-node", "h100:2", "--workers-per-task", "4"], "its engines need 1; choose fewer workers"),
-        (["--draft.memory", "0.5", "--target.memory", "0.6"], "add up to more than 1"),
+        (["--target.gpus", "0-2"], "--target.gpus 0,1,2: cannot split qwq-32b this way: 40 attention heads"),
+        (["--gpus-per-node", "h100:2", "--workers-per-task", "4"], "its engines need 1; use fewer workers"),
+        (["--draft.memory", "0.5", "--target.memory", "0.6"], "exceed 1 in total"),
         (["--gpus-per-node", "2", "--gpu-memory", "huge"], "expected the memory of one GPU"),
         (["--gpus-per-node", "h100:4", "--token-budget", "99000"], "the context of the target qwq-32b is 40960 tokens"),
     ],

@@ -57,7 +57,7 @@ OFFERED = {"top_k": 20, "repetition_penalty": 1.1}
 def planned(**flags: Any) -> RunPlan:
     """A plan of speccot on the bundled problems with the bundled pair."""
     common: dict[str, Any] = {"method": "speccot", "dataset": "demo", "engine": "vllm", "limit": 2}
-    common |= {"draft": "demo-draft", "target": "demo-target"}
+    common |= {"draft": "demo-draft", "target": "demo-target,"}
     return plan(Launch.from_flags(common | flags), "local")
 
 
@@ -104,17 +104,17 @@ def test_sampling_and_conventions_make_other_samples_and_engine_arguments_anothe
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"method": "vanilla", "draft_top_k": 5}, "--draft.top-k 5: vanilla --model target writes with the target"),
-        ({"method": "vanilla", "model": "draft", "target_min_p": 0.1}, "writes with the draft alone; leave it out"),
-        ({"method": "specdecode", "temperature": 0, "min_p": 0.1}, "has no min-p under token-level speculation"),
+        ({"method": "vanilla", "draft_top_k": 5}, "--draft.top-k 5: vanilla --model target generates only"),
+        ({"method": "vanilla", "model": "draft", "target_min_p": 0.1}, "generates only with the draft; omit this flag"),
+        ({"method": "specdecode", "temperature": 0, "min_p": 0.1}, "does not support min-p with"),
         ({"top_k": -1}, "--top-k -1: "),
         ({"engine": "transformers", "draft_gpus": "0", "target_gpus": "1"}, "this machine has 0 GPUs"),
-        ({"draft_template": ("effort=low",)}, "--draft demo-draft: its chat template does not read effort"),
+        ({"draft_template": ("effort=low",)}, "--draft demo-draft: the chat template does not use effort"),
         ({"target_thinking_tags": "[THINK]"}, "--target.thinking-tags [THINK]: expected OPEN,CLOSE or none"),
         ({"target_engine": ("max_num_seqs",)}, "--target.engine max_num_seqs: expected KEY=VALUE"),
-        ({"target_engine": ("max_num_seqs=8", "max_num_seqs=9")}, "max_num_seqs is given twice"),
-        ({"target_engine": ("dtype=float16",)}, "--target.engine dtype=float16: give --dtype"),
-        ({"target_engine": ("trust_remote_code=true",)}, "code that is not part of the recorded code"),
+        ({"target_engine": ("max_num_seqs=8", "max_num_seqs=9")}, "max_num_seqs occurs twice"),
+        ({"target_engine": ("dtype=float16",)}, "--target.engine dtype=float16: use --dtype"),
+        ({"target_engine": ("trust_remote_code=true",)}, "code outside the recorded code"),
         ({"target_engine": ("max_num_seqs=8",), "engine": "transformers"}, "needs --engine vllm, not transformers"),
     ],
 )  # fmt: skip
@@ -131,9 +131,9 @@ def test_a_wrong_setting_of_one_model_gets_one_line(flags: dict[str, Any], messa
         ("vanilla", {"temperature": 0, "model": "draft", "target": None}, True),
         ("speccot", {"temperature": 0}, True),
         ("speccot", {"temperature": 0, "draft_temperature": 0.6}, False),
-        ("rsd", {"temperature": 0, "reward": "demo-target"}, True),
+        ("rsd", {"temperature": 0, "reward": "demo-target,"}, True),
         # Clipping draws from each sample's seed whether a draft is kept.
-        ("rsd", {"temperature": 0, "reward": "demo-target", "weighting": "clipping"}, False),
+        ("rsd", {"temperature": 0, "reward": "demo-target,", "weighting": "clipping"}, False),
         # The target decodes greedily at any temperature, and the draft by its own.
         ("scot", {"greedy_target": True, "draft_temperature": 0}, True),
         ("scot", {"greedy_target": True}, False),

@@ -225,7 +225,7 @@ def test_pyxis_gets_the_jobs_folders_beside_its_own_mounts(options: dict[str, An
     [
         ({"python": "apptainer exec 'a.sif python3"}, "No closing quotation"),
         ({"python": ["apptainer", 3]}, "expected a command"),
-        ({"container-image": "/a.sqsh"}, "container-image: name the interpreter in the container too"),
+        ({"container-image": "/a.sqsh"}, "container-image: also set the interpreter"),
     ],
 )
 def test_a_command_that_cannot_work_is_refused_in_one_line(options: dict[str, Any], message: str) -> None:

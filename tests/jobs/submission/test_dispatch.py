@@ -63,7 +63,7 @@ def test_a_task_that_was_just_canceled_is_waited_for_and_only_then_its_shard_is_
     slurm.prints(squeue=ENDING)
     with monkeypatch.context() as patched:
         patched.setattr(dispatch, "_ENDING_SECONDS", 0.0)
-        with pytest.raises(client.SlurmError, match=r"^1 task of it, such as 40_0 on n1, did not end \(COMPLETING\)"):
+        with pytest.raises(client.SlurmError, match=r"^1 task, for example 40_0 on n1, did not exit \(COMPLETING\)"):
             dispatch_alone(run, {})
     assert cluster.own == []
     monkeypatch.setattr("jobs.submission.dispatch.time.sleep", lambda seconds: slurm.prints(squeue=""))

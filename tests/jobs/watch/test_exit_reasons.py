@@ -149,11 +149,11 @@ def test_an_engine_that_died_is_named_with_the_error_in_its_output(output: str, 
             7,
             ["exit code 7;", "loading / ERROR: no modulefile"],
         ),
-        ("", "FAILED", 7, ["FAILED, exit code 7; ended"]),
+        ("", "FAILED", 7, ["FAILED, exit code 7; exited"]),
         # What Slurm ended.
         (f"{BEGIN}{FAILED}old\n", "TIMEOUT", 0, ["Slurm: TIMEOUT"]),
         (BEGIN, "COMPLETED", 0, ["Slurm: COMPLETED"]),
-        (None, "COMPLETED", 0, ["Slurm: COMPLETED, without a log", "n1"]),
+        (None, "COMPLETED", 0, ["Slurm: COMPLETED, no log", "n1"]),
     ],
 )
 def test_a_log_and_slurm_tell_why_a_task_ended(

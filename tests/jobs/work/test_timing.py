@@ -189,9 +189,9 @@ SMALL: dict[str, Any] = {"limit": 4, "samples": 2, "token_budget": 600}
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("--latency-sample", "9"), "--latency-sample 9: the run has 8 samples; valid: 1 to that many"),
+        (("--latency-sample", "9"), "--latency-sample 9: the run has only 8 samples"),
         (("--latency-sample", "0"), "--latency-sample 0: Input should be greater than or equal to 1"),
-        (("--latency-sample", "4", "--concurrency", "1"), "every sample runs alone already"),
+        (("--latency-sample", "4", "--concurrency", "1"), "every sample already runs alone"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(arguments: tuple[str, ...], why: str, tmp_path: Path) -> None:
