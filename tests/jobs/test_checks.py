@@ -49,7 +49,7 @@ def test_every_damaged_model_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json"])
 def test_a_torn_tokenizer_is_a_failure(file: str, tmp_path: Path) -> None:
-    folder = shutil.copytree(pair_folder("demo-target,"), tmp_path / "torn")
+    folder = shutil.copytree(pair_folder("demo-target"), tmp_path / "torn")
     (folder / file).write_bytes((folder / file).read_bytes()[:100])
     checks = list(check_run(asked({"target": str(folder)}, method="vanilla", engine="transformers")))
     [failed] = [check for check in checks if check.status == "failure"]
@@ -67,7 +67,7 @@ def test_a_model_that_is_not_here_is_a_warning_with_the_command_that_fetches_it(
 
 
 def test_what_a_launch_refuses_is_a_failure_in_its_words() -> None:
-    question = asked({"target": "demo-target,"}, method="specdecode", engine="transformers", spec_decode="ngram")
+    question = asked({"target": "demo-target"}, method="specdecode", engine="transformers", spec_decode="ngram")
     assert "--engine" in problem_texts(list(check_run(question)))
 
 

@@ -100,7 +100,7 @@ _BROKEN = [case for case in REFUSED if case.name in ("no assistant turn", "a tho
 
 
 def _model(folder: Path, template: str) -> Path:
-    shutil.copytree(pair_folder("demo-target,"), folder)
+    shutil.copytree(pair_folder("demo-target"), folder)
     (folder / "chat_template.jinja").write_text(template)
     return folder
 

@@ -95,7 +95,7 @@ async def test_all_sections_give_tables_that_do_not_mix_regimes() -> None:
 @pytest.mark.vllm
 @pytest.mark.needs_tool("vllm")
 async def test_the_loop_is_measured_at_every_width() -> None:
-    folder = Path(models.resolve("demo-target,").path_or_hub_id)
+    folder = Path(models.resolve("demo-target").path_or_hub_id)
     cells = await loop.measure_all(folder, ["speccot"], [400], [2, 3], steps=6)
     assert [(cell.in_flight, cell.steps) for cell in cells] == [(2, 6), (3, 6)]
     assert len(loop.table_of(cells).rows) == len(cells)

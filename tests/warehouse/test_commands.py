@@ -189,7 +189,7 @@ def test_an_inspect_log_is_read_back_by_inspect(loaded: Loaded, tmp_path: Path) 
     assert (eval_log.eval.solver, eval_log.eval.dataset.samples, eval_log.eval.config.epochs) == ("speccot", 3, 2)
     assert eval_log.eval.model == "org/large"
     assert (eval_log.results.total_samples, eval_log.results.completed_samples) == (6, 5)
-    assert eval_log.results.scores[0].metrics["trade-off"].value == pytest.approx(2 / 6)
+    assert eval_log.results.scores[0].metrics["accuracy"].value == pytest.approx(2 / 6)
     first = next(s for s in eval_log.samples if (s.id, s.epoch) == ("toy/0", 1))
     texts = (first.input, first.target, first.output.completion)
     assert texts == ("1 + 1?", "2", loaded.traces[0].output_text)

@@ -184,7 +184,7 @@ def test_the_documented_past_is_judged_as_documented(tmp_path: Path) -> None:
     page = Path("docs/statistics.md").read_text(encoding="utf-8")
     documented = known(re.search(r"( {4}night,cell.*?\n)\n", page, re.DOTALL))
     code, said = replayed(tmp_path / "past.csv", textwrap.dedent(documented[1]))
-    assert (code, said.split()[7:12]) == (0, ["2026-02-08", "mine", "trade-off", "61.9", "%"])
+    assert (code, said.split()[7:12]) == (0, ["2026-02-08", "mine", "accuracy", "61.9", "%"])
 
 
 @pytest.mark.parametrize(

@@ -168,8 +168,8 @@ def test_selection_is_judged_by_class(tmp_path: Path) -> None:
         of_paper = [measure(ask.connection, name, folder.path.name) for name in names]
     assert [one and one.estimate for one in of_paper] == pytest.approx([1 / 3, 1])
     assert (first["class"], first["num_samples"], first["num_right"], first["num_rejected"]) == (1, 3, 1, 1)
-    assert (second["class"], second["num_samples"], second["trade-off"]) == (2, 1, 1)
-    accuracies = [first["trade-off"], first["accuracy_of_any_draft"], second["accuracy_of_any_draft"]]
+    assert (second["class"], second["num_samples"], second["accuracy"]) == (2, 1, 1)
+    accuracies = [first["accuracy"], first["accuracy_of_any_draft"], second["accuracy_of_any_draft"]]
     assert accuracies == pytest.approx([1 / 3, 1 / 2, 0])
 
 

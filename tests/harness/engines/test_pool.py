@@ -108,7 +108,7 @@ async def test_each_run_on_a_shared_engine_talks_as_its_own_tokenizer_does(tmp_p
     found, starts = [], set()
     async with EnginePool() as pool:
         for asked in (NO_CONVENTIONS, Conventions(thinking_tags="none"), NO_CONVENTIONS):
-            [need] = needs("target", kind="transformers", target=str(pair_folder("demo-target,")), kv_bytes=1 << 30)
+            [need] = needs("target", kind="transformers", target=str(pair_folder("demo-target")), kv_bytes=1 << 30)
             need = replace(need, settings=replace(need.settings, conventions=asked))
             engine = (await pool.lease([need], tmp_path))["target"]
             starts.add(engine.start)

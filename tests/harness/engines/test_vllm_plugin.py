@@ -126,7 +126,7 @@ def backend(name: str, folder: Path) -> Any:
     if name == "smollm2":
         require_tool("smollm")
         return Tokenizer.from_file(str(smollm_folder() / "tokenizer.json"))
-    return Tokenizer.from_file(str(Path(models.resolve("demo-target,").path_or_hub_id) / "tokenizer.json"))
+    return Tokenizer.from_file(str(Path(models.resolve("demo-target").path_or_hub_id) / "tokenizer.json"))
 
 
 def detokenizer(tokenizer: Any, prompt: Sequence[int], stop: Sequence[str] = ()) -> Any:

@@ -137,7 +137,7 @@ def test_the_smallest_widths_that_hold_the_samples_in_flight_are_planned(
 
 
 @pytest.mark.parametrize(
-    ("target", "small"), [(pair_folder("demo-target,"), {"draft", "target"}), ("nobody/has-it", {"draft"})]
+    ("target", "small"), [(pair_folder("demo-target"), {"draft", "target"}), ("nobody/has-it", {"draft"})]
 )
 def test_the_bundled_models_are_small_and_a_model_of_unknown_size_is_not(target: Path | str, small: set[str]) -> None:
     folders: dict[Role, Path | str] = {"draft": pair_folder("demo-draft"), "target": target}

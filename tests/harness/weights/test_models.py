@@ -70,7 +70,7 @@ def test_the_default_pair_is_the_papers_and_on_a_cpu_a_toy_pair_with_a_notice(
     assert default_pair(method, "gpu") == {"draft": draft, "target": target}
     assert tuple(default_pair(method, "cpu").values()) == tuple(models.PAIR)
     names, notice = models.by_role("specreason", ("draft", "target"), {"draft": "org/own", "target": None}, "cpu")
-    assert names == {"draft": "org/own", "target": "demo-target,"}
+    assert names == {"draft": "org/own", "target": "demo-target"}
     assert notice is not None
     assert {"demo-target,", "--target."} <= set(notice.split())
 

@@ -34,7 +34,7 @@ PROBLEM = Problem("own/1", "own", "Q", "2")
 
 def _tokenizer(folder: Path, case: Case, date: str = DATE) -> HFTokenizer:
     for name in ("tokenizer.json", "tokenizer_config.json", "config.json"):
-        shutil.copy(Path(models.resolve("demo-target,").path_or_hub_id) / name, folder)
+        shutil.copy(Path(models.resolve("demo-target").path_or_hub_id) / name, folder)
     (folder / "chat_template.jinja").write_text(case.template)
     return HFTokenizer(str(folder), None, Conventions.of(case.variables, case.tags, date))
 

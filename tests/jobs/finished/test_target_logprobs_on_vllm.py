@@ -46,7 +46,7 @@ def reference() -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
-    path = models.resolve("demo-target,").path_or_hub_id
+    path = models.resolve("demo-target").path_or_hub_id
     return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
 
 
@@ -73,7 +73,7 @@ async def read(tmp_path_factory: pytest.TempPathFactory, vllm_pair: VLLMPair) ->
         top_p=1.0,
         token_budget=256,
         draft=bundled("demo-draft"),
-        target=bundled("demo-target,"),
+        target=bundled("demo-target"),
         engine=EngineSpec("vllm", max_context=512),
         prompt_hash=prompts.prompt_hash(),
         concurrency=8,

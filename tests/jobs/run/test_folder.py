@@ -62,7 +62,7 @@ def test_an_unreadable_file_of_the_plan_is_named_with_the_reason(tmp_path: Path)
 COMMAND = ["--method", "speccot", "--dataset", "demo", "--engine", "scripted", "--samples", "1", "--limit", "2"]
 
 
-def spec(tmp_path: Path, draft: str | None = "demo-draft", target: str = "demo-target,", **changes: Any) -> RunSpec:
+def spec(tmp_path: Path, draft: str | None = "demo-draft", target: str = "demo-target", **changes: Any) -> RunSpec:
     drawn = None if draft is None else ModelSpec(model=draft, path="/d", revision=None, fingerprint="d")
     return replace(
         plan(tmp_path / "any").spec(),
@@ -76,7 +76,7 @@ def spec(tmp_path: Path, draft: str | None = "demo-draft", target: str = "demo-t
 def test_the_name_says_dataset_method_and_models(tmp_path: Path) -> None:
     both = spec(tmp_path)
     assert folder_name(both) == f"demo-speccot-demo-draft_demo-target-{both.digest}"
-    alone = [spec(tmp_path, None, name, method="vanilla") for name in ("demo-target,", "org/demo-draft")]
+    alone = [spec(tmp_path, None, name, method="vanilla") for name in ("demo-target", "org/demo-draft")]
     assert [folder_name(one).rpartition("-")[0] for one in alone] == [
         "demo-vanilla-demo-target",
         "demo-vanilla-demo-draft",

@@ -47,7 +47,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def prepared(typed: tuple[str, ...] = (), **flags: Any) -> PreparedLaunch:
     common: dict[str, Any] = {"method": "speccot", "dataset": "demo", "engine": "vllm", "limit": 2, "cluster": "local"}
-    common |= {"draft": "demo-draft", "target": "demo-target,", "token_budget": BUDGET}
+    common |= {"draft": "demo-draft", "target": "demo-target", "token_budget": BUDGET}
     return prepare(Launch.from_flags(common | flags), typed)
 
 
@@ -233,7 +233,7 @@ def test_the_doctor_leaves_the_packages_of_jobs_to_the_node() -> None:
     assert (found["same environment"].status, sys.executable in found["same environment"].text) == ("ok", True)
 
 
-VANILLA = ("--method", "vanilla", "--dataset", "demo", "--limit", "2", "--samples", "1", "--target", "demo-target,")
+VANILLA = ("--method", "vanilla", "--dataset", "demo", "--limit", "2", "--samples", "1", "--target", "demo-target")
 
 
 @pytest.mark.parametrize(("cluster", "engine", "lacks"), [("local", "vllm", "vllm"), ("debug", "auto", "torch")])
@@ -257,7 +257,7 @@ def test_on_slurm_the_python_of_the_jobs_decides(
 ) -> None:
     _without(monkeypatch, "vllm")
     request = Launch.from_flags(
-        {"method": "vanilla", "dataset": "demo", "target": "demo-target,", "engine": "vllm", "output": tmp_path / "r"}
+        {"method": "vanilla", "dataset": "demo", "target": "demo-target", "engine": "vllm", "output": tmp_path / "r"}
     )
     run = RunFolder(tmp_path / "r")
     launched = preparation.PreparedLaunch(request, "slurm", planning.plan(request, "slurm"), run, sbatch)
@@ -272,7 +272,7 @@ def test_a_finished_run_needs_no_engine(tmp_path: Path, monkeypatch: pytest.Monk
     run = plan(tmp_path)
     run_parts([(str(run.path), [0])])
     request = Launch.from_flags(
-        {"method": "vanilla", "dataset": "demo", "target": "demo-target,", "limit": 8, "samples": 3, "output": tmp_path}
+        {"method": "vanilla", "dataset": "demo", "target": "demo-target", "limit": 8, "samples": 3, "output": tmp_path}
     )
     planned = planning.plan(request, "local")
     assert planned.spec.num_samples == run.num_planned()

@@ -94,7 +94,7 @@ def test_a_reward_model_is_part_of_the_run_and_of_its_samples_but_not_of_their_s
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        ({"method": "vanilla", "reward": "demo-target,"}, "--reward: vanilla does not use a reward model"),
+        ({"method": "vanilla", "reward": "demo-target"}, "--reward: vanilla does not use a reward model"),
         ({"engine": "transformers", "draft": "qwq-32b", "target": "qwq-32b"}, "--reward: rated requires a reward"),
         ({"method": "vanilla", "model": "reward"}, "--model"),
         ({"reward_gpus": "x"}, "--reward.gpus x: expected indices"),

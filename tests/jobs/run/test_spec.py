@@ -57,7 +57,7 @@ OFFERED = {"top_k": 20, "repetition_penalty": 1.1}
 def planned(**flags: Any) -> RunPlan:
     """A plan of speccot on the bundled problems with the bundled pair."""
     common: dict[str, Any] = {"method": "speccot", "dataset": "demo", "engine": "vllm", "limit": 2}
-    common |= {"draft": "demo-draft", "target": "demo-target,"}
+    common |= {"draft": "demo-draft", "target": "demo-target"}
     return plan(Launch.from_flags(common | flags), "local")
 
 
@@ -131,9 +131,9 @@ def test_a_wrong_setting_of_one_model_gets_one_line(flags: dict[str, Any], messa
         ("vanilla", {"temperature": 0, "model": "draft", "target": None}, True),
         ("speccot", {"temperature": 0}, True),
         ("speccot", {"temperature": 0, "draft_temperature": 0.6}, False),
-        ("rsd", {"temperature": 0, "reward": "demo-target,"}, True),
+        ("rsd", {"temperature": 0, "reward": "demo-target"}, True),
         # Clipping draws from each sample's seed whether a draft is kept.
-        ("rsd", {"temperature": 0, "reward": "demo-target,", "weighting": "clipping"}, False),
+        ("rsd", {"temperature": 0, "reward": "demo-target", "weighting": "clipping"}, False),
         # The target decodes greedily at any temperature, and the draft by its own.
         ("scot", {"greedy_target": True, "draft_temperature": 0}, True),
         ("scot", {"greedy_target": True}, False),

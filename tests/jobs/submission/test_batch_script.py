@@ -31,7 +31,7 @@ print(json.dumps({
     "argv": sys.argv, "jobs": jobs.__file__, "code": os.environ["HARNESS_CODE"],
     "isolated": [os.environ.get(name) for name in ("PYTHONSAFEPATH", "PYTHONNOUSERSITE")], "path": sys.path,
     "commit": harness.environment.git_commit(), "hash": running_code().hash,
-    "target": models.resolve("demo-target,").path_or_hub_id, "profile": profiles.load("example")["partition"],
+    "target": models.resolve("demo-target").path_or_hub_id, "profile": profiles.load("example")["partition"],
     "again": code_archive.take(RunFolder(pathlib.Path(os.environ["TMPDIR"], "again"))),
     "exported": os.environ["SLURM_EXPORT_ENV"], "end": client.end_time("1"),
 }), flush=True)
@@ -142,7 +142,7 @@ def test_a_job_runs_the_submitted_code_wherever_it_starts(
     assert "/of/the/login/node" not in answer["path"]
     assert (answer["commit"], answer["hash"]) == (environment.git_commit(), running_code().hash)
     assert answer["end"] == 1_800_000_000
-    assert answer["target"] == models.resolve("demo-target,").path_or_hub_id
+    assert answer["target"] == models.resolve("demo-target").path_or_hub_id
     assert (answer["profile"], answer["again"]) == ("gpu", code_archive.take(run)), "a job submits what it runs itself"
     assert answer["exported"] == "ALL", "otherwise srun passes none of this to the job's tasks"
     assert not list(tmp_path.glob("harness-*")), "the code is removed at the end of the job"

@@ -208,7 +208,7 @@ def summary_of(warehouse: Warehouse, name: str) -> tuple[RunSummary, str]:
 
 
 def test_no_view_has_an_interval_of_what_is_missing(warehouse: Warehouse) -> None:
-    for metric in ("pass_at_1", "trade-off"):
+    for metric in ("pass_at_1", "accuracy"):
         of_metric = "FROM counted_estimate WHERE metric = $metric"
         found = {row["run_id"]: row for row in warehouse.select(of_metric, metric=metric)}
         assert found[warehouse.ids["complete"]]["low_95"] is not None
@@ -263,7 +263,7 @@ def test_an_inspect_log_leaves_missing_samples_out_of_its_accuracy(
     [score] = log.read_eval_log(file).results.scores
     found = {kind: metric.value for kind, metric in score.metrics.items()}
     expected = mean(scores_of("at random, ungraded")[1])
-    of_part = pytest.approx({"trade-off": expected.estimate, "stderr": expected.standard_error})
+    of_part = pytest.approx({"accuracy": expected.estimate, "stderr": expected.standard_error})
     assert found == ({} if name == "nothing" else of_part)
 
 

@@ -55,12 +55,12 @@ limit = 10
 samples = 2
 method = "vanilla"
 [[run]]
-target = "demo-target,"
+target = "demo-target"
 [[run]]
 model = "draft"
 draft = "demo-draft"
 """
-ONE_RUN = 'dataset = "demo"\nsamples = 2\n[[run]]\nmethod = "vanilla"\ntarget = "demo-target,"\n'
+ONE_RUN = 'dataset = "demo"\nsamples = 2\n[[run]]\nmethod = "vanilla"\ntarget = "demo-target"\n'
 TIMED = """
 engine = "scripted"
 cluster = "debug"

@@ -54,9 +54,9 @@ def _free_port() -> int:
 async def target(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServedEngine]:
     """The bundled target on vLLM's server."""
     environment = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "HF_HUB_OFFLINE": "1"}
-    port, folder, log = _free_port(), str(models.pair_folder("demo-target,")), tmp_path_factory.mktemp("server") / "log"
+    port, folder, log = _free_port(), str(models.pair_folder("demo-target")), tmp_path_factory.mktemp("server") / "log"
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", folder, *_VLLM.split()]
-    command += ["--served-model-name", "demo-target,", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--served-model-name", "demo-target", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--distributed-executor-backend", json.loads(dict(IN_CORE)["distributed_executor_backend"])]
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, **environment})
@@ -82,7 +82,7 @@ async def target(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
 @pytest.mark.needs_tool("vllm")
 async def test_a_served_model_writes_judges_and_caches_as_in_process(target: ServedEngine) -> None:
     settings = EngineSettings(kind="transformers", dtype="float32", max_context=1000)
-    own = await TransformersEngine.start(str(models.pair_folder("demo-target,")), "target", settings)
+    own = await TransformersEngine.start(str(models.pair_folder("demo-target")), "target", settings)
     assert target.report["version"] != "unknown"
     for problem in benchmarks.load("demo")[:2]:
         ids, _ = prompts.opening(own.tokenizer, problem)
