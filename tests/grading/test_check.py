@@ -72,7 +72,7 @@ def test_a_rejected_gold_is_listed_and_exit_code_1(tmp_path: Path) -> None:
         (["--dataset", "aime24"], "29"),
         (["--nothing"], "--nothing"),
         (["--columns", "answer=final"], "--dataset"),
-        (["--dataset", "demo", "--columns", "answer=final"], "--columns: demo"),
+        (["--dataset", "demo", "--columns", "answer=final"], "--columns: not valid with the built-in demo"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, arguments: list[str], named: str) -> None:

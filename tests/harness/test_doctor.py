@@ -17,7 +17,10 @@ from harness.doctor import main
         (("--method", "specot"), "'speccot'"),
         (("--data-dir", "no/such"), "no/such"),
         (("--dry-run",), "--dry-run"),
-        (("--method", "vanilla", "--draft", "nosuch"), "--draft nosuch: vanilla --model target writes with the target"),
+        (
+            ("--method", "vanilla", "--draft", "nosuch"),
+            "--draft nosuch: vanilla --model target generates only with the target",
+        ),
         (("--reward", "ftp://host/v1"), "--reward: not a server address; valid: http://HOST:PORT/v1"),
     ],
 )

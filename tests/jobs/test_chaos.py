@@ -29,7 +29,7 @@ def test_a_few_kills_change_nothing(tmp_path: Path) -> None:
     command += [f"--kind={kind}" for kind in KINDS]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "0 lost, 0 duplicate; 0 rounds differ" in done.stdout, done.stdout
+    assert "0 lost, 0 doubled; 0 rounds differ" in done.stdout, done.stdout
     events = [json.loads(line) for line in (tmp_path / "chaos.jsonl").read_text().splitlines()]
     assert sum(event.get("struck", False) for event in events) == 2
     again = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -42,10 +42,10 @@ def test_commands_that_are_printed_can_be_pasted(tmp_path: Path, slurm: FakeSlur
     run = plan(folder)
     submissions.record(run, Submission(0, "run.0", [[0]], 0.0))
     slurm.prints(scancel="", squeue="")
-    [words] = [shlex.split(line) for line in jobs("cancel", run.path).output.splitlines()]
+    [words] = [shlex.split(line.partition("python -m")[2]) for line in jobs("cancel", run.path).output.splitlines()]
     assert words[-1] == str(run.path)
     lines = jobs("finalize", run.path).output.splitlines()
-    pasted = [shlex.split(line) for line in lines if line.startswith("  python -m")]
+    pasted = [shlex.split(line, comments=True) for line in lines if line.startswith("  python -m")]
     *of_warehouse, of_jobs = pasted
     assert {words[4] for words in of_warehouse} == {str(folder / "warehouse.duckdb")}
     assert of_jobs[2:5] == ["jobs", "show", str(run.path)]

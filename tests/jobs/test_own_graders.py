@@ -76,8 +76,8 @@ def test_an_own_grader_grades_a_run_and_its_file_is_needed_no_more(flags: dict[s
     reference = write_grader(tmp_path)
     result = launched(flags, grader=reference)
     assert result.exit_code == 0, result.output
-    assert "GOLDS" not in result.output
-    assert "GOLDS" in launched(flags, dry_run=True, tag="another").output
+    assert "REFERENCE ANSWERS" not in result.output
+    assert "REFERENCE ANSWERS" in launched(flags, dry_run=True, tag="another").output
     run = run_of(flags)
     version = graders.recorded(run).version
     assert re.fullmatch(r"own short\.py:grade [0-9a-f]{12}", version)

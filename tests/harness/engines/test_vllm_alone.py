@@ -108,7 +108,7 @@ async def test_an_engine_serves_an_adapter_for_verdicts_alone_is_started_once_mo
         call = asyncio.create_task(engine.generate(prompt, Sampling(400, 2.0, n=4)))
         await asyncio.sleep(0.2)
         os.kill(process_of(engine, "EngineCore").pid, signal.SIGSTOP)
-        with pytest.raises(EngineDied, match=r"second time: no output for 4 s[^\n]*\n(.|\n)*EngineCore"):
+        with pytest.raises(EngineDied, match=r"died twice: no output for 4 s[^\n]*\n(.|\n)*EngineCore"):
             await asyncio.wait_for(call, 60)
         async with asyncio.timeout(20):
             while alive(second_processes):

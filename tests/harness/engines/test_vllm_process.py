@@ -168,7 +168,7 @@ async def test_requests_of_an_engine_that_stops_are_answered_by_another_which_th
     assert await _answers(engine, 3) == [tuple(REPLY)] * 3
     assert engine.restarts == 1
     stop(Core.started[1])
-    with pytest.raises(EngineDied, match="second time"):
+    with pytest.raises(EngineDied, match="died twice"):
         await _answers(engine, 3)
 
 

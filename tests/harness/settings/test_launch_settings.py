@@ -43,7 +43,7 @@ def test_values_of_a_file_are_read_as_those_of_a_command_line(flags: dict[str, A
         ({**SPECCOT, "samples": 0}, "--samples 0: Input should be greater than or equal to 1"),
         ({**SPECCOT, "drafts": 26}, "--drafts must be from 1 to 25, not 26"),
         ({**SPECCOT, "samples": True}, "--samples: expected a value, not true or false"),
-        ({**SPECCOT, "score": "average"}, "--score is not a parameter of speccot, which takes --drafts"),
+        ({**SPECCOT, "score": "average"}, "--score is not a parameter of speccot; valid: --drafts"),
         ({**SPECCOT, "data_dir": "nowhere"}, "--data-dir nowhere: no such folder"),
         ({"method": "speccot", "datset": "demo"}, "unknown key 'datset' (did you mean 'dataset'?)"),
         ({**SPECCOT, "preset": "mine"}, "--preset mine: unknown; valid: speccot-qwq"),

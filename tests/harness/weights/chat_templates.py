@@ -143,9 +143,13 @@ REFUSED = (
     Case(
         "unknown channels",
         GPT_OSS.replace("<|channel|>final", "<|to|>user"),
-        refusal="replies begin with '<|to|>user<|message|>' behind that: channels of this kind are not supported",
+        refusal="replies continue with '<|to|>user<|message|>': unknown kind",
     ),
-    Case("an error", PLAIN + "{{ raise_exception('only with tools') }}", refusal="cannot be rendered: only with tools"),
+    Case(
+        "an error",
+        PLAIN + "{{ raise_exception('only with tools') }}",
+        refusal="cannot render the chat template: only with tools",
+    ),
 )
 REFUSED_TO_FOLLOW = (
     Case(

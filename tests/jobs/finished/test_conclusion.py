@@ -201,7 +201,7 @@ def test_a_file_that_is_no_database_is_found_before_a_run(tmp_path: Path) -> Non
     database, folder = tmp_path / "warehouse.duckdb", tmp_path / "folder.duckdb"
     database.write_text("notes", encoding="utf-8")
     folder.mkdir()
-    with pytest.raises(after.WarehouseError, match=r"cannot be opened: .*if it is a damaged warehouse, delete it"):
+    with pytest.raises(after.WarehouseError, match=r"cannot be opened: .*if it is a damaged database, delete it"):
         after.check(database)
     with pytest.raises(after.WarehouseError, match=r"is a folder$"):
         after.check(folder)

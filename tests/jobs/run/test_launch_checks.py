@@ -214,7 +214,7 @@ def _without(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
 def test_a_worker_without_the_engine_names_its_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _without(monkeypatch, "vllm")
     run = plan(tmp_path, engine=EngineSpec("vllm"))
-    with pytest.raises(ValueError, match=r"needs the engine vllm, and .* has no vllm: install it") as refusal:
+    with pytest.raises(ValueError, match=r"needs the engine vllm, but .* lacks vllm: install it") as refusal:
         _ = RunPart(run.path, [0]).needs
     assert sys.executable in str(refusal.value)
     assert "\n" not in str(refusal.value)
@@ -262,7 +262,7 @@ def test_on_slurm_the_python_of_the_jobs_decides(
     run = RunFolder(tmp_path / "r")
     launched = preparation.PreparedLaunch(request, "slurm", planning.plan(request, "slurm"), run, sbatch)
     if is_refused:
-        with pytest.raises(ValueError, match=r"has no vllm: .*set another python in the profile, or"):
+        with pytest.raises(ValueError, match=r"lacks vllm: .*set another python in the profile, or"):
             preparation.check_engines([launched])
     else:
         preparation.check_engines([launched])

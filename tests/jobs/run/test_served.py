@@ -145,8 +145,8 @@ def test_a_key_stands_in_no_file(
         (("--target", "TARGET", "--engine", "scripted"), "--engine scripted runs no model"),
         (("--target", "TARGET", "--target.memory", "0.5"), "--target.memory: set by the target's server"),
         (("--target", "TARGET", "--draft", "TARGET", "--dtype", "float32"), "--dtype float32"),
-        (("--target", "TARGET", "--spec-decode", "ngram"), "--spec-decode: whether tokens are proposed"),
-        (("--target.tokenizer", "demo-target"), "--target.tokenizer is for a model on a server"),
+        (("--target", "TARGET", "--spec-decode", "ngram"), "--spec-decode: token proposals are configured"),
+        (("--target.tokenizer", "demo-target"), "--target.tokenizer requires a model on a server"),
     ],
 )
 def test_what_does_not_fit_a_server_is_one_line_before_anything_starts(

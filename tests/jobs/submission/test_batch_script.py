@@ -224,7 +224,7 @@ def test_a_process_whose_archive_was_changed_stops(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv(code_archive.CODE, str(archive))
     monkeypatch.setenv(code_archive.SHA256, "0" * 64)
     monkeypatch.setattr(code_archive, "ROOT", archive)
-    with pytest.raises(RuntimeError, match="it was changed"):
+    with pytest.raises(RuntimeError, match="was changed after submission"):
         code_archive.require()
 
 

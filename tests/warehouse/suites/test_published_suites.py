@@ -108,7 +108,7 @@ def test_published_speed_ups_are_the_ratios_of_the_published_times(name: str, ti
         (('measure = "graded_pass_at_1"', 'measure = "speed"'), "metrics.accuracy.measure"),
         (
             ('title = "t"', 'title = "t"\nunstated = [{ what = "w", covers = "speed" }]'),
-            "no 'speed'; valid: ",
+            "unknown name 'speed'; valid: ",
         ),
         (("[[rows]]", "[[rows"), "not a readable TOML file"),
     ],

@@ -130,7 +130,7 @@ def test_a_dry_run_says_by_recorded_runs_what_a_latency_sample_takes(tmp_path: P
     width = ("--target.tensor-parallel", "1")
     words = [TABLE[0], *TABLE[2:-1], "3x2", "--output", str(tmp_path), *more, *width]
     told = CliRunner(env={"COLUMNS": "2000"}).invoke(reproduce.main, words).output
-    assert ", and 0.1 for 4 " in told, told
+    assert ", plus 0.1 for 4 " in told, told
     assert "0.3 GPU-hours" in told
 
 
