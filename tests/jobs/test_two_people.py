@@ -115,4 +115,4 @@ def test_a_private_run_among_those_of_a_group_does_not_stop_the_others(readable:
     )
     assert (status.exit_code, loaded.exit_code) == (0, 0), (status, loaded)
     assert "2 of 2 samples finished" in status.output
-    assert f"left out: {readable}/events.jsonl: Permission denied" in status.output + loaded.output
+    assert f"skipped: {readable}/events.jsonl: Permission denied" in status.output + loaded.output
