@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +19,9 @@ from click.testing import CliRunner
 
 from harness.cli import exit_codes
 from harness.cli.console import COMMANDS, main
+from harness.cli.screen import Column, Table
 from warehouse.report.summary import RunSummary
+from warehouse.report.tables import markdown, markdown_text
 from warehouse.sql import schema
 
 _MARK = re.compile(r"^<!-- generated: ([a-z ]+) -->$", re.MULTILINE)
@@ -54,15 +56,15 @@ def columns() -> str:
     meanings, of = schema.meanings(found), defaultdict[str, list[tuple[str, ...]]](list)
     for column in found:
         meaning = meanings[column.table, column.name] or ""
-        of[column.table].append((f"`{column.name}`", column.type.lower(), meaning))
-    rows = ((name, comment, _table(("column", "type", "meaning"), of[name])) for name, comment in named)
-    return "\n".join(f"## {name}\n\n{comment or ''}\n\n{table}" for name, comment, table in rows)
+        of[column.table].append((column.name, column.type.lower(), meaning))
+    rows = ((name, comment or "", _table(("column", "type", "meaning"), of[name])) for name, comment in named)
+    return "\n".join(f"## {name}\n\n{markdown_text(comment)}\n\n{table}" for name, comment, table in rows)
 
 
 def results() -> str:
     """Return the keys of results.json with their meaning."""
     fields = RunSummary.model_fields
-    return _table(("key", "meaning"), [(f"`{name}`", field.description or "") for name, field in fields.items()])
+    return _table(("key", "meaning"), [(name, field.description or "") for name, field in fields.items()])
 
 
 def codes() -> str:
@@ -96,6 +98,5 @@ def _docstrings(source: str) -> dict[str, str]:
     return found
 
 
-def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [names, ["---"] * len(names), *rows]
-    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return markdown([Table([Column(name, is_right=False) for name in names], rows)])

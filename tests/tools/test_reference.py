@@ -12,13 +12,21 @@ from warehouse.report.summary import RunSummary
 PAGES = sorted((Path(__file__).parents[2] / "docs").glob("*.md"))
 
 
+def _cells(table: str) -> list[str]:
+    """The first cell of each row."""
+    first = [line.split("|")[1].strip().replace("\\", "") for line in table.splitlines() if line.startswith("|")]
+    return [cell for cell in first[2:] if not cell.startswith(":")]
+
+
 def test_each_part_stands_on_a_page_and_is_whole() -> None:
     marks = re.findall(
         r"^<!-- generated: (.*) -->$", "\n".join(page.read_text("utf-8") for page in PAGES), re.MULTILINE
     )
     assert sorted(marks) == sorted(reference.GENERATED)
-    assert all(f"| `{name}` |" in reference.results() for name in RunSummary.model_fields)
-    assert reference.codes().count("\n") == 2 + sum(name.isupper() for name in vars(exit_codes))
-    assert "| `pass_at_1` | double |" in reference.columns()
+    assert _cells(reference.results()) == list(RunSummary.model_fields)
+    assert _cells(reference.codes()) == sorted(
+        (str(value) for name, value in vars(exit_codes).items() if name.isupper()), key=int
+    )
+    assert "pass_at_1" in _cells(reference.columns())
     assert "--token-budget" in reference.commands()
     assert not re.search(r"\| *\|$", reference.results() + reference.codes(), re.MULTILINE), "a meaning is missing"
