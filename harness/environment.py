@@ -31,7 +31,6 @@ _CODE = ("harness/", "grading/", "jobs/")
 """Folders in which untracked files may change results."""
 
 
-@cache
 def installed_version(package: str) -> str | None:
     """Return the installed version of a package, without importing it; None if it is not installed."""
     try:
@@ -40,6 +39,7 @@ def installed_version(package: str) -> str | None:
         return None
 
 
+@cache
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the installed packages in RECORDED, without importing them."""
     installed = {package: version for package in RECORDED if (version := installed_version(package))}

@@ -62,9 +62,7 @@ FROM run
 JOIN pass_at_1 AS score USING (run_id)
 JOIN run_conditions USING (run_id)
 LEFT JOIN fallback_rate AS fallback USING (run_id)
-LEFT JOIN (
-    SELECT run_id, count(*) AS num_samples, median(latency_seconds) AS median_seconds FROM timed_sample GROUP BY run_id
-) AS latency USING (run_id)
+LEFT JOIN latency USING (run_id)
 LEFT JOIN latency_at_one USING (run_id)
 LEFT JOIN run_throughput USING (run_id)
 WHERE run_id = $run_id
