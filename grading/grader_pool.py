@@ -386,7 +386,7 @@ class _Grader:
                 self._take(process, end)
 
     def _start(self, *, whole_batches: bool) -> bool:
-        """Assign the next item to a free process; return False if there is no item or no free process."""
+        """Assign the next case or batch to a process; return False if there is no work or no process for it."""
         if self._cases:
             return self._start_case(self._cases.popleft())
         free = self._workers - len(self._busy)

@@ -34,7 +34,7 @@ class RequestRefused(EngineError):
 
 
 class VerdictUnavailable(EngineError):
-    """`choose` did not return a finite log-probability for every option, which is not an error of the engine."""
+    """`choose` did not return a finite log-probability for every option; engines do not report this as an error."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ _further = functools.partial(click.option, cls=FurtherOption)
 @click.option(
     "--scale",
     metavar="PROBLEMSxSAMPLES",
-    help="Problems per dataset and samples per problem, e.g. 30x2; `paper`: as in the paper.  [default: paper]",
+    help="First problems of each dataset and samples per problem, e.g. 30x2; `paper`: the paper's.  [default: paper]",
 )
 @click.option("--column", "columns", multiple=True, help="Only this column (dataset), e.g. gsm8k; may be repeated.")
 @_further("--every-sample-alone", is_flag=True, help="Published table: run every sample alone for its latencies.")

@@ -50,7 +50,7 @@ Schedule = Iterable[Sequence[PreparedLaunch]]
 """Rounds of launches; each is requested when the previous one has ended or, on Slurm, was submitted."""
 Look = Literal["ended", "idle", "at work"]
 LOOK_SECONDS = 30.0
-"""Time between two polls of Slurm, the minimum interval of `jobs status --follow`."""
+"""Time between two polls of Slurm; not shorter than the interval of `jobs status --follow`."""
 _IDLE_LOOKS = 3
 """Consecutive polls without an active job before a wait ends, because NFS may show the last files late."""
 
@@ -322,7 +322,7 @@ def print_dispatched(dispatched: Dispatched, console: Console) -> None:
     if dispatched.submitted:
         jobs, others = ", ".join(dispatched.submitted), ", ".join(dispatched.shared_with)
         shared = f", shared with {others}" if others else ""
-        after_them = "" if dispatched.warning else "; a dependent job then grades, loads and creates the report"
+        after_them = "" if dispatched.warning else "; a dependent job then grades, loads and prints the result"
         tasks = counted(dispatched.tasks, "task")
         console.print(f"Submitted {tasks} as job {jobs}{shared}{after_them}.", soft_wrap=True)
     for warning in (dispatched.refusal, dispatched.warning):

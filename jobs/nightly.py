@@ -45,7 +45,7 @@ _MOST_FAILURES = 3
 _PER_TASK = ("shards_per_task", "workers_per_task")
 _LEAST_MINUTES = 60
 _MOST_STARTS = 50
-"""Maximum number of verdict jobs started in one night."""
+"""Number of started verdict jobs in one night after which no further standby is submitted."""
 _ESCAPED = str.maketrans({character: f"\\{character}" for character in "\\`*_[]<>|"})
 
 

@@ -119,13 +119,13 @@ def launch_errors_in_one_line() -> Iterator[None]:
 def explained(error: Exception) -> click.ClickException | None:
     """Convert an error to one line with its exit code; None if it is already converted or unexpected.
 
-    Exit code 2: wrong input, unusable database, unreadable file, or job rejected by sbatch. Exit code 1: Slurm, workers
-    or the grader failed, or a file is damaged or cannot be written.
+    Exit code 2: wrong input, unusable database, missing permission, or job rejected by sbatch. Exit code 1: Slurm,
+    workers or the grader failed, or a file is damaged or cannot be written.
     """
     if isinstance(error, SlurmRejected):
         return click.UsageError(f"Slurm rejected the run: {error}")
     if isinstance(error, SlurmError):
-        return click.ClickException(f"Slurm failed: {error}")
+        return click.ClickException(f"Slurm failed; nothing more was done: {error}")
     if isinstance(error, _WRONG_INPUTS):
         return click.UsageError(str(error))
     if isinstance(error, (FileDamaged, EngineDied, GraderFailed, LaunchFailed)):

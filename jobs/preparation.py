@@ -270,7 +270,7 @@ def _named(model: ModelSpec) -> str:
 
 
 def is_cost_said(prepared: PreparedLaunch) -> bool:
-    """Return whether a new launch prints its estimate: if it is known, or a limit is set."""
+    """Return whether a launch that starts prints its estimate: if it is known, or a limit is set."""
     return prepared.launch.max_gpu_hours is not None or (prepared.is_work_left and prepared.forecast is not None)
 
 

@@ -80,7 +80,7 @@ class NightRecord:
 
     @property
     def requests(self) -> dict[str, Mapping[str, Any]]:
-        """Slurm settings of each run, by name; empty for runs on this machine."""
+        """Slurm settings by run name; runs on this machine have no entry."""
         found: dict[str, Mapping[str, Any]] = {}
         for event in (*self.events("launched"), *self.events("confirming")):
             found |= event["requests"]

@@ -127,7 +127,7 @@ def _suite(path: Path, content: dict[str, Any], default_output: str, overrides: 
     if not (isinstance(runs, list) and runs and all(isinstance(run, dict) for run in runs)):
         raise ValueError("no runs; add at least one [[run]] table of launch flags")
     if not (latency is None or (isinstance(latency, dict) and latency.get("concurrency", 1) == 1)):
-        raise ValueError("[latency]: expected a table of launch flags with concurrency 1")
+        raise ValueError("[latency]: expected a table of launch flags; concurrency, if set, must be 1")
     content, runs = _flat(content), [_flat(run) for run in runs]
     again = [] if latency is None else [_flat(latency)]
     for flags in (content, *runs, *again):

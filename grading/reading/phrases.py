@@ -110,7 +110,7 @@ def _is_joined(word: str) -> bool:
 
 
 def _is_word(run: str) -> bool:
-    """Return whether a run is a word. With hyphens, one part must be a word of three letters (unlike `a-b`)."""
+    """Return whether a run is a word. With hyphens, one part must have at least three letters (unlike `a-b`)."""
     parts = run.split("-")
     return any(_looks_like_a_word(part.replace("'", "")) for part in parts if len(parts) == 1 or len(part) > 2)
 

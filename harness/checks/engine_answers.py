@@ -144,7 +144,7 @@ async def _opened(
 
 
 async def check_start(machine: Machine) -> list[Measured]:
-    """Start both engines at the same time."""
+    """Open both engines together; they start one after the other."""
     async with _opened(machine) as engines:
         found = [Measured("engines", len(engines), "", "=", 2)]
         if machine.can.has_processes:

@@ -145,9 +145,14 @@ def entropy_bound(logprobs: Iterable[float]) -> float:
 
 
 def ranked_entropy(logprobs: Sequence[float], num_ranked: int) -> float:
-    """Return the bound from the `num_ranked` most probable tokens. Raises VerdictUnavailable if some are missing."""
+    """Return the bound from the `num_ranked` most probable tokens.
+
+    Raises VerdictUnavailable if one is missing or infinite.
+    """
     if len(logprobs) < num_ranked or not all(map(math.isfinite, logprobs)):
-        raise VerdictUnavailable(f"only {len(logprobs)} log-probabilities of a token instead of {num_ranked}")
+        raise VerdictUnavailable(
+            f"fewer than {num_ranked} finite log-probabilities of a token ({len(logprobs)} returned)"
+        )
     return entropy_bound(logprobs)
 
 

@@ -351,7 +351,7 @@ _NAME = re.compile(r"psm_[0-9a-f]{8}")
 
 
 def remove_noted_segments(folder: Path, segments: Path = _SEGMENTS) -> None:
-    """Remove this user's segments that are listed in a folder and no longer in use."""
+    """Remove this user's segments listed in a folder. The caller must ensure that no process uses them."""
     with contextlib.suppress(OSError):
         for name in (folder / SEGMENTS_LIST).read_text(errors="replace").split():
             with contextlib.suppress(OSError):

@@ -411,6 +411,7 @@ class VLLMEngine:
         priority: int,
         lora: LoRARequest | None = None,
     ) -> RequestOutput:
+        """Return the last output of a request. Raises EngineDeadError and RequestRefused."""
         from vllm.inputs import tokens_input
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 

@@ -77,7 +77,7 @@ def run_identity(
 ) -> dict[str, Parameter]:
     """Return the hyper-parameters that identify a run: all that differ from their defaults.
 
-    `source` lists the defaults of a custom method.
+    `source` lists the parameters of a custom method that equal their defaults.
     """
     own = defaults(method) if method in METHODS else {}
     at_default = source.at_default if source else [name for name, value in own.items() if params.get(name) == value]

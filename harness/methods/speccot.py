@@ -51,7 +51,7 @@ class SpecCoT(Method):
     skip_agreed: bool = parameter(
         False, help="Accept a step without a verdict when all N drafts are identical (not in the paper)."
     )
-    """Steps on which samples agree are more often right, and a verdict takes a third of a step's time."""
+    """Steps on which samples of one model agree are more often right, and a verdict takes a third of a step's time."""
 
     answer_by: Literal["target", "draft"] = parameter(
         "target",

@@ -53,10 +53,10 @@ class DatasetNotFound(LookupError):
 
 
 def read(source: HubSource) -> tuple[list[Row], str, bool]:
-    """Return the rows of a split, their commit, and whether this commit was requested.
+    """Return the rows of a split, their commit, and whether that commit is known to be the wanted one.
 
-    Offline without a revision: the newest commit in the cache, not requested. Raises DatasetNotFound, including when
-    the library reads a different cached commit offline than the requested one.
+    It is not if it is only the newest one in the cache, offline without a revision. Raises DatasetNotFound, including
+    when the library reads a different cached commit offline than the requested one.
     """
     if not sys.stderr.isatty():
         os.environ |= {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}

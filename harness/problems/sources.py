@@ -184,6 +184,7 @@ _MOST_COLUMNS_SHOWN = 20
 
 
 def _load_own(own: Description, seed: int) -> Dataset:
+    """Load a custom dataset. Raises BadDataset, and DatasetNotFound if the Hub is unavailable."""
     place, notices = own.source, list[str]()
     if isinstance(place, HubSource):
         where, part = f"{place.hub_id} on the Hub", "".join(f", {text}" for text in (place.config, place.split) if text)

@@ -39,7 +39,9 @@ def profile(name: str) -> dict[str, Value]:
     profiles = {file.name.removesuffix(".toml"): file for file in files if file.name.endswith(".toml")}
     path: Traversable = profiles.get(name) or Path(name)
     if not path.is_file():
-        raise ValueError(f"--profile {name}: no such file; create one: python -m jobs example profile > mycluster.toml")
+        known = ", ".join(sorted(profiles))
+        create = "python -m jobs example profile > mycluster.toml"
+        raise ValueError(f"--profile {name}: no such file; available: {known}; to create one: {create}")
     return {key.replace("_", "-"): value for key, value in read_toml(path, f"--profile {path}").items()}
 
 

@@ -125,7 +125,7 @@ class ModelSettings:
         float | None,
         Gt(0),
         Le(1),
-        Flag("Engine", "Fraction of GPU memory for the {role}'s engine.", default=_CHOSEN),
+        Flag("Engine", "Fraction of GPU memory (on a CPU: of cache memory) for the {role}'s engine.", default=_CHOSEN),
     ] = None
     engine: Annotated[
         dict[str, Any],

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 GRADED = frozenset({"correct", "wrong", "no_answer", "unparsable", "truncated"})
-"""Verdicts that decide whether a draft is right."""
+"""Verdicts that decide whether a draft is right; after any other, it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,8 @@ def compare_with_benchmarks(
 ) -> Comparison:
     """Compare problems with every available benchmark. Raises ValueError if a benchmark contains any of them.
 
-    `accepts_test_questions`: test questions that the SCoT authors' code trains on are counted instead.
+    `accepts_test_questions`: test questions that the SCoT authors' code trains on are counted instead; any other is
+    still rejected.
     """
     accepted: dict[str, int] = {}
     own = {_key(problem): problem.id for problem in problems}

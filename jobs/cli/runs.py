@@ -236,7 +236,7 @@ def lossless(run: Path, baseline: Path) -> None:
     click.echo(f"{counted(len(pairs), 'sample')} in both runs: {len(pairs) - len(differing)} with identical tokens")
     for folder in folders:
         if len(pairs) < (planned := folder.num_planned()):
-            rest = "the others are unfinished in one of the runs"
+            rest = "the others failed, or are not in the trace files of both runs"
             click.echo(f"{folder.path.name}: {len(pairs)} of its {counted(planned, 'sample')} compared; {rest}")
     for pair in differing:
         lengths = f"{pair.lengths[0]} and {counted(pair.lengths[1], 'token')}"

@@ -40,7 +40,7 @@ def worker(run: Path, shard: int, accept: bool, trust: bool) -> None:
 @click.command(cls=RunCommand, short_help="Cancel a run's Slurm jobs.")
 @RUN
 def cancel(run: Path) -> None:
-    """Cancel all Slurm jobs of a run. Recorded samples are kept, and `resume` continues the run.
+    """Cancel all Slurm jobs of a run. Recorded samples and steps are kept, and `resume` continues the run.
 
     Jobs shared with other runs of its suite continue with those runs and skip this one.
     """
@@ -86,7 +86,11 @@ def resume(run: Path, accept: bool, trust: bool) -> None:
 @click.command("retry-failed", cls=RunCommand, short_help="Retry samples that ended in an error.")
 @RUN
 @click.option(
-    "--at-most", type=click.IntRange(1), default=2, show_default=True, help="Maximum number of retries per sample."
+    "--at-most",
+    type=click.IntRange(1),
+    default=2,
+    show_default=True,
+    help="Maximum retries per sample, over all calls.",
 )
 @ACCEPT_CODE_CHANGE
 @TRUST

@@ -139,8 +139,8 @@ def _notices(
     chains = counted(len(rows) // len(budgets), "chain")
     how = "" if all(row["is_exact"] for row in rows) else " They are truncated at step boundaries, not re-planned."
     yield (
-        f"BUDGETS of {source.path.name}: {chains} at {counted(len(budgets), 'budget')}; {num_cut} truncated "
-        f"chains to answer, the others ended within the budget.{how}"
+        f"BUDGETS of {source.path.name}: {chains} at {counted(len(budgets), 'budget')}; "
+        f"{counted(num_cut, 'truncated chain')} to answer, the others ended within the budget.{how}"
     )
     if unfinished := num_unfinished(source):
-        yield f"UNFINISHED: {counted(unfinished, 'sample')} of {source.path.name} are excluded; {typed('jobs resume')}"
+        yield f"UNFINISHED: {counted(unfinished, 'sample')} of {source.path.name} excluded; {typed('jobs resume')}"

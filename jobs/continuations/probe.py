@@ -230,7 +230,9 @@ def _sizes(strata: Mapping[Stratum, int], num_points: int) -> dict[Stratum, int]
 
 def _reason(run: RunFolder, num_ending: int) -> str:
     if num_ending:
-        return f"{run.path.name} only has decisions that end the reply ({counted(num_ending, 'decision')})"
+        return (
+            f"{run.path.name} only has decisions about proposals that end the reply ({counted(num_ending, 'decision')})"
+        )
     if run.journals():
         return f"{run.path.name} has no finished samples in trace files yet; run {typed('jobs finalize')} to write them"
     return (

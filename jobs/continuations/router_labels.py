@@ -90,6 +90,8 @@ def _share(right: list[bool]) -> float:
 
 def _first_step(reply: str, beginning: str, separator: str) -> str | None:
     """Return the first step of a reply after its beginning, up to the separator; None if empty."""
-    opening = beginning if reply.startswith(beginning) else beginning.replace(THINK_END, "")  # without reasoning tags
+    opening = (
+        beginning if reply.startswith(beginning) else beginning.replace(THINK_END, "")
+    )  # a plain model's reply lacks the closing tag
     head, found, _ = reply.removeprefix(opening).partition(separator)
     return head + found or None

@@ -132,7 +132,7 @@ class RunFolder:
 
         `submission` is held while shards are chosen and submitted, `compaction` while journals are compacted or grades
         are written, `code` while it is decided which code may work on the run, `timing` by the worker that times
-        samples. Raises LocksRefused if the filesystem has no locks.
+        samples. Acquiring it raises LocksRefused if the filesystem has no locks.
         """
         return Lock(self.locks_dir / f"{name}.lock", timeout=wait_seconds)
 

@@ -92,8 +92,8 @@ def require(run: RunFolder, recorded: Sequence[Recorded]) -> None:
     """Raise NotTrusted if content is not trusted. Call this with exactly the content that is used next."""
     if recorded and (unknown := _unknown(run, recorded)):
         raise NotTrusted(
-            f"{run.path.name} contains {unknown[0].what} that you did not provide; ignoring it. To review and "
-            f"accept it, run {typed('jobs resume')}, finalize, probe, target-logprobs or worker with --trust"
+            f"{run.path.name} contains {unknown[0].what} that you did not provide, so it is not used. To review it, "
+            f"run {typed('jobs resume')}, finalize, probe, target-logprobs or worker; to accept it, repeat with --trust"
         )
 
 

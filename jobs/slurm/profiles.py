@@ -12,7 +12,7 @@ srun = ["--mpi=none"]                                 # additional arguments of 
 python = "apptainer exec --nv /scratch/vllm.sif python3"  # Python of jobs (jobs.slurm.python_command)
 
 [finalize]                                            # the job that grades, loads and reports (no GPU, 4 GB): overrides
-partition = "cpu"                                     # inherited options (account, time, setup, ...); put it last
+partition = "cpu"                                     # inherited options (account, time, setup, ...); after all keys
 
 [launch]                                              # defaults of launches
 output = "/scratch/$USER/runs"                        # parent of the run folders (harness.settings.layers)
@@ -198,7 +198,7 @@ def _joined(key: str, value: Any) -> Any:
 def finalizer_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return submitit's parameters of the job that grades, loads and reports after workers with these options.
 
-    The table [finalize] overrides the defaults: no GPU, 4 GB, and at most 4 cores and as many as the workers have.
+    The table [finalize] overrides the defaults: no GPU, 4 GB, and at most 4 cores, but not more than the workers have.
     Raises ValueError.
     """
     own = {key.replace("_", "-"): value for key, value in options.get(FINALIZE, {}).items()}

@@ -347,8 +347,8 @@ def _set_state(run: RunFolder, shard: ShardStatus, task: Task | None, *, has_que
 def _note_silence_and_starts(run: RunFolder, shards: Sequence[ShardStatus], elsewhere: Collection[str]) -> None:
     """Report running shards without recent progress and the startup phase of engines.
 
-    Uses journal timestamps; engine logs are read only for workers without a journal. `elsewhere`: jobs that do not
-    produce steps.
+    Uses journal timestamps; engine logs are read only for workers without a journal. `elsewhere`: jobs
+    whose workers may be working on another shard or run, so their silence is not reported.
     """
     running = [shard for shard in shards if shard.state == "running"]
     journals, now = run.journals() if running else [], time.time()

@@ -39,7 +39,7 @@ _LEFT_POLL_SECONDS = 5.0
 
 _MAX_DEATHS = 1
 """Number of workers of a task that may die on a shard before it is skipped."""
-_TWICE = "two workers died before it was finished"
+_TWICE = "two workers exited before it was finished"
 
 
 class ShardBusyError(RuntimeError):

@@ -226,7 +226,7 @@ async def judge(
         missing = [option for option in options if option not in judged.logprobs]
         if not missing:
             return number, judged
-    raise NotFinite(f"it returned non-finite log-probabilities for the tokens {missing[:5]}")
+    raise NotFinite(f"it returned no finite log-probabilities for the tokens {missing[:5]}")
 
 
 _ATTEMPTS, _FIRST_WAIT_SECONDS = 2, 0.2

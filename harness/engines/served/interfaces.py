@@ -113,14 +113,14 @@ def logprob(value: Json) -> float | None:
 def token_logprobs(values: Sequence[Json] | None, most: int) -> tuple[float, ...] | None:
     """Return at most this many log-probabilities of the first tokens; None if the server did not send them.
 
-    Raises BadReply for an invalid log-probability, and NotFinite for a non-finite one.
+    Raises BadReply for an invalid log-probability, and NotFinite for a missing or non-finite one.
     """
     if values is None:
         return None
     numbers = [logprob(value) for value in values[:most]]
     finite = tuple(x for x in numbers if x is not None)
     if len(finite) != len(numbers):
-        raise NotFinite("the server sent a non-finite log-probability for a token")
+        raise NotFinite("the server sent no finite log-probability for a token")
     return finite
 
 
@@ -148,7 +148,7 @@ class Asked:
     model: str
     """The model's id at the server."""
     vocabulary: int
-    """Upper limit of the token ids in replies."""
+    """Exclusive upper limit of the token ids in replies."""
     cache_salt: str
     """Requests with different salts share no prefix cache, if the server supports this."""
 

@@ -231,7 +231,7 @@ async def test_a_verdict_without_a_finite_log_probability_is_asked_again_and_the
         name = f"token_id:{options[0]}"
         vllm.edits.append(_with_choice(logprobs={"top_logprobs": [{name: -9999.0}]}))
         asked = len(vllm.posts)
-        with pytest.raises(VerdictUnavailable, match="non-finite log-probabilities"):
+        with pytest.raises(VerdictUnavailable, match="no finite log-probabilities"):
             await engine.choose(verdict, options)
         assert len(vllm.posts) - asked > 4
         vllm.edits.clear()
