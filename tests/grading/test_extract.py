@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from grading.extract import chosen_letter, extract, final_part
+from tests.grading import timed
 
 MATH_CASES = [
     (r"so \boxed{42}.", "42", "boxed"), (r"\boxed{1} and then \boxed{2}", "2", "boxed"),
@@ -73,10 +72,7 @@ def test_the_answer_is_only_looked_for_after_the_chain_of_thought(text: str, thi
 )
 def test_extraction_is_linear_in_repeated_pieces(piece: str) -> None:
     text = (piece * 50_000)[-50_000:]
-    started = time.process_time()
-    for is_choice in (False, True):
-        extract(text, is_choice, is_finished=True)
-    assert time.process_time() - started < 2
+    assert timed(lambda: [extract(text, is_choice, is_finished=True) for is_choice in (False, True)])[1] < 2
 
 
 OPTIONS = ("12 metres", r"$\frac{1}{2}$", "a good idea", "a good idea", "none of these")
