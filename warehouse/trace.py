@@ -93,20 +93,23 @@ def _step(step: Row, candidates: list[Row], verdicts: list[Row], calls: list[Row
         f"finish {step['finish']}, at {step['elapsed_seconds']:.2f} s",
         style=f"bold {color}",
     )
+    has_options = step["verdict_kind"] == "choice"
     accepted_options = {row["option"] for row in candidates if row["accepted"]} - {None}
     for candidate in candidates:
         logprob = candidate["mean_logprob"]
-        outcome = "✘ rejected"
+        outcome = "✘ rejected" if step["decision_accepted"] is False else "– not chosen"
         if candidate["option"] in accepted_options:  # candidates of one option have the same text
             outcome = "✔ accepted" if candidate["accepted"] else "= same text as the accepted one:"
+        place = candidate["option"] if has_options else None
+        option = "" if place is None else f" (option {_option(step, place)})"
         yield plain(
             f"   {outcome} candidate {candidate['candidate_index']}"
-            + ("" if candidate["option"] is None else f" (option {_option(step, candidate['option'])})")
+            + option
             + f", {candidate['num_tokens']} tokens, finish {candidate['finish']}"
             + ("" if logprob is None else f", mean log-probability {logprob:.3f}"),
-            style="red" if outcome == "✘ rejected" else "green",
+            style={"✘": "red", "–": "dim"}.get(outcome[0], "green"),
         )
-        if outcome == "✘ rejected":
+        if candidate["option"] not in accepted_options:
             yield _block(candidate["text"], "      ")
     if step["decision_kind"] is not None and step["decision_kind"] != step["verdict_kind"]:
         yield plain(f"   decision ({step['decision_kind']}): {_decided(step)}", style="yellow")
@@ -133,7 +136,7 @@ def _prompts(folder: Path, problem_id: str, sample_index: int, step: int) -> Ite
 
 def _option(step: Row, place: int) -> str:
     """Return an option by its name in the judge's prompt, or by its number from 1."""
-    options = step["verdict_options"] if step["verdict_kind"] == "choice" else ()
+    options = step["verdict_options"]
     return str(options[place] if place < len(options) else place + 1)
 
 
@@ -161,7 +164,7 @@ def _verdict(verdict: Row, threshold: float | None) -> Iterator[Text]:
     score += f" (threshold {threshold:.3g})" if score and threshold is not None else ""
     outcome = "accepted" if verdict["accepted"] else "rejected"
     yield plain(f"   verdict by {verdict['model']} ({verdict['kind']}): {outcome}{score}", style="yellow")
-    yield plain(f"      {shown}  (all options {100 * verdict['mass']:.1f} %)", style="yellow")
+    yield plain(f"      {shown}  (total probability of the options {100 * verdict['mass']:.1f} %)", style="yellow")
     yield _block(verdict["question"], "      ? ", style="dim")
 
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, zip_longest
 from textwrap import wrap
 
 from harness.cli.messages import counted
@@ -523,18 +524,28 @@ def warnings(comparison: Comparison) -> Iterator[str]:
             yield from _unequal_loads(row.run, runs[row.speed.baseline])
 
 
+_NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w-]|\.\d)")
+"""A number in a warning, as opposed to part of a name."""
+
+
 def merged(lines: Iterable[str], names: Mapping[str, str]) -> Iterator[str]:
-    """Yield each warning once, prefixed by the short names of its runs. names: by run id."""
-    runs_by_text: dict[str, list[str]] = {}
+    """Yield each warning once, with ranges of its numbers, prefixed by the short names of its runs (by run id)."""
+    found: dict[str, tuple[list[str], list[str]]] = {}
     for line in lines:
         run, _, text = line.partition(": ")
         own = [names[run]] if run in names else []
         text = text if own else line
         for run_id, name in names.items():  # not in commands, which contain its folder
             text = name.join(re.split(rf"(?<!/){re.escape(run_id)}", text))
-        runs_by_text.setdefault(text, []).extend(own)
-    for text, runs in runs_by_text.items():
-        about = "all runs" if len(runs) == len(names) else ", ".join(runs)
+        texts, runs = found.setdefault(_NUMBER.sub("#", text), ([], []))
+        texts.append(text)
+        runs += own
+    for texts, runs in found.values():
+        ranges = [sorted(set(numbers), key=float) for numbers in zip(*map(_NUMBER.findall, texts), strict=True)]
+        spans = ["–".join(dict.fromkeys((numbers[0], numbers[-1]))) for numbers in ranges]
+        text = "".join(chain.from_iterable(zip_longest(_NUMBER.split(texts[0]), spans, fillvalue="")))
+        unique = list(dict.fromkeys(runs))
+        about = "all runs" if len(unique) == len(names) else ", ".join(unique)
         yield f"{about}: {text}" if runs else text
 
 

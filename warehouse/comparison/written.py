@@ -93,7 +93,7 @@ def _head(comparison: Comparison) -> Iterator[Line]:
     yield from (Line(f"{name}: {run_id}", is_item=True) for run_id, name in names.items())
     yield from map(Line, show.baseline_lines(comparison))
     yield Line("What differs:", "bold")
-    for line in list(show.difference_lines(comparison.differences, names)) or ["nothing except their names"]:
+    for line in list(show.difference_lines(comparison.differences, names)) or ["only the methods, as named"]:
         yield Line(line, is_item=True)
 
 

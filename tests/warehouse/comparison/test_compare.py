@@ -23,6 +23,7 @@ from warehouse.comparison.compared_runs import Run, read_runs
 from warehouse.comparison.contrasts import Contrast, Settings
 from warehouse.comparison.contrasts import compare as compare_outcomes
 from warehouse.comparison.outcomes import Outcomes
+from warehouse.comparison.show import merged
 from warehouse.comparison.votes import Votes, read_votes
 from warehouse.database import reader
 from warehouse.files import WarehouseError
@@ -233,3 +234,15 @@ def test_samples_without_an_answer_do_not_vote(tmp_path: Path) -> None:
     names = load(tmp_path, silent, cells.finished(tmp_path, cells.VANILLA, (0, 0)))
     found = compared(tmp_path, *names, "--maj", "--baseline", names[0])
     assert [row["result"] for row in found if row["metric"] == "maj@4"] == [0.5, 0.0]
+
+
+def test_a_warning_of_several_runs_is_one_line_with_the_range_of_its_numbers() -> None:
+    names = {"run-1": "vanilla", "run-2": "speccot", "run-3": "rsd"}
+    lines = ["run-1: BUSY: 1.6 per core", "run-2: BUSY: 12.9 per core", "run-1: draft q-1b", "run-2: draft q-2b"]
+    assert list(merged(lines, names)) == [
+        "vanilla, speccot: BUSY: 1.6–12.9 per core",
+        "vanilla: draft q-1b",
+        "speccot: draft q-2b",
+    ]
+    assert list(merged([f"{run}: BUSY: 2 per core" for run in names], names)) == ["all runs: BUSY: 2 per core"]
+    assert list(merged(["run-1: SKIPPED: f", "run-1: SKIPPED: f"], names)) == ["vanilla: SKIPPED: f"]

@@ -149,7 +149,7 @@ def test_decisions_by_other_means_than_verdicts_are_shown_counted_and_filtered(
     database, run_id = decided
     browser.open(written(database, run_id))
     assert "50.0% of 6" in browser.text("#speculation").replace("\u202f", "").replace(" %", "%")
-    assert "✘ rejected: entropy 0.75 > 0.5" in browser.text('[data-step="1"]')
+    assert "✘ draft rejected: entropy 0.75 > 0.5" in browser.text('[data-step="1"]')
     browser.choose("fallback", "half")
     assert len(listed(browser)) == 3
     browser.choose("fallback", "none")

@@ -81,7 +81,7 @@ function stepCard(step, i, trace, isRendered, isFirstDraft) {
     el('h4', {}, el('span', { class: 'number' }, `${i}`), el('span', { class: `author ${step.author}` }, step.author),
       el('span', {}, step.role), el('span', { class: 'quiet' }, `${step.num_tokens} tokens`),
       el('span', { class: 'quiet' }, `at ${seconds(step.elapsed_seconds)}`),
-      step.finish === 'length' ? el('span', { class: 'flag' }, 'truncated at the limit') : null,
+      step.finish === 'length' && step.role !== 'guidance' ? el('span', { class: 'flag' }, 'truncated at the limit') : null,
       isFirstDraft ? el('span', { class: 'flag' }, 'first accepted draft step') : null,
       step.decision ? el('span', { class: step.decision.accepted ? 'accepted' : 'rejected' }, outcome(step.decision)) : null),
     prose(step.text, isRendered),
@@ -91,8 +91,10 @@ function stepCard(step, i, trace, isRendered, isFirstDraft) {
 }
 
 function outcome(decision) {
-  const label = decision.accepted ? '✔ accepted' : '✘ rejected';
-  if (decision.kind === 'score' && decision.value !== null) return `${label}, score ${decision.value.toFixed(2)}`;
+  const label = decision.accepted ? '✔ accepted' : '✘ draft rejected';
+  if (decision.kind === 'score' && decision.value !== null) {
+    return `${label}, score ${decision.value.toFixed(2)}${decision.threshold === null ? '' : ` (threshold ${decision.threshold})`}`;
+  }
   if (decision.kind === 'choice') return label;
   return `${label}: ${harmless(decision.kind)}${comparison(decision)}`;
 }
@@ -120,8 +122,14 @@ function verdict(given) {
 
 function candidates(step, isRendered) {
   const choice = step.verdicts.find((given) => given.kind === 'choice');
+  const accepted = new Set(step.candidates.filter((one) => one.accepted && one.option !== null).map((one) => one.option));
+  const label = (candidate) => {
+    if (candidate.accepted) return '✔ accepted';
+    if (accepted.has(candidate.option)) return '= same text as the accepted one';
+    return step.decision && !step.decision.accepted ? '✘ rejected' : '– not chosen';
+  };
   const cards = step.candidates.map((candidate, i) => el('div', { class: `candidate${candidate.accepted ? ' chosen' : ''}` },
-    el('h5', {}, `${candidate.accepted ? '✔ chosen' : '✘ not chosen'}: candidate ${i}`,
+    el('h5', {}, `${label(candidate)}: candidate ${i}`,
       candidate.option === null || !choice ? '' : `, option ${harmless(choice.options[candidate.option] ?? String(candidate.option))}`
         + ` (${percent(choice.probabilities[candidate.option])})`,
       `, ${candidate.num_tokens} tokens`,
