@@ -22,7 +22,6 @@ from tests.requirements import is_ci, require_tool
 if TYPE_CHECKING:
     from harness.engine import Role
     from harness.engines.pool import EngineNeed, EnginePool
-    from harness.engines.settings import EngineSettings
     from harness.engines.vllm import VLLMEngine
 
 # Threads of torch wait for each other by spinning. Where another process has the second core, those of a small model
@@ -100,8 +99,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 PAIR_CONTEXT, PAIR_CONCURRENCY = 1024, 40
 """The demo's context, and as many samples of it as the cache of either engine holds."""
-IN_CORE = (("distributed_executor_backend", '"vllm.v1.executor.uniproc_executor.UniProcExecutor"'),)
-"""Argument of an engine whose model is in its core's process: a process less to start, of two that import vLLM."""
 
 
 @dataclass(frozen=True)
@@ -117,13 +114,9 @@ class VLLMPair:
     log_dir: Path
 
     def served(self, needs: Iterable[EngineNeed]) -> list[EngineNeed]:
-        """Return a run's needs with cores and arguments that are these engines' own: then they serve the run."""
+        """Return a run's needs with the cores of these engines: then they serve the run."""
         cores = {need.role: need.settings.cpu_cores for need in self.needs}
-
-        def own(role: Role, settings: EngineSettings) -> EngineSettings:
-            return replace(settings, cpu_cores=cores[role], arguments=IN_CORE)
-
-        return [replace(need, settings=own(need.role, need.settings)) for need in needs]
+        return [replace(need, settings=replace(need.settings, cpu_cores=cores[need.role])) for need in needs]
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -144,8 +137,7 @@ async def vllm_pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[V
         candidates=3,
         kv_bytes=kv_bytes,
     )
-    in_core = {role: replace(own, arguments=IN_CORE) for role, own in settings.items()}
-    needs = [EngineNeed(role, str(pair_folder(f"demo-{role}")), None, in_core[role]) for role in roles]
+    needs = [EngineNeed(role, str(pair_folder(f"demo-{role}")), None, settings[role]) for role in roles]
     async with EnginePool() as pool:
         await pool.lease(needs, log_dir)
         target, draft = (opened.engine for opened in pool._open)

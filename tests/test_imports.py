@@ -40,7 +40,7 @@ IMPORTED_LATE = "harness.api"
 """Imported itself when something of it is first asked for, so that it may import upward at its top."""
 
 DOORS = {
-    "vllm": {"harness/engines/vllm_plugin.py", "harness/engines/vllm.py"},
+    "vllm": {"harness/engines/vllm_patches.py", "harness/engines/vllm.py"},
     "submitit": {"jobs/submission/submit.py"},
     "duckdb": {"warehouse/database.py"},
     "math_verify": {"grading/reading/symbolic.py"},

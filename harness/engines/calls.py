@@ -7,7 +7,7 @@ them. `--take-turns` turns that off, to measure its gain.
 
 Stalls: an engine with unfinished requests may stop working, for instance on a hung GPU. Its processes are alive, so the
 call would never return and its node would stay allocated. Each engine reports its own work
-(see `harness.engines.vllm_plugin.report_work`).
+(see `harness.engines.vllm_patches.report_work`).
 """
 
 from __future__ import annotations

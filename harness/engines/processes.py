@@ -116,12 +116,6 @@ class EngineProcesses:
         return f"{MARK}={self.mark}\0".encode()
 
 
-def is_engine_process() -> bool:
-    """Return whether this process belongs to an engine, as opposed to a worker that is starting one."""
-    worker, _, _ = os.environ.get(MARK, "").partition("-")
-    return worker not in ("", str(os.getpid()))
-
-
 def _worker_mark() -> str:
     return f"{os.getpid()}-{_TOKEN}."
 

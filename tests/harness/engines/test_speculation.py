@@ -25,7 +25,6 @@ from harness.engines.transformers import TransformersEngine
 from harness.engines.vllm import VLLMEngine, numbers_listed
 from harness.weights.models import ModelRef
 from harness.weights.tokenizer import verdict_options
-from tests.conftest import IN_CORE
 from tests.harness.conftest import save_tiny_model, save_tokenizer
 from tests.harness.engines.heads import (
     EAGLE3_CONFIG,
@@ -90,7 +89,7 @@ def test_a_verdict_asks_for_all_tokens_only_after_many() -> None:
 
 def _settings(speculation: Speculation) -> EngineSettings:
     settings = pair_settings("vllm", ("target",), dtype="float32", concurrency=4, speculation=speculation)["target"]
-    return replace(settings, kv_cache_bytes=32 << 20 if settings.device == "cpu" else None, arguments=IN_CORE)
+    return replace(settings, kv_cache_bytes=32 << 20 if settings.device == "cpu" else None)
 
 
 @pytest.mark.vllm

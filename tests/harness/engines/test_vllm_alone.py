@@ -16,9 +16,9 @@ from harness.engines.settings import EngineSettings
 from harness.engines.transformers import TransformersEngine
 from harness.engines.vllm import VLLMEngine
 from harness.weights import adapter
-from tests.conftest import IN_CORE, VLLMPair
+from tests.conftest import VLLMPair
 from tests.harness.conftest import save_tiny_adapter, save_tiny_head
-from tests.harness.engines.tiny_engines import PROMPT, alive, process_of, processes_of, tiny_settings
+from tests.harness.engines.tiny_engines import PROMPT, alive, core_of, processes_of, tiny_settings
 
 pytestmark = [
     pytest.mark.vllm,
@@ -30,8 +30,7 @@ pytestmark = [
 async def test_a_model_with_a_head_rates_as_in_transformers(tiny_models: dict[Role, Path], tmp_path: Path) -> None:
     folder = str(save_tiny_head(tmp_path / "head", tiny_models["target"], "SequenceClassification", classes=2))
     reference = await TransformersEngine.start(folder, "reward", EngineSettings(kind="transformers", dtype="float32"))
-    settings = replace(tiny_settings()["target"], arguments=IN_CORE)
-    engine = await VLLMEngine.start(folder, "reward", settings, tmp_path / "log")
+    engine = await VLLMEngine.start(folder, "reward", tiny_settings()["target"], tmp_path / "log")
     try:
         assert engine.has_head
         texts = [[number, *PROMPT] for number in range(3, 8)]
@@ -94,7 +93,7 @@ async def test_an_engine_serves_an_adapter_for_verdicts_alone_is_started_once_mo
         first_processes = processes_of(engine)
         under_way = asyncio.create_task(engine.generate(prompt, replace(sampling, max_tokens=300, n=3)))
         await asyncio.sleep(0.2)
-        process_of(engine, "Worker").kill()
+        core_of(engine).kill()
         assert (await vllm_pair.target.generate(PROMPT, Sampling(4))).completions, "other engines must go on"
         [reply, *_] = (await under_way).completions
         assert engine.restarts == 1
@@ -107,7 +106,7 @@ async def test_an_engine_serves_an_adapter_for_verdicts_alone_is_started_once_mo
         second_processes = processes_of(engine)
         call = asyncio.create_task(engine.generate(prompt, Sampling(400, 2.0, n=4)))
         await asyncio.sleep(0.2)
-        os.kill(process_of(engine, "EngineCore").pid, signal.SIGSTOP)
+        os.kill(core_of(engine).pid, signal.SIGSTOP)
         with pytest.raises(EngineDied, match=r"died twice: no output for 4 s[^\n]*\n(.|\n)*EngineCore"):
             await asyncio.wait_for(call, 60)
         async with asyncio.timeout(20):

@@ -34,7 +34,7 @@ def alive(processes: set[psutil.Process]) -> list[psutil.Process]:
     return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
 
-def process_of(engine: VLLMEngine, title: str) -> psutil.Process:
-    """Return the process of an engine with a title of vLLM's: EngineCore or Worker."""
-    [process] = [p for p in processes_of(engine) if title in " ".join(p.cmdline())]
+def core_of(engine: VLLMEngine) -> psutil.Process:
+    """Return the process of an engine's core, by vLLM's title."""
+    [process] = [p for p in processes_of(engine) if "EngineCore" in " ".join(p.cmdline())]
     return process

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
@@ -23,9 +22,9 @@ from harness.engines.served.discovery import find
 from harness.engines.served.served_engine import ServedEngine
 from harness.engines.settings import EngineSettings
 from harness.engines.transformers import TransformersEngine
+from harness.engines.vllm import IN_CORE
 from harness.problems import benchmarks
 from harness.weights import models
-from tests.conftest import IN_CORE
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
 _START_SECONDS = 300.0
@@ -57,7 +56,7 @@ async def target(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
     port, folder, log = _free_port(), str(models.pair_folder("demo-target")), tmp_path_factory.mktemp("server") / "log"
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", folder, *_VLLM.split()]
     command += ["--served-model-name", "demo-target", "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--distributed-executor-backend", json.loads(dict(IN_CORE)["distributed_executor_backend"])]
+    command += ["--distributed-executor-backend", IN_CORE]
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, **environment})
     address, ends_at = f"http://127.0.0.1:{port}/v1", time.monotonic() + _START_SECONDS

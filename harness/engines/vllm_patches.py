@@ -1,15 +1,4 @@
-"""Changes to vLLM, in the worker's event loop and in an engine's processes.
-
-vLLM loads `install` as a plug-in in every process of an engine. It only affects engines on a CPU.
-
-**Waiting.** A vLLM worker process polls for its next batch without pause, and sleeps only after a second without one
-(`SpinCondition` in vllm.distributed.device_communicators.shm_broadcast, vLLM 0.31 and 0.32). The engines of one sample
-alternate within less than a second. On shared cores, as on a CPU, the waiting engine takes half of a core from the
-working one: with two cores, the bundled draft wrote a token in 7.5 ms instead of 1.6. Here a process polls without
-pause for two milliseconds after its last message, and then five thousand times per second. This delays a model whose
-computation between two batches takes longer by a fifth of a millisecond per batch. Waiting for vLLM's message directly
-would be simpler, but the message is sometimes lost, and the process then sleeps for five seconds. After the first
-second it therefore polls ten times per second.
+"""Changes to vLLM in the worker's event loop.
 
 **Event loop.** Every token of every request passes through the worker's single event loop. The work avoided here is
 most of the loop's work, as measured with instantaneous engines by `python -m tools.bench.loop`.
@@ -30,56 +19,19 @@ import hashlib
 import inspect
 import json
 import logging
-import os
 import re
-import time
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from harness.engines.processes import is_engine_process
-
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from tokenizers.decoders import DecodeStream
-    from vllm.distributed.device_communicators.shm_broadcast import SpinCondition
     from vllm.v1.engine.async_llm import AsyncLLM
     from vllm.v1.metrics.stats import SchedulerStats
 
-ENTRY_POINT = "speculative_harness_parent_watch"
-"""The plug-in's name in vLLM."""
-POLITE_WAIT = "HARNESS_ENGINE_POLITE_WAIT"
-"""Environment variable: 1 in the processes of an engine with shared cores."""
-_SPIN_SECONDS = 0.002
-_PAUSE_SECONDS = 0.0002
-_MOST_MILLISECONDS = 100
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-
-
-def install() -> None:
-    """Enable polite waiting for batches in the processes of an engine on a CPU.
-
-    vLLM also calls this in the worker itself, where nothing is changed: a custom engine may run there.
-    """
-    if is_engine_process() and os.environ.get(POLITE_WAIT) == "1":
-        wait_politely()
-
-
-def wait_politely() -> None:
-    """Change how this process waits for batches; call it before vLLM creates its queues."""
-    from vllm.distributed.device_communicators.shm_broadcast import SpinCondition
-
-    before = SpinCondition.wait
-
-    def wait(self: SpinCondition, timeout_ms: int | None = None) -> None:
-        if _SPIN_SECONDS < time.monotonic() - self.last_read <= self.busy_loop_s:
-            time.sleep(_PAUSE_SECONDS)
-        else:
-            before(self, _MOST_MILLISECONDS if timeout_ms is None else min(timeout_ms, _MOST_MILLISECONDS))
-
-    SpinCondition.wait = wait
-
 
 _logger = logging.getLogger(__name__)
 _COLLECTOR_THRESHOLDS = (10_000, 20, 50)

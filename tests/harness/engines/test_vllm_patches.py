@@ -1,10 +1,8 @@
-"""What the project changes in vLLM: how processes wait, products that are prepared, and the decode stream."""
+"""What the project changes in vLLM: the decode stream."""
 
 from __future__ import annotations
 
-import os
 import random
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,86 +11,13 @@ from typing import Any
 import pytest
 import tokenizers.decoders
 
-from harness.engines import vllm_plugin
-from harness.engines.processes import MARK
+from harness.engines import vllm_patches
 from harness.weights import models
 from tests.harness import multibyte
 from tests.requirements import require_tool
 from tools.smollm import smollm_folder
 
 pytestmark = pytest.mark.needs_tool("vllm")
-
-
-@pytest.fixture
-def condition(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
-    """vLLM's class, with its own way of waiting again after the test."""
-    from vllm.distributed.device_communicators.shm_broadcast import SpinCondition
-
-    own: type[Any] = SpinCondition
-    monkeypatch.setattr(own, "wait", own.wait)
-    return own
-
-
-def _reader(idle_seconds: float) -> SimpleNamespace:
-    """What a condition of a reader knows that read its last message this long ago, and gets none."""
-    polled: list[int | None] = []
-
-    def poll(timeout: int | None) -> list[Any]:
-        polled.append(timeout)
-        return []
-
-    return SimpleNamespace(
-        is_reader=True, busy_loop_s=1.0, last_read=time.monotonic() - idle_seconds, polled=polled,
-        poller=SimpleNamespace(poll=poll), read_cancel_socket=None, local_notify_socket=None,
-    )  # fmt: skip
-
-
-def test_a_process_asks_without_a_pause_right_after_a_batch_and_then_rarely(
-    condition: type[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    paused: list[float] = []
-    vllm_plugin.wait_politely()
-    monkeypatch.setattr(time, "sleep", paused.append)
-    condition.wait(_reader(-1.0), None)
-    assert not paused
-    reader = _reader(0.1)
-    condition.wait(reader, None)
-    assert len(paused) == 1
-    assert not reader.polled
-
-
-@pytest.mark.parametrize(("timeout", "waits"), [(None, 100), (7, 7)])
-def test_a_process_that_waits_for_long_sleeps_and_looks_again_where_its_message_was_lost(
-    condition: type[Any], timeout: int | None, waits: int
-) -> None:
-    vllm_plugin.wait_politely()
-    reader = _reader(5.0)
-    condition.wait(reader, timeout)
-    assert reader.polled == [waits]
-
-
-@pytest.mark.parametrize(
-    ("worker", "variable", "changes"),
-    [
-        ("1-abc.0", "1", True),
-        ("1-abc.0", None, False),
-        (f"{os.getpid()}-abc.0", "1", False),
-        (None, "1", False),
-    ],
-    ids=["engine", "no variable", "worker itself", "no engine"],
-)
-def test_only_processes_of_an_engine_are_changed_and_only_where_the_environment_says_so(
-    condition: type[Any],
-    monkeypatch: pytest.MonkeyPatch,
-    worker: str | None,
-    variable: str | None,
-    changes: bool,
-) -> None:
-    for name, value in ((MARK, worker), (vllm_plugin.POLITE_WAIT, variable)):
-        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
-    before = condition.wait
-    vllm_plugin.install()
-    assert (condition.wait is not before) == changes
 
 
 CUT_POINTS = 300
@@ -106,14 +31,14 @@ DECODERS: Any = tokenizers.decoders
 @pytest.fixture(autouse=True)
 def own_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin with vLLM's own stream, and leave behind what an earlier test has installed."""
-    if (original := vllm_plugin.PrimedStream.original) is not None:
+    if (original := vllm_patches.PrimedStream.original) is not None:
         monkeypatch.setattr(DECODERS, "DecodeStream", original)
     monkeypatch.setattr(DECODERS, "DecodeStream", DECODERS.DecodeStream)  # put back
-    monkeypatch.setattr(vllm_plugin.PrimedStream, "original", None)
+    monkeypatch.setattr(vllm_patches.PrimedStream, "original", None)
 
 
 def is_installed() -> bool:
-    return DECODERS.DecodeStream is vllm_plugin.PrimedStream
+    return DECODERS.DecodeStream is vllm_patches.PrimedStream
 
 
 def backend(name: str, folder: Path) -> Any:
@@ -183,14 +108,14 @@ def cuts(tokenizer: Any, number: int) -> Iterator[tuple[list[int], list[int]]]:
 def test_the_text_is_vllms_own_at_every_cut_point(name: str, tmp_path: Path) -> None:
     tokenizer = backend(name, tmp_path / "model")
     own_class, num_inside = DECODERS.DecodeStream, 0
-    assert vllm_plugin.prime_decode_streams() is None
+    assert vllm_patches.prime_decode_streams() is None
     for prompt, ids in cuts(tokenizer, CUT_POINTS):
         inside = is_inside(tokenizer, prompt)
         stop = [] if inside else ["\n\n", "x"]
         primed = written(tokenizer, prompt, ids, stop)
         DECODERS.DecodeStream = own_class
         own = written(tokenizer, prompt, ids, stop)
-        DECODERS.DecodeStream = vllm_plugin.PrimedStream
+        DECODERS.DecodeStream = vllm_patches.PrimedStream
         if inside:  # vLLM's own text begins with the whole prompt
             before = whole_characters(tokenizer, prompt)
             own = [(found, text.removeprefix(before)) for found, text in own]
@@ -200,6 +125,6 @@ def test_the_text_is_vllms_own_at_every_cut_point(name: str, tmp_path: Path) -> 
 
 
 def test_an_unknown_version_of_vllm_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vllm_plugin, "_KNOWN_DETOKENIZERS", {"0" * 64: "0.1"})
-    assert "(known: 0.1)" in str(vllm_plugin.prime_decode_streams())
+    monkeypatch.setattr(vllm_patches, "_KNOWN_DETOKENIZERS", {"0" * 64: "0.1"})
+    assert "(known: 0.1)" in str(vllm_patches.prime_decode_streams())
     assert not is_installed()
