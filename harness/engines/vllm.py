@@ -594,6 +594,9 @@ def variables(settings: EngineSettings) -> dict[str, str | None]:
     }
     if settings.device == "cpu":
         environment["VLLM_CPU_OMP_THREADS_BIND"] = settings.cpu_cores or "nobind"
+        if settings.cpu_cores and settings.tensor_parallel == 1:  # vLLM binds only the threads of further processes
+            cores = settings.cpu_cores.split(",")
+            environment |= {"OMP_NUM_THREADS": str(len(cores)), "GOMP_CPU_AFFINITY": " ".join(cores)}
         if settings.enforce_eager:  # otherwise the first request waits many seconds for the compiler
             environment["TORCHDYNAMO_DISABLE"] = "1"
     if settings.device == "gpu":
