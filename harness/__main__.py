@@ -1,4 +1,4 @@
-"""`python -m harness`: all commands, as in `speculative-harness`."""
+"""`python -m harness`: the same commands as `speculative-harness`."""
 
 from __future__ import annotations
 

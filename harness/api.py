@@ -60,12 +60,12 @@ class Run:
 
     @property
     def run_id(self) -> str:
-        """The run's id, also in the warehouse."""
+        """The run's id: the name of its folder, and its key in the warehouse."""
         return self.folder.name
 
     @property
     def num_unfinished(self) -> int:
-        """Number of unfinished samples, for a run on Slurm. 0: graded and loaded, or soon to be."""
+        """Number of unfinished samples of a run on Slurm. 0: the run is graded and loaded, or will be soon."""
         with _errors_in_one_line():
             return after.num_unfinished(self.folder)
 
@@ -83,16 +83,16 @@ class Run:
 def run(*, quiet: bool = False, wait: bool = False, dry_run: bool = False, **flags: Any) -> Run:
     """Run one method on one benchmark, grade the answers and load the results. The same call resumes a run.
 
-    Local runs block until finished; on Slurm, the jobs are submitted.
+    A local run blocks until it is finished. On Slurm, the call returns after submitting the jobs.
 
     flags: flags of `python -m harness.launch`, with underscores and without leading dashes, including `preset`,
     `config` and hyper-parameters. Use lists for repeatable flags and dicts for KEY=VALUE. `draft`, `target` and
     `reward` are model names, or dicts such as `{"model": "qwq-32b", "temperature": 0.7}`. `method` can also be a
     subclass of Method that is defined in a file.
     quiet: print nothing; a changed code version is reported as a Python warning.
-    wait: also wait for runs on Slurm.
+    wait: on Slurm, wait until the run is finished.
     dry_run: print the plan and write nothing.
-    Raises HarnessError for errors of the command, and RunFailed with a traceback if a worker failed.
+    Raises HarnessError for errors that the command would print, and RunFailed with a traceback if a worker failed.
     """
     given = {
         name: os.fspath(value) if isinstance(value, os.PathLike) else value

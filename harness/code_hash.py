@@ -1,7 +1,7 @@
 """A hash of the code that determines results, to detect whether a run is continued by the code that started it.
 
-It covers the modules used by a worker between a problem and its recorded steps, the grader, and the files that they
-read. It omits code that cannot change a recorded result, or whose effect is recorded in the run's specification:
+It covers the modules that a worker uses from reading a problem to recording its steps, the grader, and the files that
+both read. It omits code that cannot change a recorded result, or whose effect is recorded in the run's specification:
 commands and their flags, benchmarks (problems are stored in the run folder), presets of papers, training, checks, speed
 benchmarks, submission, status, the warehouse, pages and tests.
 
@@ -31,7 +31,7 @@ _HASHED = (
         "derived", "endings", "journal", "retries", "spec", "trace_files",
     )),
 )  # fmt: skip
-"""Hashed folders and files of the project, except for those below."""
+"""Hashed folders and files of the project, except for those in `_LEFT_OUT`."""
 _LEFT_OUT = (
     *(f"harness/{name}" for name in (
         "checks", "cli", "papers", "settings", "training",
@@ -59,11 +59,11 @@ class Code:
     """The code that determines results, by file."""
 
     digests: Mapping[str, str]
-    """16 hex digits for each file, by its path in the project."""
+    """Hash of each file (16 hex digits), by its path in the project."""
 
     @cached_property
     def hash(self) -> str:
-        """16 hex digits over all files."""
+        """Hash of all files (16 hex digits)."""
         return digest_of("".join(f"{path} {digest}\n" for path, digest in sorted(self.digests.items())).encode())
 
 
@@ -107,5 +107,5 @@ def is_hashed(path: str) -> bool:
 
 
 def digest_of(content: bytes) -> str:
-    """Return 16 hex digits over a file's content."""
+    """Return a hash of a file's content: the first 16 hex digits of its SHA-256."""
     return hashlib.sha256(content).hexdigest()[:_DIGITS]

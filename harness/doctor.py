@@ -1,8 +1,8 @@
-"""`python -m harness.doctor`, with the flags of a launch: check whether the run would work here and on a node.
+"""`python -m harness.doctor`, with the flags of a launch: check whether the run would work.
 
 Checks all requirements of a run in seconds, without loading a model: packages, devices, models, tokenizers, dataset,
-output folder, Slurm. `--on-node` runs the same checks in a one-minute job on a node. Exit code 0: no failures,
-1: failures, 2: invalid flags. `--engines` runs tests with real engines, in minutes.
+output folder, Slurm. `--on-node` also runs these checks in a one-minute job on a node. Exit code 0: no failures,
+1: failures, 2: invalid flags. `--engines` instead tests real engines, which takes minutes.
 """
 
 from __future__ import annotations
@@ -36,23 +36,31 @@ Examples:
 
 
 @click.command(cls=LaunchCommand, common=_COMMON, epilog=_EXAMPLES)
-@click.option("--on-node", is_flag=True, help="Also check a node, in a one-minute job with the given sbatch options.")
-@click.option("--wait", type=click.FloatRange(1), default=600, show_default=True, help="Seconds to wait for the node.")
+@click.option(
+    "--on-node", is_flag=True, help="Also check a node, in a one-minute job with the sbatch options among these flags."
+)
+@click.option(
+    "--wait",
+    type=click.FloatRange(1),
+    default=600,
+    show_default=True,
+    help="With --on-node, seconds to wait for the job.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-@click.option("--engines", is_flag=True, help="Test this machine with real engines instead, in a few minutes.")
+@click.option("--engines", is_flag=True, help="Instead, test real engines on this machine, which takes a few minutes.")
 @click.option("--only", metavar="CHECK,…", default="", help="Run only these checks of --engines.")
 @click.option(
     "--time-limit", type=click.FloatRange(1), default=600, show_default=True,
-    help="Time limit for each check of --engines, in seconds, including starts; large models need more.",
+    help="Time limit for each check of --engines, in seconds, including engine starts; large models need more.",
 )  # fmt: skip
 @click.pass_context
 def main(
     context: click.Context, /, on_node: bool, wait: float, as_json: bool, engines: bool, only: str, time_limit: float,
     **_: Json,
 ) -> None:  # fmt: skip
-    """Check the requirements of a run with these flags, in seconds and without loading a model.
+    """Check the requirements of a run in seconds, without loading a model.
 
-    Takes the flags of a launch. --engines starts and tests real engines, with models from --draft, --target and
+    Takes the flags of a launch. --engines starts and tests real engines instead, and uses only --draft, --target and
     --engine.
     """
     from jobs.submission.on_node import examine
@@ -83,13 +91,13 @@ def _check_engines(
     from jobs.engine_checks import check_engines
 
     if unused := sorted(set(typed) - {"draft", "target", "engine", "config"}):
-        raise ValueError(f"--engines uses --draft, --target and --engine, not {flag(unused[0])}")
+        raise ValueError(f"--engines uses only --draft, --target and --engine, not {flag(unused[0])}")
     names = [name.strip() for name in only.split(",") if name.strip()]
     return check_engines(launch, names, time_limit, as_json=as_json)
 
 
 def _print(host: str, made: list[Check]) -> None:
-    """Print one line per check; only the terminal wraps it, so commands in it can be copied."""
+    """Print one line per check, left to the terminal to wrap, so users can copy the commands in it."""
     from rich.text import Text
 
     from harness.cli.screen import printable, terminal

@@ -14,7 +14,7 @@ from typing import Literal, Protocol, TypeAlias
 from harness.weights.templates import Thought
 
 Role = Literal["draft", "target", "reward"]
-"""The model's role: the small or the large one of the pair, or an additional one that rates steps."""
+"""A model's role: draft (the small model), target (the large model) or reward (a third model, which rates steps)."""
 Finish = Literal["stop", "eos", "length"]
 """Reason why a completion ended: a stop string, the model's end-of-sequence token, or `max_tokens`."""
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
@@ -34,7 +34,7 @@ class RequestRefused(EngineError):
 
 
 class VerdictUnavailable(EngineError):
-    """`choose` did not return a finite log-probability for every option; engines do not report this as an error."""
+    """An answer lacks a finite number for a requested option, token or output; engines report no error for this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Completion:
     proposed_tokens: int | None = None
     """Tokens proposed by token-level speculation; None without it, or if the engine does not count them."""
     confirmed_tokens: int | None = None
-    """Accepted proposed tokens, which are part of the completion."""
+    """Proposed tokens that were accepted and are part of the completion."""
     token_logprobs: tuple[float, ...] | None = None
     """Log-probability (nats) of each of the `num_tokens` generated tokens under the model's own distribution, at
     temperature 1 and before any truncation; None if not requested."""
@@ -96,7 +96,7 @@ class Timing:
     submitted_at: float
     """UTC, seconds since the epoch."""
     queued_seconds: float
-    """Waiting in the engine before the first scheduling."""
+    """Time in the engine's queue before the request was first scheduled."""
     first_token_seconds: float
     end_seconds: float
     in_flight: int
@@ -157,7 +157,7 @@ class Rating:
     """The answer to one `rate`: the output of a model's rating head for a text."""
 
     outputs: tuple[float, ...]
-    """One number per class of a classifier, or one of a value head, at the text's last token before any activation."""
+    """Output at the text's last token, before any activation: a number per class of a classifier, or a single value."""
     prompt_tokens: int
     cached_tokens: int
     timing: Timing
@@ -177,7 +177,7 @@ def normalized(logprobs: Sequence[float]) -> tuple[float, ...]:
 
 
 class Tokenizer(Protocol):
-    """A model's tokenizer and chat template, limited to the needs of prompts."""
+    """A model's tokenizer and chat template, as far as prompts need them."""
 
     def __hash__(self) -> int:
         """Hash by identity: prompts are cached per tokenizer."""
@@ -213,7 +213,7 @@ class Tokenizer(Protocol):
     def open_reply(self, question: str, system: str = "") -> str:
         """Return the chat template's text up to where the assistant's reply to the user's `question` starts.
 
-        For a reasoning model it ends in `thought.opening`. `system` is a system prompt before the question; raises
+        For a reasoning model, the text ends in `thought.opening`. `system`: system prompt before the question. Raises
         ValueError if the template does not support one.
         """
 
@@ -240,11 +240,14 @@ class Engine(Protocol):
 
     @property
     def restarts(self) -> int:
-        """Number of times its processes died and were replaced; samples running then have no valid latency."""
+        """Number of times the engine's processes died and were replaced. Samples running then have no valid latency."""
 
     @property
     def has_head(self) -> bool:
-        """True if the model ends in a value head or a classifier: it only supports `rate`, and other models do not."""
+        """True if the model ends in a value head or a classifier.
+
+        Such a model supports only `rate`; other models do not support `rate`.
+        """
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
         """Generate `sampling.n` completions. Raises EngineError; cancelling a call frees its request immediately."""

@@ -23,7 +23,7 @@ RECORDED = (
     "math-verify", "latex2sympy2-extended", "sympy", "antlr4-python3-runtime", "mpmath", "submitit", "duckdb",
     "pyarrow", "numpy", "peft",
 )  # fmt: skip
-"""Packages with recorded versions, because they can change a result."""
+"""Packages whose versions are recorded, because they can change a result."""
 GIT_COMMIT = "HARNESS_GIT_COMMIT"
 """Environment variable with the commit of code that runs outside its checkout."""
 _GIT_SECONDS = 10.0
@@ -56,8 +56,8 @@ def version_line() -> str:
 def git_commit() -> str | None:
     """Return the commit of this package's checkout.
 
-    `-dirty` is appended if tracked files differ, or there is untracked code in the executed folders. Outside a
-    checkout, as in Slurm jobs, which run from a code archive, it is the value of HARNESS_GIT_COMMIT, or None.
+    `-dirty` is appended if tracked files differ, or there is untracked code in the executed folders. None if git fails.
+    Outside a checkout, as in Slurm jobs, which run from a code archive, return HARNESS_GIT_COMMIT; None if unset.
     """
     root = Path(__file__).resolve().parent.parent
     if not (root / ".git").exists():

@@ -1,4 +1,4 @@
-"""The GPUs of this node, the ones usable by this process, and their driver's compatibility with vLLM.
+"""List the GPUs of this node and those usable by this process, and check whether their driver supports vLLM.
 
 GPUs are listed by nvidia-smi, without loading a GPU library. Visible GPUs follow from CUDA_VISIBLE_DEVICES, which Slurm
 sets in its jobs. Only the standard library is imported, because harness.installation runs before anything is installed.
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 _TIMEOUT_SECONDS = 30.0
-"""Without a persistence daemon, nvidia-smi initializes every GPU, which takes seconds each."""
+"""Time limit of nvidia-smi. Without a persistence daemon it initializes every GPU, which takes seconds per GPU."""
 _FIELDS = ("index", "uuid", "name", "memory.total", "memory.used", "driver_version", "compute_mode", "mig.mode.current")
 _MIG_SLICE = re.compile(r"\s+MIG\s+(?P<profile>\S*?(?P<gigabytes>\d+)gb\S*)\s.*\(UUID:\s*(?P<uuid>\S+)\)")
 
@@ -29,7 +29,7 @@ class Gpu:
     index: int
     """Index on the node in PCI order, as in nvidia-smi; a slice has its GPU's index."""
     uuid: str | None
-    """Name independent of the order; valid in CUDA_VISIBLE_DEVICES."""
+    """UUID, or a slice's MIG id: valid in CUDA_VISIBLE_DEVICES; None if unknown."""
     name: str
     memory_bytes: int
     """0 if unknown, as for memory shared by GPU and CPU."""
@@ -37,22 +37,22 @@ class Gpu:
     """Memory in use by all processes."""
     driver: str | None
     is_exclusive: bool = False
-    """Whether it serves one process at a time (compute mode Exclusive_Process), a common setting on clusters."""
+    """Whether the GPU accepts only one process at a time (compute mode Exclusive_Process), as on many clusters."""
 
     @property
     def device(self) -> str:
-        """The value that makes only this GPU visible."""
+        """The value of CUDA_VISIBLE_DEVICES that makes only this GPU visible."""
         return self.uuid or str(self.index)
 
 
 def node_gpus() -> list[Gpu]:
-    """Return all GPUs listed by nvidia-smi, with slices in place of divided GPUs; empty if it fails."""
+    """Return all GPUs listed by nvidia-smi, with MIG slices in place of divided GPUs; empty if nvidia-smi fails."""
     text = _run(f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits")
     rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines())]
     rows = [row for row in rows if len(row) == len(_FIELDS) and row[0].isdecimal()]
     cards = []
     for index, uuid, name, *memory, driver, mode, _ in rows:
-        total, used = (int(text) << 20 if text.isdecimal() else 0 for text in memory)  # "[N/A]" of shared memory
+        total, used = (int(text) << 20 if text.isdecimal() else 0 for text in memory)  # "[N/A]" for shared memory
         known = driver if driver[:1].isdecimal() else None
         own = uuid if uuid.startswith("GPU-") else None
         cards.append(Gpu(int(index), own, name, total, used, known, mode == "Exclusive_Process"))
@@ -102,7 +102,7 @@ def visible_gpus() -> list[Gpu]:
 
 
 def select(names: Iterable[str], cards: Sequence[Gpu]) -> list[Gpu]:
-    """Return the GPUs with these indices, UUIDs, UUID prefixes or MIG ids, in the given order.
+    """Return the GPUs with these indices, UUIDs, UUID prefixes or MIG ids, in the order of `names`.
 
     As in CUDA, the list ends at the first name without a GPU.
     """
@@ -125,9 +125,10 @@ def visible_names() -> list[str]:
 
 
 def held_gpus(engines: Iterable[tuple[Sequence[str] | None, int]]) -> list[Gpu]:
-    """Return the GPUs used by engines, from each one's visible devices and tensor-parallel size.
+    """Return the GPUs used by `engines`, without duplicates.
 
-    None means all visible GPUs, of which an engine uses the first ones. A GPU shared by two engines counts once.
+    Each engine is given by its visible devices (None: all GPUs visible to this process) and its tensor-parallel size.
+    It uses the first of its devices.
     """
     visible = visible_gpus()
     held: list[Gpu] = []
@@ -145,7 +146,7 @@ def accelerator() -> Literal["gpu", "cpu"]:
     # A control group that denies access to a GPU leaves its file in place.
     if any(os.access(path, os.R_OK | os.W_OK) for path in _DEVICES.glob("nvidia[0-9]*")):
         return "gpu"
-    return "gpu" if _run("-L").strip() else "cpu"  # without such files, as in WSL
+    return "gpu" if _run("-L").strip() else "cpu"  # no such files, as in WSL
 
 
 def _visible() -> list[str] | None:
@@ -154,14 +155,14 @@ def _visible() -> list[str] | None:
 
 
 CUDA, MIN_DRIVER = "13.0", 580
-"""The CUDA version of the vLLM builds in pyproject.toml (0.31 and 0.32), from torch's requirement cuda-toolkit. Second,
-the major version of the oldest driver that supports all its minor versions (table 1 of
-https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html). Check both when pyproject.toml
-allows another version of vLLM."""
+"""CUDA: the version for which the vLLM builds in pyproject.toml (0.31 and 0.32) are compiled, from torch's requirement
+cuda-toolkit. MIN_DRIVER: the major version of the oldest driver that supports all minor versions of this CUDA release
+(table 1 of https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html). Check both when
+pyproject.toml allows another version of vLLM."""
 
 
 def driver_problem(driver: str) -> str | None:
-    """Return why vLLM does not run with a driver such as `570.86.15`, and the remedy; None if it does.
+    """Return why vLLM does not run with a driver such as `570.86.15`, and the remedy; None if it runs.
 
     Raises ValueError for an invalid driver version.
     """

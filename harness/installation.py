@@ -1,16 +1,17 @@
-"""Install this checkout and vLLM into the Python environment of this module; needs pip and a package index.
+"""Install this checkout and vLLM into the running Python environment; needs pip and a package index.
 
     python -m harness.installation                  vLLM's build for this machine, with development tools
     python -m harness.installation --engine gpu     vLLM on CUDA, for instance on a login node without a GPU
-    python -m harness.installation --engine gpu --driver 580    the same, if the nodes' driver supports it
+    python -m harness.installation --engine gpu --driver 580    the same, unless driver 580 is too old for vLLM
 
-vLLM's builds for CUDA require a compatible driver (harness.gpus): the given one, or this machine's.
+vLLM's builds for CUDA require a recent driver (harness.gpus). The version to check is that of --driver, otherwise that
+of this machine's driver.
 
 vLLM's build for CPUs requires a local version of torch (`torch==2.13.0+cpu`) that is not on PyPI, so pip rejects
-`.[cpu]` if only PyPI is configured. PyPI's release of the same version works, too; it only adds unused CUDA libraries.
-So vLLM is installed without its requirements, followed by torch: the build for CPUs from the configured index or
-PyTorch's own, otherwise the release on PyPI. The project and vLLM's other requirements come last. Companions of torch
-(torchvision, torchaudio, torchcodec) are omitted, because no images or sound are used.
+`.[cpu]` if only PyPI is configured. PyPI's release of the same version also works, but brings unused CUDA libraries.
+Therefore vLLM is installed first, without its requirements. Then follows torch: the build for CPUs from the configured
+index or from PyTorch's, otherwise the release on PyPI. The project and vLLM's other requirements come last. Companions
+of torch (torchvision, torchaudio, torchcodec) are omitted, because no images or sound are used.
 
 Besides this package, only the standard library is imported, because nothing else is installed yet.
 """
@@ -50,9 +51,9 @@ class InstallationFailed(RuntimeError):
 
 
 def install(engine: Engine, extras: Sequence[str], driver: str | None = None) -> None:
-    """Install vLLM for this kind of machine, and the project with the given extras. Raises InstallationFailed.
+    """Install vLLM's build for CPUs or GPUs, and the project with these extras. Raises InstallationFailed.
 
-    `driver`: version of the NVIDIA driver for vLLM; None: this machine's.
+    `driver`: version of the NVIDIA driver on the machines that will run vLLM; None: this machine's.
     """
     if engine == "gpu":
         _check_driver(driver)
@@ -65,10 +66,10 @@ def install(engine: Engine, extras: Sequence[str], driver: str | None = None) ->
 
 
 def _usual_engine() -> Engine:
-    """Return the installed build, to keep one chosen for another machine; otherwise this machine's."""
+    """Return vLLM's installed build, which may be for another machine; otherwise the build for this machine."""
     builds: list[Engine] = [engine for engine, name in _BUILDS.items() if environment.installed_version(name)]
     if len(builds) == 1:
-        _say(f"keeping the installed build for {builds[0].upper()}s; to switch: make venv ENGINE=cpu or gpu")
+        _say(f"keeping vLLM's build for {builds[0].upper()}s, as installed; to switch: make venv ENGINE=cpu or gpu")
         return builds[0]
     engine = environment.accelerator()
     if engine == "cpu":
@@ -84,7 +85,7 @@ def _check_driver(named: str | None) -> None:
     elif problem := gpus.driver_problem(driver):
         raise InstallationFailed(problem)
     else:
-        _say(f"vLLM for CUDA {gpus.CUDA}, for driver {driver} ({'--driver' if named else 'of this machine'})")
+        _say(f"driver {driver} ({'--driver' if named else 'this machine'}) supports vLLM for CUDA {gpus.CUDA}")
 
 
 def _remove_unfit(engine: Engine) -> None:
@@ -122,9 +123,9 @@ def _install_for_cpu(extras: Sequence[str]) -> None:
 
 
 def _install_torch(required: Sequence[str]) -> str:
-    """Install torch, its build for CPUs if available; return a line with the source.
+    """Install torch's build for CPUs if available; return a line that says which torch is used.
 
-    `required`: vLLM's requirements on torch, one per platform.
+    `required`: the lines of vLLM's requirements that name torch, one per platform.
     """
     installed = environment.installed_version("torch")
     if installed is not None and any(f"=={installed.partition('+')[0]}" in line for line in required):
@@ -136,7 +137,7 @@ def _install_torch(required: Sequence[str]) -> str:
         return "the build for CPUs"
     [reason] = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
     return (
-        "the release on the configured package index, with unused CUDA libraries of some gigabytes; "
+        "the release on the configured package index, with some gigabytes of unused CUDA libraries; "
         f"no build for CPUs from {_TORCH_CPU_INDEX}: {reason[:200]}"
     )
 
@@ -168,10 +169,10 @@ def main(arguments: list[str] | None = None) -> None:
         prog="python -m harness.installation", description="Install this checkout and vLLM into this environment."
     )
     add = parser.add_argument
-    add("--engine", choices=("cpu", "gpu"), help="vLLM's build  [default: as installed, else gpu if one is visible]")
+    add("--engine", choices=("cpu", "gpu"), help="build of vLLM  [default: as installed, else gpu if a GPU is visible]")
     driver = "NVIDIA driver of the nodes, such as 580.65; implies --engine gpu  [default: this machine's]"
     add("--driver", type=_driver, metavar="VERSION", help=driver)
-    add("--extra", action="append", dest="extras", help="an extra of pyproject.toml  [default: dev]")
+    add("--extra", action="append", dest="extras", help="extra of pyproject.toml; can be repeated  [default: dev]")
     add("--version", action="version", version=environment.version_line(), help="print the version and exit")
     chosen = parser.parse_args(arguments)
     if chosen.driver and chosen.engine == "cpu":

@@ -1,13 +1,12 @@
 """Every prompt: its wording as data, its construction, and the options of verdicts.
 
-The wording is the built-in file data/prompts.toml, which is this project's own, with changes from `--prompts
-FILE.toml`. It is hashed into every run. Placeholders such as `{problem}` are replaced by text; other braces, such as
-those of `\\boxed{}`, are ordinary text. Files are data: limited in size, checked key by key, and never evaluated.
+The built-in wording, data/prompts.toml, was written for this project; `--prompts FILE.toml` changes parts of it. The
+wording is hashed into every run. Placeholders such as `{problem}` are replaced by text; other braces, such as those of
+`\\boxed{}`, are ordinary text. Files are data: limited in size, checked key by key, and never evaluated.
 
-Texts of papers and their code are not included. For the authors' wordings there are references to their publication,
-and hashes to recognize files that contain them. They are compared piece by piece, because a method uses only some of
-its texts and the rest of a file does not matter. SCoT's template is its Figure 3, and the code of SCoT and SpecReason
-is public; SpecCoT published neither.
+The texts of papers and of their code are not included, only references to their publication, and hashes that recognize
+a file with the authors' wording. Wordings are compared piece by piece, because a method uses only some of the texts in
+a file. SCoT's template is its Figure 3, and the code of SCoT and SpecReason is public; SpecCoT published neither.
 
 Prompts are pure functions of a tokenizer and a wording. A verdict's question follows the target's own chain. The
 chain's ids do not change and are in the prefix cache; only the candidates and a short question are new (SpecReason,
@@ -40,7 +39,7 @@ from harness.weights.tokenizer import verdict_options
 
 MAX_TEXT_CHARACTERS = 8000
 _LONE_WORD = re.compile(r"(?<![\\\w}])\{([a-z]+(?:_[a-z]+)*)\}")
-"""A lower-case word in braces outside LaTeX arguments, and so intended as a placeholder."""
+"""A lower-case word in braces that is not a LaTeX argument, so probably intended as a placeholder."""
 
 
 def render(template: str, **values: str) -> str:
@@ -51,22 +50,22 @@ def render(template: str, **values: str) -> str:
 
 def _reply(text: str) -> str:
     if text != text.rstrip():
-        raise ValueError("ends with white space; the tokenizer's own space, if any, is added automatically")
+        raise ValueError("must not end with white space; a space before the answer is added if the tokenizer needs it")
     return text
 
 
 def placeholders(*required: str, optional: tuple[str, ...] = ()) -> AfterValidator:
-    """Return a validator of templates: required placeholders are present, and none is unknown."""
+    """Return a validator of templates that rejects missing and unknown placeholders."""
     known = (*required, *optional)
 
     def check(template: str) -> str:
         for name in required:
             if f"{{{name}}}" not in template:
-                raise ValueError(f"lacks {{{name}}}")
+                raise ValueError(f"the placeholder {{{name}}} is missing")
         for name in _LONE_WORD.findall(template):
             if name not in known:
                 valid = ", ".join(f"{{{word}}}" for word in known) or "none"
-                raise ValueError(f"unknown placeholder {{{name}}}; valid here: {valid}")
+                raise ValueError(f"unknown placeholder {{{name}}}; valid: {valid}")
         return template
 
     return AfterValidator(check)
@@ -90,8 +89,8 @@ class _Table(BaseModel):
 class Instruction(_Table):
     """Instructions for a problem, by the problem's kind.
 
-    They follow the problem after a blank line. With `{problem}` in it, a text is the whole message; an empty text adds
-    nothing to the problem.
+    An instruction follows the problem after a blank line; an empty one adds nothing. An instruction that contains
+    `{problem}` is the whole message instead.
     """
 
     math: Annotated[AnyText, placeholders(optional=("problem",))]
@@ -123,12 +122,12 @@ class Score(_Table):
 
     question: Annotated[NeededText, placeholders()]
     thought: AnyText
-    """Text of a reasoning model's reply before `reply`."""
+    """Start of a reasoning model's reply, followed by `reply`."""
     reply: ReplyText
 
 
 class Reward(_Table):
-    """The question to a reward model about the last step, and its two answers, whose probabilities are compared."""
+    """The question to a reward model about the last step, and the two answers whose probabilities are compared."""
 
     question: Annotated[AnyText, placeholders()]
     """If empty, no new turn is opened, and `reply` follows the step."""
@@ -137,11 +136,11 @@ class Reward(_Table):
     good: Word
     bad: Word
     mark: NeededText | None = None
-    """Text after a step for a model with a rating head, with control tokens; None: the head reads at the step's end."""
+    """For a model with a rating head: text after a step, in which control tokens keep their meaning; None: no text."""
 
 
 class Equivalence(_Table):
-    """The question to a judge about two versions of a step, and its two answers, whose probabilities are compared."""
+    """The question to a judge about two versions of a step, and the two answers whose probabilities are compared."""
 
     question: Annotated[NeededText, placeholders("first", "second")]
     blank: NeededText
@@ -169,7 +168,7 @@ class StepChoice(_Table):
     blank: AnyText
     """Replaces a candidate without text."""
     closing: Annotated[NeededText, placeholders()] | None = None
-    """Suffix for candidates that contain `</think>`. None: `blank`, but only if another candidate has the same text."""
+    """Suffix of candidates that contain `</think>`. None: `blank`, only where another candidate has the same text."""
     thought: AnyText
     reply: ReplyText
 
@@ -185,7 +184,7 @@ class ChainChoice(_Table):
     blank: AnyText
     reply: ReplyText
     before: AnyText | None = None
-    """With `after`: text with control tokens around the question, in place of the chat template."""
+    """Text before the question; with `after`, it replaces the chat template. Control tokens keep their meaning."""
     after: AnyText | None = None
 
     @model_validator(mode="after")
@@ -214,7 +213,7 @@ class Prompts(_Table):
 
     @property
     def changes(self) -> dict[str, str]:
-        """The texts that differ from the built-in ones, by the path of their key, sorted."""
+        """The texts that differ from the built-in ones, by key path such as `score.question`, sorted."""
         own, built_in = _flat(self.model_dump(exclude_none=True)), _flat(BUILT_IN.model_dump(exclude_none=True))
         return {path: own[path] for path in sorted(own) if own[path] != built_in.get(path)}
 
@@ -237,12 +236,12 @@ def _flat(table: Mapping[str, Json], at: str = "") -> dict[str, str]:
 
 
 def load(path: Path) -> Prompts:
-    """Return the wording of a TOML file on top of the built-in one. Raises ValueError with one line."""
+    """Return the built-in wording with the changes in a TOML file. Raises ValueError with a one-line message."""
     return _merged_over_built_in(read_toml(path, f"--prompts {path}"), f"--prompts {path}")
 
 
 def parse(text: str, label: str) -> Prompts:
-    """Return the wording of a TOML document on top of the built-in one. Raises ValueError with one line."""
+    """Return the built-in wording with the changes in a TOML text. Raises ValueError with a one-line message."""
     return _merged_over_built_in(parse_toml(text, label), label)
 
 
@@ -262,7 +261,7 @@ def _merged(below: Mapping[str, Json], above: Mapping[str, Json]) -> dict[str, J
 
 
 def of_stored(stored: str | None) -> Prompts:
-    """Return the wording from `Prompts.stored`. Raises ValueError with one line."""
+    """Return the wording from `Prompts.stored`. Raises ValueError with a one-line message."""
     return _merged_over_built_in(json.loads(stored), "prompts") if stored else BUILT_IN
 
 
@@ -309,12 +308,12 @@ class Published(BaseModel):
     pieces: Mapping[Piece, Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]]
     """Hashes of the published pieces."""
     how: tuple[str, ...] = Field(min_length=1)
-    """The lines of the source for each key of a prompt file."""
+    """Lines that say which part of the source is the text of which key of a prompt file."""
 
 
 @cache
 def published() -> Mapping[str, Published]:
-    """Return the published wordings by paper; other papers did not publish theirs."""
+    """Return the published wordings by paper; a paper that is missing here did not publish its wording."""
     text = (resources.files("harness.papers") / "prompts.toml").read_text(encoding="utf-8")
     return {paper: Published.model_validate(values) for paper, values in tomllib.loads(text).items()}
 
@@ -322,7 +321,8 @@ def published() -> Mapping[str, Published]:
 def piece_hashes(wording: Prompts) -> dict[Piece, str]:
     """Return the hash of every piece of a wording: 16 hex digits over its texts, independent of the file's layout.
 
-    The hash of an opening covers the instruction for reasoning models, which all papers use, and its context.
+    The hash of an opening covers the system prompt and the instruction for reasoning models, which all papers use; for
+    multiple choice also the format of the options.
     """
     instruction = wording.instruction.thinking
     texts: dict[Piece, Any] = {
@@ -373,7 +373,7 @@ class Question:
 
 
 def prompt_hash(wording: Prompts = BUILT_IN) -> str:
-    """Return 16 hex digits over a wording. Results with different wordings are not comparable.
+    """Return the hash of a wording (16 hex digits). Results with different wordings are not comparable.
 
     Wordings with the same texts have the same hash, independent of the file's layout.
     """
@@ -391,7 +391,8 @@ def opening(
 ) -> tuple[list[int], str]:
     """Return ids and text of the prompt before a chain; it ends where the model's first step starts.
 
-    With `rubric` it also explains the score, to keep each verdict's question short (`short_score_question`). Raises
+    With `rubric`, the prompt also explains the score, so each verdict's question can be short
+    (`short_score_question`). Raises
     ValueError if the wording has a system prompt and the chat template does not support one.
     """
     instructions = wording.instruction.thinking if tokenizer.thinks else wording.instruction.plain
@@ -407,7 +408,7 @@ def opening(
 
 @lru_cache(maxsize=8)
 def score_question(tokenizer: Tokenizer, wording: Prompts = BUILT_IN) -> Question:
-    """Return the question of SpecReason's verdict on the last step of the chain: one digit, 0 to 9 (section 4.1)."""
+    """Return the question of SpecReason's verdict on the chain's last step, to be answered by a digit (section 4.1)."""
     score = wording.score
     return _question(tokenizer, _followup(tokenizer, score.question, score.thought), score.question, score.reply)
 
@@ -416,7 +417,7 @@ def score_question(tokenizer: Tokenizer, wording: Prompts = BUILT_IN) -> Questio
 def short_score_question(tokenizer: Tokenizer, wording: Prompts = BUILT_IN) -> Question:
     """Return the question for a score of the previous step, inside the target's own reply.
 
-    Its meaning is explained by the rubric in the target's prompt.
+    The rubric in the target's prompt explains the score.
     """
     return _question(tokenizer, [], wording.separate_score.reply, wording.separate_score.reply)
 
@@ -425,7 +426,7 @@ def short_score_question(tokenizer: Tokenizer, wording: Prompts = BUILT_IN) -> Q
 def reward_question(tokenizer: Tokenizer, wording: Prompts = BUILT_IN) -> Question:
     """Return a reward model's question about the previous step, with the good answer first.
 
-    Raises ValueError if the two answers are not one token each.
+    Raises ValueError if an answer is not one token.
     """
     reward = wording.reward
     ids = _followup(tokenizer, reward.question, reward.thought) if reward.question else []
@@ -433,11 +434,11 @@ def reward_question(tokenizer: Tokenizer, wording: Prompts = BUILT_IN) -> Questi
 
 
 def step_choice_question(tokenizer: Tokenizer, candidates: Sequence[str], wording: Prompts = BUILT_IN) -> Question:
-    """Return the question of SpecCoT's verdict: one of the candidates, or the last label to reject all (equation 4).
+    """Return the question of SpecCoT's verdict: choose one candidate, or the last label to reject all (equation 4).
 
-    A candidate that closes the thought is marked if another one has the same text without closing it, to keep options
-    distinct. A mark on every last step would confuse judges that do not expect one. A wording with
-    `step_choice.closing` marks every candidate that contains `</think>`. Raises ValueError for more than 25 candidates.
+    To keep options distinct, a candidate that closes the thought is marked, but only if another one has the same text:
+    marks on all last steps would confuse judges that do not expect any. A wording with `step_choice.closing` marks
+    every candidate that contains `</think>`. Raises ValueError for more than 25 candidates.
     """
     choice, labels = wording.step_choice, option_labels(len(candidates) + 1)
     visible = [text.replace(THINK_END, "").strip() for text in candidates]
@@ -454,7 +455,7 @@ def step_choice_question(tokenizer: Tokenizer, candidates: Sequence[str], wordin
 
 
 def marked_candidate(text: str, closing: str) -> str:
-    """Return a candidate; if it contains `</think>` and other text, `closing` replaces the former."""
+    """Return a candidate; `closing` replaces `</think>` if there is also other text."""
     shown = text.replace(THINK_END, "").strip()
     return f"{shown}\n{closing}" if THINK_END in text and shown else text
 
@@ -462,10 +463,11 @@ def marked_candidate(text: str, closing: str) -> str:
 def chain_choice_question(
     tokenizer: Tokenizer, problem: Problem, chains: Sequence[str], wording: Prompts = BUILT_IN, *, may_reject: bool
 ) -> Question:
-    """Return the question of SCoT's verdict: one of the whole chains, or the last label if all are wrong (section 3.4).
+    """Return the question of SCoT's verdict: choose a whole chain, or the last label if all are wrong (section 3.4).
 
-    It is a separate prompt and does not follow a chain. Raises ValueError for more than 25 chains, and if the wording
-    has a system prompt and the chat template does not support one.
+    `may_reject`: there is such a label. The question is a separate prompt and does not follow a chain. Raises
+    ValueError for more than 26 labels, and if the wording has a system prompt and the chat template does not support
+    one.
     """
     choice, labels = wording.chain_choice, option_labels(len(chains) + may_reject)
     shown, listed = problem_text(problem, wording), _listed(chains, labels, choice)
@@ -483,7 +485,7 @@ def chain_choice_question(
 def equivalence_question(tokenizer: Tokenizer, first: str, second: str, wording: Prompts = BUILT_IN) -> Question:
     """Return the question whether two versions of a step mean the same, with the positive answer first.
 
-    It is a separate prompt and does not follow a chain. Raises ValueError if the two answers are not one token each,
+    The question is a separate prompt and does not follow a chain. Raises ValueError if an answer is not one token,
     and if the wording has a system prompt and the chat template does not support one.
     """
     asked = wording.equivalence
@@ -536,7 +538,7 @@ _PLACEHOLDER, _SYSTEM = "QUESTION-GOES-HERE", "SYSTEM-PROMPT-GOES-HERE"
 
 @lru_cache(maxsize=16)
 def _opening_frame(tokenizer: Tokenizer, system: str) -> tuple[str, str, str]:
-    """Return the chat template of an opening: before the system prompt, between it and the question, and after.
+    """Return the chat template's text before the system prompt, between it and the question, and after the question.
 
     Raises ValueError if the chat template changes the system prompt.
     """
@@ -544,7 +546,7 @@ def _opening_frame(tokenizer: Tokenizer, system: str) -> tuple[str, str, str]:
     if system and tokenizer.open_reply(_PLACEHOLDER, system) not in {
         whole.replace(_SYSTEM, text) for text in (system, system.strip())
     }:
-        raise ValueError("its chat template does not insert the wording's system prompt unchanged")
+        raise ValueError("the chat template does not insert the system prompt (key `system` of --prompts) unchanged")
     before, _, after = whole.partition(_PLACEHOLDER)
     begun, _, between = before.partition(_SYSTEM) if system else ("", "", before)
     return begun, between, after
@@ -570,7 +572,7 @@ def _opened(tokenizer: Tokenizer, question: str, system: str) -> tuple[list[int]
 
 
 def _opened_plainly(tokenizer: Tokenizer, question: str, system: str) -> list[int]:
-    """Return the ids of a separate prompt up to a reply without a thought."""
+    """Return the ids of a separate prompt, up to the start of a reply without a thought."""
     ids, _ = _opened(tokenizer, question, system)
     thought = tokenizer.thought
     if not tokenizer.thinks:
@@ -583,9 +585,9 @@ def _opened_plainly(tokenizer: Tokenizer, question: str, system: str) -> list[in
 
 
 def _followup(tokenizer: Tokenizer, question: str, thought: str) -> list[int]:
-    """Return the ids of a question that follows a reply, up to the next one.
+    """Return the ids of a question that follows a reply, up to the start of the next reply.
 
-    `thought` opens a reasoning model's reply; if it is the built-in one, the chat template's own is used.
+    `thought`: start of a reasoning model's reply; for EMPTY_THOUGHT, the chat template's own empty thought is used.
     """
     before, after = _followup_frame(tokenizer)
     if tokenizer.thinks and thought != EMPTY_THOUGHT:

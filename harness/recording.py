@@ -1,4 +1,4 @@
-"""A model for a method: an engine with every request recorded.
+"""A model as methods use it: an engine whose requests are all recorded.
 
 Models record calls, methods record decisions. A method can only reach an engine through a Model, so every rejected
 draft, verdict, and discarded early request is counted.
@@ -42,7 +42,7 @@ class _EarlyRequest:
 
 
 class Model:
-    """One engine in its role, which records into one sample's trace."""
+    """One engine in one role, which records its calls in one sample's trace."""
 
     def __init__(self, engine: Engine, role: Role, trace: Trace) -> None:
         self.engine = engine
@@ -55,7 +55,7 @@ class Model:
     async def generate(
         self, prompt: Sequence[int], sampling: Sampling, *, purpose: Purpose, step: int
     ) -> tuple[Completion, ...]:
-        """Call Engine.generate and record it. Uses the reply of `begin` if its request was identical."""
+        """Call Engine.generate and record the call. If `begin` already sent the same request, use its reply."""
         ahead = self._ahead
         if ahead is None or (ahead.prompt, ahead.sampling) != (list(prompt), sampling):
             self.discard()
@@ -86,20 +86,20 @@ class Model:
     async def log_probabilities(
         self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], *, step: int
     ) -> tuple[Likelihood, ...]:
-        """Call Engine.log_probabilities for each pair in parallel, recorded as one verdict of one token each."""
+        """Call Engine.log_probabilities for the pairs in parallel, recorded as one verdict with a token per pair."""
         pairs = zip(prompts, continuations, strict=True)
         replies = await gather_or_cancel([self.engine.log_probabilities(*pair) for pair in pairs])
         self._record_verdicts(step, replies)
         return tuple(replies)
 
     async def rate_each(self, prompts: Sequence[Sequence[int]], *, step: int) -> tuple[Rating, ...]:
-        """Call Engine.rate for each prompt in parallel, recorded as one verdict without tokens."""
+        """Call Engine.rate for each prompt in parallel, recorded as one verdict without output tokens."""
         replies = await gather_or_cancel([self.engine.rate(prompt) for prompt in prompts])
         self._record_verdicts(step, replies, 0)
         return tuple(replies)
 
     def begin(self, prompt: Sequence[int], sampling: Sampling, *, step: int) -> None:
-        """Send the request expected from the next `generate`. A second call discards the first request."""
+        """Send the request that the next `generate` will probably make. A second call discards the first request."""
         self.discard()
         self._ahead = ahead = _EarlyRequest(list(prompt), sampling, step)
         ahead.task = asyncio.create_task(self._generate_ahead(ahead), name=f"step {step} ahead of its turn")
@@ -113,7 +113,7 @@ class Model:
             self._record_discarded(ahead)
 
     async def finish_discarded(self) -> None:
-        """Wait for the discarded requests. Engine failures in them are raised by the engine's next request."""
+        """Wait for the discarded requests. Their engine errors are ignored: the engine's next request raises them."""
         self.discard()
         for ahead in self._discarded:
             with suppress(EngineError):
@@ -179,7 +179,7 @@ async def recording_models(
 ) -> AsyncIterator[dict[Role, Model]]:
     """Yield the models of one sample, by role.
 
-    On exit their discarded requests are awaited, or cancelled if the sample has failed.
+    On exit, discarded requests are awaited, or cancelled if the sample has failed.
     """
     models = {role: Model(engines[role], role, trace) for role in roles}
     try:

@@ -1,9 +1,9 @@
 """`python -m harness.reproduce SUITE`: run a published table or figure, and compare with the published values.
 
-SUITE may also be a custom file of launches, as for `python -m jobs suite`, with a table in the same layout.
+SUITE may also be a custom suite file, as for `python -m jobs suite`; its table has the same layout.
 
-Every run is launched with the suite's flags, overridden by those typed here; finished runs are not repeated. The table
-is then printed from the warehouse. The implementation is in `warehouse.suites.reproduction`.
+Every run is launched with the suite's flags, overridden by those on the command line; finished runs are not repeated.
+The table is then printed from the warehouse. The implementation is in `warehouse.suites.reproduction`.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ _further = functools.partial(click.option, cls=FurtherOption)
 
 @click.command(cls=LaunchCommand, without=_SUITE_DECIDES, common=_COMMON, epilog=_EXAMPLES)
 @click.argument("name", metavar="SUITE", required=False)
-@click.option("--list", "listing", is_flag=True, help="Print the suites, and exit.")
-@click.option("--costs", is_flag=True, help="Print the GPU-hours of every suite, also with samples alone, and exit.")
+@click.option("--list", "listing", is_flag=True, help="List the published suites, and exit.")
+@click.option("--costs", is_flag=True, help="Print the estimated GPU-hours of every published suite, and exit.")
 @click.option("--dry-run", is_flag=True, help="Print the planned runs with their estimated costs, and exit.")
 @click.option("--table", "only_table", is_flag=True, help="Only print the table from the warehouse.")
 @click.option(
     "--scale",
     metavar="PROBLEMSxSAMPLES",
-    help="First problems of each dataset and samples per problem, e.g. 30x2; `paper`: the paper's.  [default: paper]",
+    help="First problems of each dataset, and samples per problem, e.g. 30x2; `paper`: as published.  [default: paper]",
 )
-@click.option("--column", "columns", multiple=True, help="Only this column (dataset), e.g. gsm8k; may be repeated.")
-@_further("--every-sample-alone", is_flag=True, help="Published table: run every sample alone for its latencies.")
-@_further("--aligned", help="SCoT's aligned draft (see harness.train align), for the rows that need it.")
+@click.option("--column", "columns", multiple=True, help="Use only this column (dataset), e.g. gsm8k; may be repeated.")
+@_further("--every-sample-alone", is_flag=True, help="Published table: run samples one at a time to measure latency.")
+@_further("--aligned", help="SCoT's aligned draft model (see harness.train align), for the rows that use it.")
 @_further(
     "-o",
     "output_file",
@@ -67,9 +67,10 @@ _further = functools.partial(click.option, cls=FurtherOption)
     "--metric",
     "metrics",
     multiple=True,
-    help="Metric in every cell; may be repeated. Custom suite: pass@1, difference, tokens, spent-tokens, "
-    "critical-path-tokens, latency, speed-up, latency-at-one, speed-up-at-one, fallback.  [default: pass@1, tokens, "
-    "latency, speed-up, and with latency-sample the two at one; all metrics of a published table]",
+    help="Metric in every cell; may be repeated. Valid for a custom suite: pass@1, difference, tokens, spent-tokens, "
+    "critical-path-tokens, latency, speed-up, latency-at-one, speed-up-at-one, fallback.  [default: for a published "
+    "table, all of its metrics; for a custom suite, pass@1, tokens, latency, speed-up, and with latency-sample also "
+    "latency-at-one, speed-up-at-one]",
 )
 @_further("--no-intervals", is_flag=True, help="Omit the 95 % intervals; CSV always has them.")
 @_further("--database", type=click.Path(path_type=Path), help="Database to use.  [default: next to the run folders]")
@@ -77,8 +78,8 @@ _further = functools.partial(click.option, cls=FurtherOption)
 def main(context: click.Context, /, **values: Any) -> None:
     """Run a suite and print its table next to the published values.
 
-    SUITE is a published table (--list), or a custom TOML file of launches: its table has a row for each method and a
-    column for each dataset. Flags of harness.launch override the suite's.
+    SUITE is a published table (--list) or a custom TOML suite file, whose table has a row for each method and a column
+    for each dataset. Flags of harness.launch override the suite's.
     """
     from warehouse.suites import reproduction
 

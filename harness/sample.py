@@ -1,7 +1,7 @@
-"""Run one sample: the only place that catches, classifies and times errors.
+"""Run one sample: the only place that catches its errors, classifies them and measures its latency.
 
 A failed sample is data, returned as a finished trace with stop reason `error`. A dead engine or a bug in the code is
-not data: the exception reaches the caller, which crashes and can be resumed.
+not data: the exception reaches the caller, whose process crashes; the run can then be resumed.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ async def run_sample(
     on_start: Callable[[], None] = lambda: None,
     wording: Prompts = BUILT_IN,
 ) -> Trace:
-    """Fill `trace` until its sample ends, resuming after its existing steps.
+    """Fill `trace` until the sample ends, resuming after the last step already in it.
 
     `on_start` is called once the trace has its prompts, before the first call. `on_step` is called after each accepted
-    step, before the next one starts. Raises EngineDied, VerdictUnavailable, and MethodFailed for a custom method.
+    step, before the next one starts. Raises EngineDied, VerdictUnavailable, and MethodFailed for an error of a custom
+    method.
     """
     trace.started_at = trace.started_at or time.time()
     async with recording_models(engines, method.roles, trace) as models:
@@ -48,7 +49,7 @@ async def run_sample(
         on_start()
         try:
             chain.check()
-            draft, target = (cast(Model, models.get(role)) for role in ("draft", "target"))  # None if not needed
+            draft, target = (cast(Model, models.get(role)) for role in ("draft", "target"))  # None if unused
             await method(chain, draft, target)
             trace.stop_reason = "answered"
         except Stop as stop:
@@ -56,7 +57,7 @@ async def run_sample(
         except RequestRefused as refusal:
             trace.stop_reason = "error"
             trace.error = f"{type(refusal).__name__}: {refusal}"[:_ERROR_CHARS]
-        except (EngineError, OSError):  # a problem of the machine
+        except (EngineError, OSError):  # a failure of the machine, not of the sample
             raise
         except Exception as error:
             if (failure := failure_in(method, error)) is not None:

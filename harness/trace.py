@@ -21,13 +21,14 @@ rethink: the target's own chain after "all wrong" (SCoT). chain: a whole chain b
 closing: `</think>` added by the method, not generated. answer: the final answer.
 Methods may use other words for steps that are neither drafts nor fallbacks, such as thought."""
 Purpose = Literal["guidance", "draft", "verdict", "fallback", "rethink", "chain", "answer", "lookahead", "probe"] | str
-"""The role of the step that a call contributes to, or its verdict. probe: text outside the chain. lookahead: a
-discarded draft that was started early (`--lookahead`); if used, its purpose is draft."""
+"""verdict: a judgment of a step. probe: text outside the chain. lookahead: a draft that was started early
+(`--lookahead`) and then discarded; if used, its purpose is draft. Otherwise, the role of the step that the call
+contributes to."""
 VerdictKind = Literal["choice", "score", "reward"]
 """choice: one of several options, the last of which may reject all. score: a digit from 0 to 9. reward: a reward
 model's probability, from 0 to 1, that a step is good."""
 DECIDING_KINDS: frozenset[VerdictKind] = frozenset(("choice", "score"))
-"""Kinds that need no separate `Decision`, because the verdict contains the comparison."""
+"""Kinds of verdicts that need no separate `Decision`, because the verdict itself records what was decided."""
 StopReason = Literal["answered", "budget", "repeated", "context", "error"]
 """answered: the model ended its answer. budget: the token budget was spent. repeated: a step had the same text as
 the previous one. context: the model's context window was full. error: an exception, stored in `error`."""
@@ -38,7 +39,7 @@ LogProbability = Annotated[float, BeforeValidator(lambda value: -math.inf if val
 
 def _check_word(what: str, word: str) -> None:
     if not re.fullmatch("[a-z][a-z0-9_ ]{0,39}", word):
-        raise ValueError(f"{what}: {word!r} is invalid: use 1 to 40 of a-z, 0-9, space and _, starting with a letter")
+        raise ValueError(f"{what}: {word!r}; valid: 1 to 40 of a-z, 0-9, space and _, the first a letter")
 
 
 @dataclass(slots=True)
@@ -52,7 +53,7 @@ class Call:
     step: int
     """Index of the step that this call contributes to."""
     n: int
-    """Number of completions requested in parallel; 1 for a verdict."""
+    """Number of completions requested in parallel, or of judgments for a verdict."""
     prompt_tokens: int
     cached_tokens: int
     """Prompt tokens read from the prefix cache."""
@@ -72,7 +73,8 @@ class Call:
     confirmed_tokens: int | None = None
     """Proposed tokens accepted by the model."""
     overlapped_seconds: float = 0.0
-    """Part of `end_seconds` without waiting by the sample: above 0 for early drafts, all of it for lookaheads."""
+    """Part of `end_seconds` in which the sample did not wait for the call: above 0 for a draft started early, all of it
+    for a lookahead."""
 
     def __post_init__(self) -> None:
         _check_word("purpose of a call", self.purpose)
@@ -89,7 +91,7 @@ class Candidate:
     finish: Finish
     mean_logprob: float | None
     option: int | None = None
-    """Index of the verdict's option for this text; equal texts share an option. None: not offered."""
+    """Index of this text among the verdict's options; equal texts share an option. None: not offered as an option."""
     accepted: bool = False
     verdict_score: float | None = None
     """Score of the candidate's own verdict, 0 to 9 (SpecCoT, `--verdict separate`); None after a joint verdict."""
@@ -103,13 +105,13 @@ class Verdict:
 
     kind: VerdictKind
     question: str
-    """The question after the chain, exactly as sent, including candidates."""
+    """The text of the question, exactly as sent and including candidates, without the chain before it."""
     options: tuple[str, ...]
     """The option labels, e.g. ("1", "2", "3") or ("0", …, "9")."""
     logprobs: tuple[LogProbability, ...]
     """Log-probability of each option before any mask (nats)."""
     decision: int
-    """Index of the chosen option: a candidate or the rejection; otherwise the most probable one."""
+    """Index of the most probable option; for a choice, a candidate or the rejection."""
     score: float | None
     """The score or reward that was compared with a threshold; None for a choice."""
     accepted: bool
@@ -128,14 +130,14 @@ class Decision:
     """Why a step was accepted or its candidates were rejected: criterion, value and threshold.
 
     Choices and scores need no decision. Methods with other criteria (the draft's confidence, agreement of several
-    drafts, a reward model) record a decision with every step decided that way. Rates, positions, calibration and replay
-    count it under its kind like a verdict.
+    drafts, a reward model) record a decision with every step decided that way. Reports on rates, positions, calibration
+    and replay treat it like a verdict of that kind.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     kind: str
-    """The criterion in one or a few words: `confidence`, `agreement`, `reward`. `choice` and `score` need a verdict."""
+    """The criterion in a few words, such as `confidence` or `reward`. `choice` and `score` also need a verdict."""
     value: float | None
     """The value compared with the threshold, if any."""
     threshold: float | None
@@ -171,22 +173,22 @@ class Step:
     num_tokens: int
     """Tokens generated by the author, including the end-of-sequence token."""
     token_ids: tuple[int, ...]
-    """The ids in the author's own context, including text forced by the harness; used to resume."""
+    """Ids of the step in the author's context, including text added by the harness; needed to resume."""
     finish: Finish
     candidates: list[Candidate] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
-    """In request order; the last one decided."""
+    """In the order of the requests; the last one was decisive."""
     elapsed_seconds: float = 0.0
     """Active time of the sample until this step was accepted, including earlier attempts."""
     decision: Decision | None = None
-    """The decision, if the last verdict does not contain it; omitted from files if None."""
+    """The decision, unless the last verdict is the decision; omitted from files if None."""
 
     def __post_init__(self) -> None:
         _check_word("role of a step", self.role)
 
     @property
     def verdict(self) -> Verdict | None:
-        """The verdict that decided, if any."""
+        """The decisive verdict, if any."""
         return self.verdicts[-1] if self.verdicts else None
 
 
@@ -202,7 +204,7 @@ class Trace:
     sample_index: int
     seed: int
     started_at: float = 0.0
-    """UTC, seconds since the epoch, of the first attempt."""
+    """Start of the first attempt: UTC, seconds since the epoch."""
     draft_prompt: str = ""
     """The draft model's prompt before any step."""
     target_prompt: str = ""
@@ -219,7 +221,7 @@ class Trace:
 
     @property
     def output_text(self) -> str:
-        """The emitted chain with its answer."""
+        """The emitted chain, including the answer."""
         return "".join(step.text for step in self.steps)
 
     @property
@@ -228,12 +230,12 @@ class Trace:
         return sum(step.num_tokens for step in self.steps)
 
     def spent_tokens(self, model: Role | None = None) -> int:
-        """Return the output tokens of all calls of a model (None: both), including rejected candidates and verdicts."""
+        """Return the output tokens of all calls of a model (None: any), including rejected candidates and verdicts."""
         return sum(c.output_tokens for c in self.calls if model in (None, c.model))
 
     @property
     def critical_path_tokens(self) -> int:
-        """Output tokens on the waiting path: of parallel candidates the longest.
+        """Output tokens that a user waits for: of parallel candidates, only the longest counts.
 
         The calls of one sample are sequential, except for a lookahead, which the sample does not wait for.
         """

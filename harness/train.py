@@ -32,8 +32,8 @@ from harness.weights import models
 DATASET = "gsm8k-train"
 _PROBLEMS: Mapping[Task, tuple[int, int]] = {"align": (1500, 0), "select": (500, 1500)}
 """Number of problems (sections 3.3 and 3.4) and of problems skipped before them. Selection is trained on questions that
-were not used for alignment. The paper does not state whether its 500 are among the 1,500; in its authors' code they
-are."""
+were not used for alignment. The paper does not state whether the 500 for selection are among the 1,500 for alignment;
+in its authors' code they are."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,13 @@ class TrainingRequest:
 def training_request(task: Task, values: Mapping[str, Any]) -> TrainingRequest:
     """Build a request from option values, which override the preset.
 
-    Raises ValueError, including when the output folder has other content, and click.UsageError if the words after `--`
-    are not launch flags.
+    Raises ValueError, also if the output folder has other content, and click.UsageError if the words after `--` are
+    not launch flags.
     """
     preset = presets()[values["preset"]] if values["preset"] else {}
     output: Path = values["output"]
     if output.exists() and not (output.is_dir() and ((output / "training").is_dir() or not any(output.iterdir()))):
-        raise ValueError(f"--output {output} exists and does not contain a training: use another folder")
+        raise ValueError(f"--output {output} has other content; valid: a new or empty folder, or one with a training")
     dataset = values["dataset"] or preset.get("dataset", DATASET)
     number, skipped = default_span(task, dataset)
     number = number if values["problems"] is None else values["problems"]
@@ -112,15 +112,15 @@ def _options(task: Task) -> list[click.Parameter]:
     path, share = click.Path(path_type=Path), "; scaled down for smaller datasets"
     model = "a known name, a Hugging Face id, or a folder."
     accepted = "Also train on GSM8K test questions 500 to 999, as SCoT's code does; the manifest records their number."
-    before = f"Problems to skip first.  [default: {skipped}{share}]"
-    data_dir = "Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR."
+    before = f"Number of problems to skip first.  [default: {skipped}{share}]"
+    data_dir = "Folder of <dataset>.jsonl files.  [default: $HARNESS_DATA_DIR]"
     option, further = click.Option, FurtherOption
     return [
         option(["--run"], type=path, help="Use the data of this run (folder or id) instead of new data."),
         option(["--draft"], help=f"Draft model: {model}"),
         option(["--target"], help=f"Target model: {model}"),
         option(["--output"], type=path, required=True, help="Output folder."),
-        option(["--preset"], type=click.Choice(list(presets())), help="Models and settings for a machine."),
+        option(["--preset"], type=click.Choice(list(presets())), help="Models and settings for a kind of machine."),
         option(
             ["--dataset"], type=click.Choice(datasets), help=f"Training data.  [default: the preset's or {DATASET}]"
         ),

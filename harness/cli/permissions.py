@@ -28,4 +28,4 @@ def explained(error: OSError) -> str:
     found = place.lstat()
     whose = "it" if place == path else str(place)
     owner = f"user {found.st_uid}, group {found.st_gid}, mode {stat.S_IMODE(found.st_mode):04o}"
-    return f"{path}: {reason}; {whose} belongs to {owner}, you are {os.geteuid()}"
+    return f"{path}: {reason}; {whose} belongs to {owner}; you are user {os.geteuid()}"

@@ -13,9 +13,9 @@ PROGRAM = "speculative-harness"
 VARIABLE = "HARNESS_PROGRAM"
 """Environment variable with the program that the user called; unset for `python -m`."""
 ALIASES: Mapping[str, str] = {"run": "launch", "regrade": "grade", "regress": "nights"}
-"""Aliases of commands."""
+"""Commands by alias."""
 _NAMES: Mapping[str, str] = {"warehouse.nightly": "nights"}
-"""Commands whose module name is also the name of another command."""
+"""Subcommands by module, where the module's own name is the name of another command."""
 
 
 def typed(called: str) -> str:

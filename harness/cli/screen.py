@@ -28,7 +28,7 @@ paragraph separators."""
 _NO_CHARACTERS = {"\ufffe", "\uffff"}
 """Code points that are invalid in documents such as XML."""
 NEVER_WRAPPED = 24
-"""Maximum length of cells that are never wrapped, such as numbers, intervals and names."""
+"""Maximum length in characters of cells that are never wrapped, such as numbers, intervals and names."""
 _UNLIMITED = 1_000_000
 _GAP = 2
 _NUMBER = re.compile(r"[+−]?[\d.,]+×?|–")
@@ -88,7 +88,7 @@ class Line:
 
     text: str
     style: str = ""
-    """Not empty for headings and warnings."""
+    """Style for rich, used for headings and warnings."""
     is_item: bool = False
 
 
@@ -217,7 +217,7 @@ class Screen:
 
     def _grid(self, table: Table, texts: Sequence[Sequence[str]], widths: Sequence[int]) -> None:
         grid = Grid(
-            box=box.SIMPLE_HEAD if self._is_ruled else None,  # a divider is one character of the gap
+            box=box.SIMPLE_HEAD if self._is_ruled else None,  # the divider takes one character of the gap
             padding=(0, _GAP - self._is_ruled, 0, 0),
             pad_edge=False,
             show_edge=False,

@@ -43,7 +43,7 @@ class Flag:
     """Help text; in a model setting, `{role}` is replaced by the role."""
     metavar: str | None = None
     default: str | None = None
-    """Description of the default, if its value is not clear enough."""
+    """Description of the default, if the value alone is not clear enough."""
     is_common: bool = False
     """Whether `--help` lists it; otherwise only `--help-all` does."""
     roles: tuple[Role, ...] = ROLES
@@ -139,7 +139,7 @@ def table(value: Value) -> Value:
             raise ValueError(f"{key} occurs twice")
         found[key] = _value(text) if text.strip() else None
     if not all(key.isidentifier() and item not in (None, "") for key, item in found.items()):
-        raise ValueError("expected KEY=VALUE with a name and a value")
+        raise ValueError("expected KEY=VALUE; KEY must be a name, and VALUE must not be empty")
     return found
 
 

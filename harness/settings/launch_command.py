@@ -41,9 +41,9 @@ class LaunchOption(click.Option):
 class LaunchCommand(OneLineErrors):
     """A command with the launch flags and the hyper-parameters of the selected method.
 
-    `--help` lists the common flags, or the parameters if a method is given. `--help-all` lists all flags and the
-    parameters of every built-in method. `without`: launch flags to leave out. `common`: flags listed by `--help`
-    (default: all common flags).
+    `--help` lists the common flags or, if a method is selected, its parameters. `--help-all` lists all flags and the
+    parameters of every built-in method. `without`: launch flags to leave out. `common`: the common flags that `--help`
+    lists (default: all of them).
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class LaunchCommand(OneLineErrors):
         self.own_names = {parameter.name for parameter in self.params}
         """Options that are not launch flags."""
         file, declared = click.Path(exists=True, path_type=Path), {**settings_of(Launch), **ROLE_SETTINGS}
-        config = "TOML file of flags, without dashes; command-line flags override it."
+        config = "TOML file of flags without leading dashes; flags on the command line override it."
         options = [
             *map(setting_option, declared.values()),
             LaunchOption(["--config"], heading="Run", is_common=True, type=file, help=config),
@@ -82,7 +82,7 @@ class LaunchCommand(OneLineErrors):
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the options and the parameters of the selected method (default: of all; for plain help: none)."""
+        """Return the options and the parameters of the selected method; without one: of all, or none for plain help."""
         return [*super().get_params(ctx), *ctx.meta.get(_PARAMETERS, ())]
 
     def is_listed(self, parameter: click.Parameter, ctx: click.Context) -> bool:
@@ -132,7 +132,7 @@ def setting_option(setting: Setting) -> LaunchOption:
 
 
 def _typed_option(names: list[str], kind: Any, **settings: Any) -> LaunchOption:
-    """Return an option for a value type. None: a string; bool: a pair of flags."""
+    """Return an option for a value type; None means a string, and bool gives a pair of flags."""
     if kind is bool:
         names = [f"{names[0]}/--no-{names[0].removeprefix('--')}", *names[1:]]
     elif names[-1] == "preset":

@@ -101,12 +101,14 @@ class PartialLaunch:
     split: Annotated[str | None, Flag("Run", "Split of a Hugging Face Hub dataset (hf:).", default="test")] = None
     columns: Annotated[
         tuple[str, ...],
-        Flag("Run", "Column of a custom dataset; can be repeated.", metavar="FIELD=COLUMN", read=_columns),
+        Flag("Run", "Column of a custom dataset for a field; can be repeated.", metavar="FIELD=COLUMN", read=_columns),
     ] = ()
     preset: Annotated[
         str | None, Flag("Run", "A paper's settings (--list presets).", metavar="NAME", is_common=True)
     ] = None
-    samples: Annotated[int, Ge(1), Flag("Run", "Samples per problem; custom datasets: 1.", is_common=True)] = 16
+    samples: Annotated[
+        int, Ge(1), Flag("Run", "Samples per problem; default for custom datasets: 1.", is_common=True)
+    ] = 16
     latency_sample: Annotated[
         int | None,
         Ge(1),
@@ -128,7 +130,7 @@ class PartialLaunch:
         bool, Flag("Run", "Continue a run started by another code version; its results are labelled accordingly.")
     ] = False
     data_dir: Annotated[
-        Path | None, Flag("Run", "Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR.", check=existing_path)
+        Path | None, Flag("Run", "Folder of <dataset>.jsonl files.  [default: $HARNESS_DATA_DIR]", check=existing_path)
     ] = None
     prompts: Annotated[Path | None, Flag("Run", "TOML file that replaces built-in prompts (see --list prompts).")] = (
         None
@@ -163,7 +165,7 @@ class PartialLaunch:
         int,
         Ge(1),
         Le(MOST_TOKENS),
-        Flag("Sampling", "Emitted tokens per sample, including the answer.", is_common=True),
+        Flag("Sampling", "Maximum emitted tokens per sample, including the answer.", is_common=True),
     ] = 8192
 
     # Engines.
@@ -201,7 +203,7 @@ class PartialLaunch:
         Proposer | None,
         Flag(
             "Engine",
-            "Proposer for token-level speculative decoding in the target's engine. draft: a model; ngram, suffix: "
+            "Proposer for token-level speculative decoding in the target's engine. draft: a model; ngram and suffix: "
             "earlier text; eagle3: a head (--spec-model); mtp: the target's multi-token prediction layers.",
             default="draft for specdecode, otherwise none",
         ),
@@ -225,7 +227,7 @@ class PartialLaunch:
     spec_tokens: Annotated[
         int | None,
         Ge(1),
-        Flag("Engine", "Tokens per proposal; suffix: maximum tokens.", default="5; 24 for suffix, 1 for mtp"),
+        Flag("Engine", "Tokens per proposal; for suffix, the maximum.", default="5; 24 for suffix, 1 for mtp"),
     ] = None
 
     # Cluster, shards and cost limit.
@@ -242,13 +244,13 @@ class PartialLaunch:
     ] = ()
     shards: Annotated[int, Ge(1), Flag("Cluster", "Number of shards, each run by one worker.", is_common=True)] = 1
     shards_per_task: Annotated[
-        int, Ge(1), Flag("Cluster", "Shards run by each worker of a Slurm task, without restarting the engines.")
+        int, Ge(1), Flag("Cluster", "Shards that each worker of a Slurm task runs without restarting the engines.")
     ] = 1
     workers_per_task: Annotated[
         int,
         Ge(1),
         Le(64),
-        Flag("Cluster", "Workers per Slurm task, each with an equal part of its GPUs; for whole nodes."),
+        Flag("Cluster", "Workers per Slurm task, each with an equal part of the task's GPUs; for whole nodes."),
     ] = 1
     max_gpu_hours: Annotated[
         float | None,
@@ -375,7 +377,7 @@ def method_named(reference: str) -> str:
 
     name = resolve(reference)
     if clashing := sorted(RESERVED & defaults(name).keys()):
-        raise ValueError(f"--method {reference}: {flag(clashing[0])} is a launcher flag: rename this parameter")
+        raise ValueError(f"--method {reference}: {flag(clashing[0])} is also a launcher flag: rename the parameter")
     return name
 
 
@@ -414,7 +416,7 @@ def _with_width(role: Role, settings: ModelSettings) -> ModelSettings:
     if asked not in (None, number):
         given = f"{role_flag(role, 'gpus')} {placement.written(settings.gpus)}"
         other = f"{role_flag(role, 'tensor_parallel')} is {asked}"
-        raise ValueError(f"{given} lists {counted(number, 'GPU')}, but {other}: remove one of them")
+        raise ValueError(f"{given} lists {counted(number, 'GPU')}, but {other}: remove one of these flags")
     return replace(settings, tensor_parallel=number)
 
 

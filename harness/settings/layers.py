@@ -1,6 +1,6 @@
 """Merge flags, a configuration file, a suite, a preset and a cluster profile into one launch.
 
-A layer is a mapping by flag name, in any spelling and without leading dashes. Layers are merged key by key, including
+A layer maps flag names, in any spelling and without leading dashes, to values. Layers are merged key by key, including
 the keys of role tables.
 """
 
@@ -41,7 +41,7 @@ def profile(name: str) -> dict[str, Value]:
     if not path.is_file():
         known = ", ".join(sorted(profiles))
         create = "python -m jobs example profile > mycluster.toml"
-        raise ValueError(f"--profile {name}: no such file; available: {known}; to create one: {create}")
+        raise ValueError(f"--profile {name}: no such file; valid: {known}, or a file; to create one: {create}")
     return {key.replace("_", "-"): value for key, value in read_toml(path, f"--profile {path}").items()}
 
 
@@ -69,9 +69,9 @@ def method_among(layers: Sequence[Flags]) -> str | None:
 
 
 def merged_flags(flags: Flags) -> dict[str, Value]:
-    """Merge flags with the layers they refer to, by flat name. Raises ValueError.
+    """Merge flags with the layers that they refer to; return values by flat name. Raises ValueError.
 
-    Precedence: flags, configuration file, preset, table [launch] of the profile.
+    Precedence, from the highest: flags, configuration file, preset, table [launch] of the profile.
     """
     from harness.sizing.memory import without_replaced
 

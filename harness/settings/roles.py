@@ -69,7 +69,7 @@ class ModelSettings:
     ] = None
     served_model: Annotated[
         str | None,
-        Flag("Models", "Model on the {role}'s server, if it serves several.", default="the only one"),
+        Flag("Models", "Model on the {role}'s server, if the server has several.", default="the only one"),
     ] = None
     server: str | None = None
     """Kind of server, detected at launch: `vllm`, `sglang`, `llama.cpp`, or `unknown` until a job has queried it. None:
@@ -97,7 +97,7 @@ class ModelSettings:
     ] = None
     adapter: Annotated[
         str | None,
-        Flag("Models", "scot: folder of the LoRA adapter that selects drafts (see harness.train).", roles=("target",)),
+        Flag("Models", "For scot: LoRA adapter folder for selecting drafts (see harness.train).", roles=("target",)),
     ] = None
     temperature: Annotated[float | None, Ge(0), _own("temperature")] = None
     top_p: Annotated[float | None, Gt(0), Le(1), _own("top-p")] = None
@@ -139,7 +139,7 @@ class ModelSettings:
     ] = field(default_factory=dict)
 
     def given(self) -> dict[str, Any]:
-        """Return the settings that are set, by name."""
+        """Return the settings that have a value, by name."""
         return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) not in (None, {})}
 
     def sampling(self) -> dict[str, float]:

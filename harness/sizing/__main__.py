@@ -36,7 +36,7 @@ from harness.weights import models
 _TYPES = ("L40S", "A100-40", "A100-80", "H100-80")
 _COUNTS = (1, 2, 4, 8)
 _PROMPT_TOKENS = 1024
-"""Reserved by launches for a problem of two short paragraphs with its template and instructions."""
+"""Tokens that launches reserve for a problem of two short paragraphs with its template and instructions."""
 _COLUMNS = ("tensor parallel", "memory share", "KV tokens")
 _HELP_OF_MODELS = "A known name, a Hugging Face id, or a folder.  [default: the method's default, as in harness.launch]"
 _EXAMPLES = """\b
@@ -64,19 +64,19 @@ def _widths(command: Callable[..., None]) -> Callable[..., None]:
     help="GPUs of one worker, also as h100:4; may be repeated.  "
     f"[default: {', '.join(map(str, _COUNTS))} of {', '.join(_TYPES)}]",
 )
-@click.option("--method", default="speccot", show_default=True, metavar="NAME", help=f"Known method, or {FORMS}.")
+@click.option("--method", default="speccot", show_default=True, metavar="NAME", help=f"Name of a method, or {FORMS}.")
 @click.option("--draft", metavar="MODEL", help=_HELP_OF_MODELS)
 @click.option("--target", metavar="MODEL", help=_HELP_OF_MODELS)
 @click.option("--reward", metavar="MODEL", help="Process reward model, for methods that use one.")
 @click.option(
-    "--token-budget", type=click.IntRange(1), default=8192, show_default=True, help="Emitted tokens per sample."
+    "--token-budget", type=click.IntRange(1), default=8192, show_default=True, help="Maximum emitted tokens per sample."
 )
 @click.option(
     "--prompt-tokens",
     type=click.IntRange(1),
     default=_PROMPT_TOKENS,
     show_default=True,
-    help="Tokens of the problem with its template and instructions.",
+    help="Prompt tokens: the problem with chat template and instructions.",
 )
 @click.option(
     "--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Concurrent samples per worker."
@@ -147,7 +147,7 @@ def _print(sizing: RunSizing, choices: Sequence[Sequence[Card]], token_budget: i
     tokens = " / ".join(f"{n:,}" for n in sizing.sample_tokens.values())
     small = sorted({card.name for cards in choices for card in cards if card.is_assumed})
     notes = [
-        *(f"not on {', '.join(cards)}: {reason}" for reason, cards in reasons.items()),
+        *(f"no plan for {', '.join(cards)}: {reason}" for reason, cards in reasons.items()),
         *(f"assumed: {name}, the smaller of two GPUs with this name" for name in small),
         *(f"assumed: built-in sizes for {name}; its config.json is not available" for name in assumed_models(sizing)),
     ]

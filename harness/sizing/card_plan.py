@@ -2,8 +2,8 @@
 
 The smallest widths are chosen whose caches hold all concurrent samples at the full token budget. If there are none, the
 widths with the largest caches are chosen. Caches on the same GPUs have equal sizes in tokens, because every model reads
-the whole chain. An engine has one share on all of its GPUs, limited by the fullest of them. The number and purpose of
-the engines do not matter.
+the whole chain. An engine has the same share on all of its GPUs, limited by the fullest one. Any number of engines, for
+any purpose, can be planned.
 
 Shares depend on models, widths, GPUs and number of sequences, but not on problems or token budgets. Runs of one pair
 with equal widths can therefore share engines.
@@ -33,10 +33,10 @@ from harness.sizing.memory import GIB, Card, EngineMemory, ModelShape, cards_her
 BLOCK_TOKENS = 16
 """vLLM's block size on a GPU; one block of a cache is unused (the pool's null block)."""
 _UNASSIGNED_SHARE = 0.01
-"""Unassigned share of a GPU, for uncounted memory: other contexts, fragmentation, estimation errors."""
+"""Share of a GPU that no engine gets, for uncounted memory: other contexts, fragmentation, estimation errors."""
 _WORTH_A_CARD_BYTES = GIB // 2
-"""Minimum weights per GPU for a wider split: reading them takes an H100 0.15 ms per token, and the two all-reduces per
-layer, 10 µs each, cost 0.5 ms for 28 layers."""
+"""Minimum bytes of weights per GPU for splitting a model: reading them takes an H100 0.15 ms per token, while the two
+all-reduces per layer, 10 µs each, cost 0.5 ms for 28 layers."""
 _SHARE_DIGITS = 1_000_000
 _MOST_CARDS = 64
 _Name = TypeVar("_Name", bound=str)
@@ -52,10 +52,10 @@ class NotPlannable(ValueError):
 
 @dataclass(frozen=True)
 class Demand:
-    """Requirements of one engine."""
+    """What one engine requires."""
 
     name: str
-    """Name in messages and flags: `draft` or `target`."""
+    """Role, as in messages and flags, such as `draft`."""
     shape: ModelShape
     context_tokens: int
     """Maximum prompt plus output length; vLLM does not start with a smaller cache."""
@@ -137,12 +137,12 @@ def check_known(demand: Demand) -> None:
     """Raise NotPlannable if the size of a cache or of weights cannot be calculated."""
     for shape in (demand.shape, *demand.companions):
         if shape.kv_unknown is not None:
-            raise NotPlannable(f"the KV cache of {shape.name} is unknown: {shape.kv_unknown}")
+            raise NotPlannable(f"the KV cache size of {shape.name} is unknown: {shape.kv_unknown}")
         if shape.weights_unknown is not None and shape.file_bytes is None:
-            raise NotPlannable(f"the weights of {shape.name} are unknown: {shape.weights_unknown}")
+            raise NotPlannable(f"the weight size of {shape.name} is unknown: {shape.weights_unknown}")
         if shape.is_quantized and shape.file_bytes is None:
             raise NotPlannable(
-                f"the size of {shape.name} is unknown: its weights are quantized, and their files are not available"
+                f"the weight size of {shape.name} is unknown: the model is quantized, and its files are not available"
             )
 
 
@@ -183,11 +183,11 @@ def lacking(demands: Sequence[Demand], candidate: Plan) -> list[Demand]:
 
 
 def largest(cards: Sequence[Card], demands: Sequence[Demand]) -> Plan | None:
-    """Return the narrowest plan that fits all concurrent samples, otherwise that with the largest (even empty) cache.
+    """Return the narrowest plan that fits all concurrent samples, else the one with the largest cache, even if empty.
 
     None if the weights do not fit.
     """
-    # An engine has one share on all of its GPUs, so every GPU counts as the smallest.
+    # An engine has the same share on all of its GPUs, so every GPU counts as the smallest.
     smallest = min((card.total_bytes for card in cards), default=0)
     cards = [replace(card, total_bytes=smallest) for card in cards]
     options = [list(_placements(demand, len(cards))) for demand in demands]
@@ -227,9 +227,9 @@ class _Seat:
     """Memory of each GPU."""
 
     def tokens_of_share(self, share: float) -> float:
-        """Return the tokens in a user-defined share; below 0 if it is too small for the weights.
+        """Return the cache tokens that fit in a user-defined share; below 0 if the weights do not fit.
 
-        If the weights fit, the other requirements are estimates, and vLLM's own measurement decides.
+        If they fit, at least 0: the other requirements are estimates, and vLLM's own measurement decides.
         """
         tokens = (share * self.total_bytes - self.memory.fixed) / self.memory.kv_per_token
         return tokens if self.memory.weights > share * self.total_bytes else max(0.0, tokens)
@@ -238,8 +238,8 @@ class _Seat:
 def _filled(cards: Sequence[Card], demands: Sequence[Demand], placement: Sequence[tuple[int, ...]]) -> Plan | None:
     """Assign every engine its share; None if requirements other than the cache do not fit.
 
-    GPUs are filled evenly: all engines grow by equally many tokens until a GPU is full. Its engines are then settled,
-    and the others continue.
+    GPUs are filled evenly: all engines grow by equally many tokens until a GPU is full. Engines on this GPU are then
+    settled, and the others continue.
     """
     seats = [
         _Seat(demand, on, demand.memory(len(on)), cards[on[0]].total_bytes)
@@ -255,7 +255,7 @@ def _filled(cards: Sequence[Card], demands: Sequence[Demand], placement: Sequenc
 
 
 def _level(position: int, card: Card, seats: Sequence[_Seat], tokens: Mapping[str, float]) -> float:
-    """Return the room of a GPU, in tokens for each of its engines that is not settled yet."""
+    """Return the free memory of a GPU, in tokens for each of its engines that is not settled yet."""
     here = [seat for seat in seats if position in seat.cards]
     room = card.usable_bytes - int(card.total_bytes * _UNASSIGNED_SHARE)
     room -= sum(seat.memory.outside + seat.memory.fixed for seat in here)
@@ -305,7 +305,7 @@ def explain(cards: Sequence[Card], demands: Sequence[Demand], best: Plan | None)
         reason = f"the weights of {models} plus engine overhead do not fit on {there}"
     else:
         held = ", ".join(
-            f"the {d.name}'s KV cache holds only {best.engines[d.name].kv_tokens:,} tokens; one sample needs "
+            f"the {d.name}'s KV cache holds only {best.engines[d.name].kv_tokens:,} tokens; a request may need "
             f"{d.context_tokens:,}"
             for d in lacking(demands, best)
         )
@@ -325,8 +325,8 @@ def describe_cards(cards: Sequence[Card]) -> str:
 def plan_lines(plan: Plan, concurrency: int) -> Iterator[str]:
     """Yield the lines of a dry run: weights, width, share and cache of each engine, and the samples that fit.
 
-    Runs with more concurrent samples still work: the worker admits as many as fit, and most samples stay below the
-    token budget.
+    Runs with more concurrent samples than that still work: the worker admits as many as fit, and most samples stay
+    below the token budget.
     """
     for engine in plan.engines.values():
         yield (
@@ -340,8 +340,8 @@ def plan_lines(plan: Plan, concurrency: int) -> Iterator[str]:
 
 
 _USUAL_CANDIDATES = 5
-"""Number of candidates in the papers' methods. Room for them is reserved for every method, so a pair's shares do not
-depend on the method and engines can be shared."""
+"""Number of candidates in the papers' methods. Every method reserves memory for as many, so a pair's shares do not
+depend on the method, and engines can be shared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,7 +374,7 @@ class RunSizing:
     """Weights that the target's engine loads as token proposer."""
     speculative_tokens: int = 0
     adapter_rank: int = 0
-    """LoRA rank of the target's engine; 0 without LoRA."""
+    """LoRA rank in the target's engine; 0 without LoRA."""
 
     @classmethod
     def for_method(
@@ -388,7 +388,7 @@ class RunSizing:
         max_context: int | None = None,
         **others: Any,
     ) -> Self:
-        """Return the sizing of a method's run. `files` may contain unused models; `others`: fields."""
+        """Return the sizing of a method's run. `files` may contain unused models; `others`: further fields."""
         return cls(
             models={role: files[role] for role in method.roles if role in files},
             context_tokens=context_to_open(method, prompt_tokens, token_budget, max_context),
@@ -401,7 +401,7 @@ class RunSizing:
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """The engines started by the worker."""
+        """Roles of the engines started by the worker."""
         return tuple(self.models)
 
     def of(self, role: Role) -> ModelSettings:
@@ -447,7 +447,7 @@ def check_flags(sizing: RunSizing, num_cards: int | None) -> None:
 
 
 def assumed_models(sizing: RunSizing) -> Iterator[str]:
-    """Yield the names of models with built-in sizes, because their files are not available, without duplicates."""
+    """Yield, without duplicates, the names of models with built-in sizes, because their files are not available."""
     files = (*sizing.models.values(), *([sizing.speculator] if sizing.speculator else ()))
     for model in dict.fromkeys(files):
         known = shape_of(model.name, model.path, model.revision)
@@ -467,7 +467,7 @@ def small_models(sizing: RunSizing) -> frozenset[Role]:
 
 
 def demands(sizing: RunSizing) -> list[Demand]:
-    """Return the requirements of every engine. Raises NotPlannable if a model is unknown."""
+    """Return the requirements of every engine. Raises NotPlannable if a model's size is unknown."""
     return [_demand(sizing, role) for role in sizing.roles]
 
 
@@ -503,7 +503,8 @@ def _shape(model: ModelFiles) -> ModelShape:
 def chosen_here(kind: str, sizing: RunSizing) -> dict[Role, ModelSettings]:
     """Return the models' settings with widths and shares for this machine's GPUs.
 
-    Without GPUs or a plan, the requested ones. Raises DoesNotFit, and ValueError for impossible settings.
+    Without GPUs, or if they cannot be planned, return `asked_for`. Raises DoesNotFit, and ValueError for impossible
+    settings.
     """
     cards = cards_here() if registry.capabilities(kind).is_planned and accelerator() == "gpu" else ()
     with contextlib.suppress(NotPlannable):
@@ -515,7 +516,7 @@ def chosen_here(kind: str, sizing: RunSizing) -> dict[Role, ModelSettings]:
 
 
 def asked_for(sizing: RunSizing) -> dict[Role, ModelSettings]:
-    """Return the models' settings with the requested widths."""
+    """Return the models' settings with the requested widths: a GPU count, the number of GPUs listed, otherwise 1."""
     asked = {role: sizing.of(role) for role in sizing.roles}
     widths = {role: own.tensor_parallel or len(own.gpus or (0,)) for role, own in asked.items()}
     return {role: replace(own, tensor_parallel=widths[role]) for role, own in asked.items()}

@@ -1,6 +1,6 @@
 """Memory of a worker's GPUs ("cards"), and an engine's memory on each of them.
 
-GPUs are read from the node, or on a login node from their type and Slurm's options.
+On a node, nvidia-smi lists the GPUs; on a login node, they follow from Slurm's options and known GPU types.
 
 Weights and KV cache are calculated from `config.json`, but only for models that vLLM splits in a known way. A model
 whose cache does not grow uniformly with every token (sliding windows, compressed caches, states of a fixed size) has
@@ -18,7 +18,7 @@ vLLM gets a share, not a cache size (`kv_cache_memory_bytes`), because a cache s
 estimate here is too small, an engine with a share has a smaller cache or reports the problem at its start; an engine
 with a fixed cache would run out of memory during the run.
 
-The constants are conservative, because none was measured by this project. Their sources are given with them.
+The constants are conservative, because this project measured none of them; each has its source beside it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MOST = 1 << 24
 _BYTES = {"float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2}
 _DENSE = frozenset({"llama", "qwen2", "qwen3", "mistral", "phi3", "olmo2", "granite"})
 _EXPERTS = frozenset({"mixtral", "qwen2_moe", "qwen3_moe"})
-"""Families of grouped-query attention layers with a gated feed-forward part, with one or many experts."""
+"""Model types with grouped-query attention and a gated feed-forward part: `_DENSE` without experts, `_EXPERTS` with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,8 @@ class ModelShape:
     def widths(self, most: int) -> list[int]:
         """Return the tensor-parallel sizes accepted by vLLM, up to `most`, in ascending order.
 
-        Attention heads, feed-forward parts and the padded vocabulary must be divisible. Key-value heads are divided or,
-        if there are fewer than GPUs, repeated (`QKVParallelLinear` asserts both).
+        Attention heads, feed-forward columns and the padded vocabulary must be divisible by the size. Key-value heads
+        are divided or, if there are fewer than GPUs, repeated (`QKVParallelLinear` asserts both).
         """
         return [width for width in range(1, most + 1) if self.refusal(width) is None]
 
@@ -100,7 +100,7 @@ class ModelShape:
             if number % width:
                 return f"{number} {what} cannot be divided by {width}"
         if self.kv_heads % width and width % self.kv_heads:
-            return f"{self.kv_heads} key-value heads can neither be divided nor repeated over {width}"
+            return f"{self.kv_heads} key-value heads can neither be divided by {width} nor repeated on {width} GPUs"
         return None
 
     def parameters(self, width: int) -> int:
@@ -130,9 +130,9 @@ class ModelShape:
     def kv_bytes_per_token(self, width: int, dtype: str = "auto") -> int:
         """Return the bytes of one token in the cache of each of `width` GPUs: keys and values of all layers.
 
-        Their type is that of the loaded weights or, for quantized weights, of the calculation. If there are more GPUs
-        than key-value heads, the heads are repeated and this size does not shrink further (vllm/config/model.py,
-        get_num_kv_heads).
+        Keys and values have the data type of the loaded weights or, for quantized weights, of the computation. If there
+        are more GPUs than key-value heads, the heads are repeated, and the size does not shrink further
+        (vllm/config/model.py, get_num_kv_heads).
         """
         return 2 * self.layers * self._kv_heads_on_card(width) * self.head_dim * self._loaded_bytes(dtype)
 
@@ -193,16 +193,16 @@ def read_shape(name: str, config: Config, file_bytes: int | None = None) -> Mode
 
 
 def _kv_unknown(family: str, config: Config) -> str | None:
-    """Return the reason why a cache does not have equal bytes for every token."""
+    """Return why the cache's bytes per token vary or are unknown; None if they are constant and known."""
     kinds = config.get("layer_types")
     if config.get("kv_lora_rank") is not None:
-        return "it compresses keys and values (multi-head latent attention)"
+        return "the model compresses keys and values (multi-head latent attention)"
     if isinstance(kinds, list) and any(kind != "full_attention" for kind in kinds):
-        return "some of its layers do not use full attention"
+        return "some layers do not use full attention"
     window, positions = config.get("sliding_window"), config.get("max_position_embeddings")
     slides = config.get("use_sliding_window", not family.startswith("qwen")) is not False
     if isinstance(window, int) and slides and not (isinstance(positions, int) and window >= positions):
-        return f"it uses sliding-window attention ({window} tokens)"
+        return f"the model uses sliding-window attention ({window} tokens)"
     return None if family in _DENSE | _EXPERTS else _unfamiliar(family)
 
 
@@ -269,10 +269,10 @@ _GRAPH_BYTES_PER_LAYER = 10 << 20
 _LOGIT_BYTES_PROFILED = 6
 """Bytes per logit of a batch in the profile: a two-byte and a four-byte copy."""
 _LOGIT_BYTES_LATER = 8
-"""Bytes per logit outside the profile: its sampler may skip top-p and log-probabilities (a note in
-vllm/v1/worker/gpu/model_runner.py, _dummy_sampler_run), which copy the logits in four bytes."""
+"""Bytes per logit outside the profile: the profile's sampler may skip top-p and log-probabilities, which copy the
+logits in four bytes (a note in vllm/v1/worker/gpu/model_runner.py, _dummy_sampler_run)."""
 _ADAPTER_SLOTS = 2
-"""Slots of harness.engines.vllm, each with room for the maximum rank."""
+"""LoRA slots of an engine (harness.engines.vllm), each with room for the maximum rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,10 +343,11 @@ def _adapter_bytes(shape: ModelShape, rank: int) -> int:
 _MEBIBYTE = 1 << 20
 _DRIVER_BYTES = 300 * _MEBIBYTE
 _DRIVER_SHARE = 0.0075
-"""Memory listed by nvidia-smi but not available in CUDA. Total memory by nvidia-smi and by CUDA, in GiB: 80.00 and
-79.25 (A100-80), 79.65 and 79.19 (H100), 44.99 and 44.42 (L40S, vllm-project/vllm#15815), 40.00 and 39.56 (A100-40,
-vllm-project/vllm#8731), 31.86 and 31.38 (RTX PRO 4500, vllm-project/vllm#51590), 22.49 and 22.05 (L4,
-pytorch/pytorch#175666). Shares refer to CUDA's figure; for these GPUs the result is at most 0.5 GiB below it."""
+"""Memory listed by nvidia-smi but not available in CUDA: `_DRIVER_BYTES` plus this share of the listed memory. Total
+memory by nvidia-smi and by CUDA, in GiB: 80.00 and 79.25 (A100-80), 79.65 and 79.19 (H100), 44.99 and 44.42 (L40S,
+vllm-project/vllm#15815), 40.00 and 39.56 (A100-40, vllm-project/vllm#8731), 31.86 and 31.38 (RTX PRO 4500,
+vllm-project/vllm#51590), 22.49 and 22.05 (L4, pytorch/pytorch#175666). An engine's share refers to CUDA's total; for
+these GPUs, the estimated total is at most 0.5 GiB below it."""
 
 _KNOWN_MEBIBYTES = {
     "a10": 23028, "a10g": 23028, "a30": 24576, "a40": 46068, "a100-40": 40960, "a100-80": 81920, "a800-80": 81920,
@@ -358,16 +359,16 @@ _KNOWN_MEBIBYTES = {
 _SMALLEST_OF_ITS_NAME = {"a100": "a100-40", "v100": "v100-16", "a800": "a100-40"}
 """GPU types sold with two memory sizes, and the smaller variant."""
 _SOLD_AS_MEBIBYTES = {16: 15360, 24: 23028, 32: 32607, 40: 40960, 48: 46068, 80: 81559, 94: 95830, 141: 143771}
-"""Total memory as listed by nvidia-smi, by the nominal gigabytes of a GPU; the minimum of several GPUs."""
+"""Total memory as listed by nvidia-smi, by nominal gigabytes; the minimum if several GPU types have the same."""
 _LISTED_SHARE = 0.93
-"""Minimum ratio of listed GiB to nominal gigabytes, for other sizes."""
+"""Minimum ratio of listed GiB to nominal gigabytes, used for other sizes."""
 _MOST_GPUS = 64
 _MOST_GPUS_OF_A_JOB = 9999
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """The properties of one GPU for planning."""
+    """One GPU, with the properties needed for planning."""
 
     name: str
     total_bytes: int
@@ -385,7 +386,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class CardType:
-    """The known properties of a job's GPUs before it runs."""
+    """Number and type of a job's GPUs, as known before it runs."""
 
     count: int
     card: Card | None
@@ -403,7 +404,7 @@ def card(name: str, memory_bytes: int, used_bytes: int = 0, *, is_assumed: bool 
 
 
 def known_card(type_name: str) -> Card | None:
-    """Return the GPU of a type name as used by sites; None if unknown.
+    """Return the GPU for a type name as used by sites; None if unknown.
 
     Examples: `h100`, `A100-80`, `nvidia_a100_80gb_pcie`; or a slice of a GPU (MIG), `1g.10gb` or `a100_3g.20gb`.
     """
@@ -434,9 +435,9 @@ def of_memory(text: str) -> Card:
 
 
 def parse_type(text: str) -> CardType | None:
-    """Return the GPUs of `4`, `h100`, `h100:4` or `a100:1,h100:2`, as in sbatch; None if there are none.
+    """Return the GPUs of a request as in sbatch: `4`, `h100`, `h100:4` or `a100:1,h100:2`; None if none or invalid.
 
-    If there are several types, all count as the one with the least memory.
+    If there are several types, all GPUs count as the type with the least memory.
     """
     types: list[str] = []
     for part in text.split(","):
@@ -455,7 +456,7 @@ def parse_type(text: str) -> CardType | None:
 def parse_gres(text: str) -> CardType | None:
     """Return the GPUs among generic resources such as `gpu:a100:2,nvme:1` or `gres/gpu:2`; None if there are none.
 
-    Shards (`shard:4`) and shares of MPS are parts of one GPU.
+    Shards (`shard:4`) and shares of MPS, which are parts of a GPU, count as one GPU of unknown type.
     """
     gpus, others = split_gres(text)
     if gpus:
@@ -464,12 +465,12 @@ def parse_gres(text: str) -> CardType | None:
 
 
 def is_share(part: str) -> bool:
-    """Return whether a generic resource is a part of a GPU; Slurm accepts none together with whole GPUs."""
+    """Return whether a generic resource is a part of a GPU, which Slurm rejects together with whole GPUs."""
     return re.match(r"(gres[:/])?(shard|mps)\b", part) is not None
 
 
 def split_gres(text: str) -> tuple[list[str], list[str]]:
-    """Return the GPUs among generic resources, without their name as `a100:2`, and the other resources."""
+    """Split generic resources into GPUs, without the prefix (`a100:2` for `gpu:a100:2`), and other resources."""
     parts = [part.strip() for part in re.sub(r"\(.*?\)", "", text).split(",")]
     found = {part: re.fullmatch(r"(?:gres[:/])?gpu(?:[:=](.+))?", part) for part in parts}
     return [match[1] or "1" for match in found.values() if match], [part for part, match in found.items() if not match]
@@ -488,7 +489,7 @@ def parse_cards(text: str) -> list[Card]:
 
 
 def _candidates(type_name: str) -> Iterable[str]:
-    """Yield a type's name without words added by sites and drivers, the most exact first."""
+    """Yield possible names of a GPU type, without words added by sites and drivers, the most exact first."""
     text = re.sub(r"[\s_]+", "-", type_name.strip().lower()).replace("rtx-", "rtx")
     words = [w for w in text.split("-") if w and w not in {"nvidia", "geforce", "tesla", "quadro"}]
     head = words[0] if words else ""
@@ -507,7 +508,7 @@ def _candidates(type_name: str) -> Iterable[str]:
 
 Option: TypeAlias = Union[bool, int, float, str, "Sequence[Option]", "Mapping[str, Option]", None]
 Options = Mapping[str, Option]
-"""Options of sbatch from a profile or flags, and further options."""
+"""Options of sbatch, and keys that are not passed to sbatch, from a profile or flags."""
 GPU_MEMORY = "gpu-memory"
 """Key of a profile, and flag: the memory of one GPU, if its type does not determine it."""
 _REQUESTS = ("gpus-per-task", "tres-per-task", "gres", "gpus-per-node", "gpus-per-socket", "gpus")
@@ -526,7 +527,7 @@ def cards_here() -> tuple[Card, ...]:
 
 
 def num_tasks(sbatch: Options) -> int:
-    """Return the number of tasks that Slurm starts for one job; for a range of nodes, with the minimum."""
+    """Return the number of tasks that Slurm starts for one job; a range of nodes counts as its minimum."""
     if ntasks := _number(sbatch, "ntasks"):
         return ntasks
     if per_gpu := _number(sbatch, "ntasks-per-gpu"):
@@ -559,8 +560,8 @@ def cards_of_job(sbatch: Options) -> CardType | None:
 def without_replaced(options: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options, such as a profile's, that remain valid next to overriding ones, such as typed flags.
 
-    A typed GPU request replaces all other GPU requests, and a typed memory option all other memory options. GPU memory
-    is dropped if the GPU type changes. Names may have underscores.
+    A typed GPU request replaces all other GPU requests, and a typed memory option all other memory options. The key
+    `gpu-memory` is dropped if the GPU type changes. Names may have underscores.
     """
     given = {key.replace("_", "-") for key, value in typed.items() if value is not None}
     if given & _MAIN_MEMORY:

@@ -1,4 +1,4 @@
-"""LoRA adapters for the target's verdicts: reading, fingerprints, and supported engines.
+"""Read LoRA adapters for the target's verdicts, compute fingerprints, and check whether an engine supports them.
 
 Imports neither torch nor peft.
 """
@@ -51,7 +51,10 @@ def read(name: str) -> Adapter:
     if config.get("peft_type") != "LORA" or not isinstance(rank, int):
         raise ValueError(f"--target.adapter {name}: expected an adapter of type LORA, not {config.get('peft_type')}")
     if config.get("use_dora") or config.get("modules_to_save") or not 1 <= rank <= MOST_RANK:
-        raise ValueError(f"--target.adapter {name}: DoRA, fully trained modules or rank {rank} is not supported")
+        raise ValueError(
+            f"--target.adapter {name}: unsupported adapter of rank {rank}; valid: rank 1 to {MOST_RANK}, no DoRA, no "
+            "fully trained modules"
+        )
     return Adapter(str(folder.resolve()), rank)
 
 
@@ -67,7 +70,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def unsupported_reason(kind: str, method: str, *, speculates: bool, is_here: bool = True) -> str | None:
-    """Return a one-line reason why an adapter cannot be used, or None if it can.
+    """Return a one-line reason why an adapter cannot be used; None if it can be used.
 
     `is_here`: workers use this Python environment, so check its packages.
     """

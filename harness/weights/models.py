@@ -53,7 +53,7 @@ class ModelRef:
     """Short name, Hub id, or folder name."""
     path_or_hub_id: str
     revision: str | None
-    """Hub commit; None for folders, or if neither given nor cached."""
+    """Hub commit; None for folders, or if no commit was requested, pinned or cached."""
     fingerprint: str | None
     """Hash of a folder's configuration, tokenizer and weight samples; None for Hub models."""
 
@@ -103,8 +103,8 @@ def folder_named(name: str) -> Path | None:
 
 
 _WINDOWS, _WINDOW_BYTES = 256, 16 << 10
-"""Evenly spaced samples of each weight file. Names and sizes do not distinguish fine-tunes of the same base, and
-reading gigabytes at every launch is too slow."""
+"""A fingerprint reads this number of evenly spaced samples of each weight file, of this size in bytes. Names and sizes
+of files do not distinguish fine-tunes of the same base, and reading gigabytes at every launch is too slow."""
 
 
 GIT_LFS_POINTER = b"version https://git-lfs"
@@ -130,7 +130,7 @@ def folder_fingerprint(folder: Path) -> str:
     Raises ValueError with a one-line message if config.json is invalid.
     """
     config = read_config(folder / "config.json")
-    # Depends on the library that wrote the file, not on the model.
+    # This key depends on the library that wrote the file, not on the model.
     config.pop("transformers_version", None)
     digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
     tokenizer = folder / "tokenizer.json"
@@ -206,7 +206,7 @@ def pair_folder(name: str) -> Path:
 def hub_cache(hub_id: str) -> Path:
     """Return a model's folder in this machine's Hub cache, whether or not it exists.
 
-    Reads the variables of huggingface_hub here, because huggingface_hub reads them only once, on import.
+    Reads huggingface_hub's environment variables on every call, because huggingface_hub reads them only on import.
     """
     home = os.environ.get("HF_HOME") or f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
     cache = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or f"{home}/hub"
@@ -216,7 +216,7 @@ def hub_cache(hub_id: str) -> Path:
 def files_at_hand(path_or_hub_id: str, revision: str | None) -> Path | None:
     """Return a model's folder on this machine, for a Hub id in the Hub cache; None if there is none.
 
-    Files may be missing. `revision`: a commit, or a branch or tag in the cache.
+    Files in it may be missing. `revision`: a commit, or a branch or tag in the cache.
     """
     if Path(path_or_hub_id).is_dir():
         return Path(path_or_hub_id)
@@ -294,9 +294,9 @@ def faults_of(
 ) -> list[str]:
     """Return the problems that would prevent engines from loading and using the model in a folder.
 
-    One line each, with the file and a remedy. `to_download`: engines download missing files. `proposes`: only the
-    weights are used, in the target's engine, so no tokenizer is required. `rates`: a value head is allowed instead of
-    text generation. `arguments`: names of vLLM engine arguments.
+    Each is one line with the file and a remedy. `to_download`: engines download missing files. `proposes`: the target's
+    engine uses only the weights, so no tokenizer is required. `rates`: the model may have a value head and generate no
+    text. `arguments`: names of vLLM engine arguments.
     """
 
     def of(problem: str) -> str:
@@ -408,7 +408,7 @@ def weight_files(folder: Path) -> WeightFiles:
 def _indexed(index: Path) -> set[str]:
     names = set(json.loads(index.read_bytes())["weight_map"].values())
     if not names or any(Path(name).name != name for name in names):
-        raise ValueError("lists no files in its folder")
+        raise ValueError("it lists no files, or files outside its folder")
     return names
 
 
@@ -420,7 +420,7 @@ def _siblings(path: Path) -> Iterator[Path]:
 
 
 def defect(path: Path) -> str | None:
-    """Return the problem with a model file, as far as its header and size show; None if it is intact."""
+    """Return the problem with a model file, as far as its first bytes show; None if it seems intact."""
     with path.open("rb") as file:
         head = file.read(len(GIT_LFS_POINTER))
     if head in (b"", GIT_LFS_POINTER):

@@ -85,7 +85,7 @@ KNOWN_TAGS: tuple[ThinkingTags, ...] = (
     ThinkingTags("<seed:think>", "</seed:think>"),  # Seed-OSS
     ThinkingTags("<|START_THINKING|>", "<|END_THINKING|>", after_open=""),  # Command A Reasoning
 )
-"""Tags of each model family."""
+"""The tags of each known model family."""
 
 
 def parsed_tags(text: str) -> ThinkingTags | None:
@@ -181,7 +181,7 @@ class Reply:
     """Start of a reply in a chat template."""
 
     header: str
-    """Text between the user turn and the thinking block, or the reply if there is no thinking block."""
+    """Text from the user turn to the thinking block, or to the reply if there is no thinking block."""
     tags: ThinkingTags
     thought: Thought | None
     """Opening and closing of the thinking block, with `<think>` and `</think>`; None: not a reasoning model."""
@@ -216,7 +216,7 @@ class ChatTemplate:
         self._render_with, self._asked, self.readable = render, asked, variables_of(source)
         if unread := sorted(set(asked.values) - self.readable):
             valid = ", ".join(sorted(self.readable)) or "none"
-            raise ValueError(f"the chat template does not use {', '.join(unread)}; its variables: {valid}")
+            raise ValueError(f"the chat template does not use {', '.join(unread)}; valid: {valid}")
         self._requested = None if asked.thinking_tags is None else parsed_tags(asked.thinking_tags)
         self._is_plain_by_request = asked.thinking_tags == NO_TAGS
         self._families = [*filter(None, [self._requested]), *KNOWN_TAGS]
@@ -228,7 +228,7 @@ class ChatTemplate:
         mark = _marks(frame.generation, self._families)
         if mark is None:
             raise BadTemplate(
-                "unsupported generation prompt: expected only a role header and one opened or closed thinking block, "
+                "unsupported generation prompt: expected a role header and at most one thinking block, open or closed, "
                 f"found {_end(frame.generation)}"
             )
         rest = self._rest_of_header(frame, mark)
@@ -253,7 +253,7 @@ class ChatTemplate:
     def opening(self, question: str, system: str = "") -> str:
         """Return the start of a dialogue, up to the generation prompt.
 
-        Raises BadTemplate, including for templates that ignore the system prompt or change with it.
+        Raises BadTemplate, also if the template ignores the system prompt, or the generation prompt changes with it.
         """
         frame = self._opening
         if system:
@@ -277,7 +277,7 @@ class ChatTemplate:
         return frame.before.partition(_REPLY)[2] + question + frame.after
 
     def depends_on(self, one: Mapping[str, object], other: Mapping[str, object]) -> bool:
-        """Return whether a prompt differs between two sets of variables. Raises BadTemplate."""
+        """Return whether two sets of variables give different prompts. Raises BadTemplate."""
         return self._render(_said("user", _QUESTIONS[0]), one) != self._render(_said("user", _QUESTIONS[0]), other)
 
     @cached_property
@@ -301,7 +301,7 @@ class ChatTemplate:
             )
         if (count := whole.count(first)) != 1 or first not in bare:
             raise BadTemplate(
-                f"the chat template repeats the question {count} times, expected once: the prompt ends in {_end(whole)}"
+                f"the chat template contains the question {count} times, not once: the prompt ends in {_end(whole)}"
             )
         if whole.replace(first, second) != other:
             raise BadTemplate(
@@ -312,7 +312,7 @@ class ChatTemplate:
         return Frame(until, after, whole[len(bare) :])
 
     def _rest_of_header(self, frame: Frame, mark: _Mark) -> str:
-        """Return the template's text between role header and reply that is missing from the generation prompt.
+        """Return the template's text between role header and reply that the generation prompt lacks.
 
         Raises BadTemplate if the generation prompt does not match this text, or is required but missing.
         """
@@ -402,7 +402,7 @@ def _marks(generation: str, families: Sequence[ThinkingTags]) -> _Mark | None:
 
 
 def _behind(header: str, mark: _Mark) -> _Mark:
-    """Move whitespace at the end of a mark's header, after `header`, to its text."""
+    """If a mark's header is `header` and whitespace, move the whitespace to the mark's text."""
     if not mark.header.startswith(header) or mark.header[len(header) :].strip():
         return mark
     return replace(mark, header=header, text=mark.header[len(header) :] + mark.text)

@@ -43,8 +43,8 @@ class HFTokenizer:
     def __init__(self, path: str, revision: str | None = None, asked: Conventions = templates.NO_CONVENTIONS) -> None:
         """Load the tokenizer.
 
-        Raises ValueError if the chat template does not use a given variable or the tokenizer is not a fast one. An
-        unsupported chat template raises BadTemplate later, when a prompt is requested.
+        Raises ValueError if the tokenizer is not a fast one, or if a variable is set that the chat template does not
+        use. An unsupported chat template raises BadTemplate later, when a prompt is requested.
         """
         from transformers import AutoTokenizer
 
@@ -100,7 +100,7 @@ class HFTokenizer:
 
     @property
     def unopened_tags(self) -> tuple[str, str] | None:
-        """Thinking tags in the vocabulary that neither the prompt nor the user mentions; otherwise None.
+        """Thinking tags in the vocabulary that neither the prompt nor the user mentions; None if there are none.
 
         Some models think although their chat template does not show it. Raises BadTemplate.
         """
@@ -240,7 +240,7 @@ class HFTokenizer:
 def verdict_options(tokenizer: Tokenizer, text: str, labels: Sequence[str]) -> tuple[list[int], list[int]]:
     """Return the ids of `text`, and one token id per label, so one forward pass distinguishes the labels.
 
-    Labels follow a space, as a model would write them, if the tokenizer allows it. Raises ValueError.
+    If possible, labels follow a space, as a model would write them. Raises ValueError if no such ids exist.
     """
     for glue in (" ", ""):
         encodings = [tokenizer.encode_template(text + glue + label) for label in labels]

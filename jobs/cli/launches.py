@@ -84,7 +84,7 @@ def launch_suite(
         suites.carry_out(known, chosen, tag, is_dry=dry_run, waits=wait, accept_code_change=accept)
 
 
-@click.command(cls=RunCommand, prints_outcome=True, short_help="Launch a suite for a night and judge it.")
+@click.command(cls=RunCommand, prints_outcome=True, short_help="Launch a suite for a night and judge the night.")
 @click.option(
     "--suite",
     type=click.Path(path_type=Path),
@@ -254,7 +254,7 @@ def sweep_budget(run: Path, budgets: tuple[int, ...], answer_tokens: int, **how:
     _go_on(run, partial(plan, budgets=budgets, answer_tokens=answer_tokens), "jobs show", how)
 
 
-@click.command(cls=RunCommand, short_help="Print an example file.")
+@click.command(cls=RunCommand, short_help="Print an example file: a profile, a suite, a scrontab, …")
 @click.argument("kind", type=click.Choice(list(EXAMPLES)))
 def example(kind: str) -> None:
     """Print an example to edit: a cluster profile, a suite, a scrontab for nights, a notebook, or a router fit.

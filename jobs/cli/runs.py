@@ -22,7 +22,7 @@ FOLLOW_SECONDS = 30.0
 """Polling interval of `status --follow`."""
 
 
-@click.command(cls=RunCommand, short_help="Print the status of a run.")
+@click.command(cls=RunCommand, short_help="Print the status of runs.")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=RunPath())
 @click.option("--follow", is_flag=True, help="Print the status every 30 seconds until nothing is running or queued.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; with --follow, one line per poll.")
@@ -143,7 +143,7 @@ def show(run: Path, database: Path | None) -> None:
     after.show(run_folder(run), terminal(), database)
 
 
-@click.command(cls=RunCommand, short_help="Grade, load and print the result.")
+@click.command(cls=RunCommand, short_help="Grade a run, load it into the database and print the result.")
 @RUN
 @_DATABASE
 @GRADER

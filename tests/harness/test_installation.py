@@ -201,7 +201,7 @@ def test_a_missing_system_library_is_named_before_anything_is_downloaded(
     ("has_cpu_build", "version", "source_line"),
     [
         ("torch-cpu", "2.13.0+cpu", "torch: the build for CPUs"),
-        (None, "2.13.0", "torch: the release on the configured package index, with unused CUDA libraries"),
+        (None, "2.13.0", "torch: the release on the configured package index, with some gigabytes of unused CUDA"),
     ],
 )
 def test_torch_is_from_the_first_source_that_has_it(

@@ -80,12 +80,12 @@ def test_an_equivalence_question_stands_on_its_own_and_shows_no_control_token(to
     [
         ("sytem = 'x'", "unknown key 'sytem'; valid: system, step_separator, answer_bridge, instruction"),
         ("[score]\nquestion = ' '", "score.question: is empty"),
-        ("[score]\nreply = 'Score: '", "score.reply: ends with white space"),
-        ("[step_choice]\nquestion = '{candidates}'", "step_choice.question: lacks {reject}"),
+        ("[score]\nreply = 'Score: '", "score.reply: must not end with white space"),
+        ("[step_choice]\nquestion = '{candidates}'", "step_choice.question: the placeholder {reject} is missing"),
         ("[chain_choice]\nafter = 'x'", "before and after must be used together"),
         (
             "[instruction.thinking]\nmath = '{problem} {options}'",
-            "unknown placeholder {options}; valid here: {problem}",
+            "unknown placeholder {options}; valid: {problem}",
         ),
         ("[instruction.plain]\nchoice = 'Solve {problem}'", "{problem} and {options} must be used together"),
         (f"{'x' * 5000} = 'x'", f"unknown key '{'x' * 100}'; valid: system"),

@@ -175,7 +175,7 @@ def test_a_parameter_with_the_name_of_a_flag_is_refused(tmp_path: Path) -> None:
     method = f"{write_method(tmp_path, CLASHING)}:Confident"
     result = CliRunner().invoke(launch_command, ["--method", method, "--dataset", "demo"])
     assert result.exit_code == 2
-    assert "--temperature is a launcher flag" in result.stderr
+    assert "--temperature is also a launcher flag" in result.stderr
 
 
 def test_a_suite_names_a_method_beside_it(tmp_path: Path) -> None:

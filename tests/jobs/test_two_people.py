@@ -94,7 +94,7 @@ def test_who_may_only_read_a_run_reads_whose_it_is(readable: Path, bob: Person) 
         assert is_one_line(answer), answer
         assert "Permission denied" in answer.output or "cannot write in" in answer.output
     finalized = answers[READING].output
-    assert "compaction.lock: Permission denied; it belongs to user 54301, group 54300, mode 0644, you are" in finalized
+    assert "compaction.lock: Permission denied; it belongs to user 54301, group 54300, mode 0644; you are" in finalized
 
 
 def test_who_may_not_read_a_run_reads_whose_it_is(readable: Path, bob: Person) -> None:

@@ -88,7 +88,7 @@ WRONG = [
     (DATA + "title.toml", "title.toml: title: contains a control character"),
     (DATA + f"{'a' * 5000}.jsonl", "no such file"),
     (DATA + "my.jsonl --problems 0-99999999999", "--problems 0-99999999999: not a range of problems"),
-    (OWN + "specreason --prompts step.toml", "score.question: unknown placeholder {step}; valid here: none"),
+    (OWN + "specreason --prompts step.toml", "score.question: unknown placeholder {step}; valid: none"),
     ("--method lookahead --prompts long.toml " + VLLM, "for the target demo-target, each label must be a different"),
     (SPECCOT + "--draft.memory 0.9 --target.memory 0.9", "exceed 1 in total, the whole memory of a GPU"),
     (SPECCOT + "--draft gpt5", "unknown model 'gpt5'; valid: r1-distill-qwen-1.5b, "),

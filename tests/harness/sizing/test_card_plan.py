@@ -91,9 +91,9 @@ def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
     with pytest.raises(DoesNotFit, match=r"^[^\n]*61\.0 GiB[^\n]*39\.4 GiB[^\n]*$"):
         choose(parse_cards("1xA100-40"), PAIR)
     long = [replace(one, context_tokens=40_000, sample_tokens=40_000) for one in PAIR]
-    with pytest.raises(DoesNotFit, match=r"holds only 2\d,\d\d\d tokens; one sample needs 40,000"):
+    with pytest.raises(DoesNotFit, match=r"holds only 2\d,\d\d\d tokens; a request may need 40,000"):
         choose(parse_cards("1xH100-80"), long)
-    with pytest.raises(NotPlannable, match="KV cache of target is unknown"):
+    with pytest.raises(NotPlannable, match="KV cache size of target is unknown"):
         choose(parse_cards("8xH100-80"), [demand("target", {**QWQ_32B, "kv_lora_rank": 512})])
 
 

@@ -37,7 +37,7 @@ def test_a_token_takes_what_vllm_reports() -> None:
     ("changes", "reason"),
     [
         ({"kv_lora_rank": 512}, "latent attention"),
-        ({"layer_types": ["full_attention", "linear_attention"]}, "some of its layers"),
+        ({"layer_types": ["full_attention", "linear_attention"]}, "some layers"),
         ({"model_type": "mistral", "sliding_window": 4096}, "sliding-window attention (4096 tokens)"),
         ({"model_type": "jamba"}, "unknown model type 'jamba'"),
     ],

@@ -127,7 +127,7 @@ REFUSED = (
     Case(
         "a thought begun",
         PLAIN.replace("assistant\n", "assistant\n<think>\nOkay, "),
-        refusal="opened or closed thinking block, found '<|im_start|>assistant\\n<think>\\nOkay, '",
+        refusal="one thinking block, open or closed, found '<|im_start|>assistant\\n<think>\\nOkay, '",
     ),
     Case(
         "the user's header",

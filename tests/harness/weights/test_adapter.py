@@ -49,7 +49,7 @@ def test_only_the_target_gets_the_adapter(tiny_models: dict[Role, Path], tmp_pat
     [
         ({"peft_type": "IA3"}, "type LORA, not IA3"),
         ({"use_dora": True}, "DoRA"),
-        ({"r": 1024}, "rank 1024 is not supported"),
+        ({"r": 1024}, "valid: rank 1 to 512"),
         (None, "is not a valid configuration"),
     ],
 )

@@ -178,7 +178,7 @@ def test_a_template_that_closes_the_thought_makes_the_model_a_plain_one(tmp_path
 @pytest.mark.parametrize(
     ("template", "variables", "message"),
     [
-        (SWITCHED, {"enable_thinkin": False}, "enable_thinkin; its variables: enable_thinking, reasoning_effort"),
+        (SWITCHED, {"enable_thinkin": False}, "enable_thinkin; valid: enable_thinking, reasoning_effort"),
         (SWITCHED, {"messages": []}, "does not use messages"),
         (None, {"enable_thinking": False}, "the tokenizer has no chat template"),
     ],
