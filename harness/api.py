@@ -114,7 +114,7 @@ def run(*, quiet: bool = False, wait: bool = False, dry_run: bool = False, **fla
 def load(run: str | os.PathLike[str] | Run, database: str | os.PathLike[str] | None = None) -> Run:
     """Load a run folder, which may belong to another user, into a warehouse and return the run.
 
-    run: a run folder, run id or unique prefix of an id. database: default: the database next to the run folder. Raises
+    run: a run folder, run id or unique prefix of an id. database: the warehouse; None: next to the run folder. Raises
     HarnessError.
     """
     with _errors_in_one_line():
@@ -127,7 +127,7 @@ def results(
     """Return results as a data frame, with one row per run, problem, sample, step, candidate or call (`level`).
 
     runs: results of `run` or `load`, run folders, run ids or unique prefixes; default: all runs of the database.
-    database: default: the database next to the first run, otherwise in `runs`, otherwise in the current folder.
+    database: the warehouse; None: the first that exists next to the first run, in `runs` or in the current folder.
     Rates and shares are between 0 and 1, times in seconds. `python -m warehouse.query --describe VIEW` describes the
     columns. Raises HarnessError.
     """

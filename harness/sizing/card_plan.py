@@ -1,7 +1,7 @@
 """Choose the tensor-parallel size ("width"), the GPUs ("cards") and the memory share of every engine of a worker.
 
-The smallest widths are chosen whose caches hold all concurrent samples at the full token budget. If there are none, the
-widths with the largest caches are chosen. Caches on the same GPUs have equal sizes in tokens, because every model reads
+The plan has the smallest widths at which the caches hold all concurrent samples at the full token budget; if there are
+none, the widths with the largest caches. Caches on the same GPUs have equal sizes in tokens, because every model reads
 the whole chain. An engine has the same share on all of its GPUs, limited by the fullest one. Any number of engines, for
 any purpose, can be planned.
 

@@ -84,7 +84,7 @@ def test_a_vllm_that_cannot_be_used_is_detected(
     [
         (None, 0, "ok", ""),
         (None, 90000, "warning", "90000 MiB used by other processes"),
-        ("7", 0, "failure", "allowed by CUDA_VISIBLE_DEVICES"),
+        ("7", 0, "failure", "CUDA_VISIBLE_DEVICES allows"),
         ("", 0, "failure", ""),  # of a job that asked for some
     ],
 )
