@@ -1,6 +1,6 @@
 """Limits that reject answers whose parsing or evaluation could take unbounded time or memory.
 
-The limits reject obvious cases cheaply and give the reason. All other answers still run in a killable process.
+The limits reject only obvious cases, cheaply and with a reason. All other answers still run in a killable process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_FACTORIAL = 3_000
 """Maximum number whose factorial may be evaluated."""
 
 ANSWER_SECONDS = 1.2
-"""Processor time to compare one answer: several times the maximum over the datasets' correct answers."""
+"""Maximum processor time to compare one answer: several times that of the datasets' slowest correct answer."""
 
 _NESTED_SUBSCRIPTS = re.compile(r"(?:_\s?\{[^{}_]{0,20}){4}")
 _POWER = re.compile(r"(?:\^|\*\*)\s?(?:\{\s?)?[+-]?(\d[\d,]*)")
@@ -40,13 +40,13 @@ _BIG_NUMBER = re.compile(r"\d{6}|\^\s?\{?\d{2}")
 
 
 def why_not_parsed(answer: str) -> str | None:
-    """Return why an answer must not be parsed, or None."""
+    """Return why an answer must not be parsed, or None if it may be."""
     if len(answer) > MAX_ANSWER_CHARACTERS:
         return f"longer than {MAX_ANSWER_CHARACTERS} characters"
     if max((depth for _, depth in depth_at_each(answer)), default=0) > MAX_DEPTH:
         return f"nested deeper than {MAX_DEPTH}"
     if _NESTED_SUBSCRIPTS.search(answer):
-        return "subscripts nested three deep"
+        return "subscripts nested four deep"
     if re.search(rf"\d{{{MAX_DIGIT_RUN + 1}}}", answer):
         return f"more than {MAX_DIGIT_RUN} digits in a row"
     if any(int(match.group(1).replace(",", "")) > MAX_POWER for match in _POWER.finditer(answer)):
@@ -61,7 +61,7 @@ def why_not_parsed(answer: str) -> str | None:
 
 
 def _power_of_powers(answer: str) -> int:
-    """Return the largest product of the exponents of nested brackets: 24 for `((x^2+1)^3-x)^4+x^5`."""
+    """Return the largest product of the exponents of nested brackets: 2·3·4 for `((x^2+1)^3-x)^4+x^5`."""
     products = [1]
     for opening, closing, of_bracket, bare in _BRACKET_OR_POWER.findall(answer):
         if opening:
@@ -78,13 +78,13 @@ def _is_large_factorial(match: re.Match[str]) -> bool:
         return True
     if operand == "":
         before = match.string[max(0, match.start() - 60) : match.start()].rstrip()
-        # The operand is a bracket or a factorial, of unknown size before evaluation.
+        # The operand is a bracket or a factorial, whose size is unknown before evaluation.
         return not _SMALL_BRACKET.search(before)
     return operand.isdigit() and int(operand) > MAX_FACTORIAL
 
 
 def is_balanced(answer: str) -> bool:
-    r"""Return whether all braces match; `\{`, `\}` and the brackets of half-open intervals do not count."""
+    r"""Return whether all braces match. `\{`, `\}` and other brackets are ignored: those of `[0, 1)` never match."""
     depth = 0
     for brace in re.findall(r"\\.|[{}]", answer, re.DOTALL):
         depth += {"{": 1, "}": -1}.get(brace, 0)
@@ -94,11 +94,11 @@ def is_balanced(answer: str) -> bool:
 
 
 class _TooLongError(BaseException):
-    """Not an Exception, because the symbolic libraries catch those."""
+    """A BaseException, because the symbolic libraries catch every Exception."""
 
 
 def within(seconds: float, compute: Callable[[], Match]) -> Match | None:
-    """Return the computed value, or None after this processor time. There is no limit outside the main thread."""
+    """Return the result, or None after this much processor time. Outside the main thread, time is not limited."""
 
     def stop(signum: int, frame: FrameType | None) -> None:
         raise _TooLongError
@@ -118,13 +118,13 @@ def within(seconds: float, compute: Callable[[], Match]) -> Match | None:
         finally:
             end_limit()
     except _TooLongError:
-        end_limit()  # a signal while leaving the block skips this line
+        end_limit()  # again, because a signal may have interrupted the `finally` block
         return None
 
 
 @contextlib.contextmanager
 def unhurried() -> Iterator[None]:
-    """Exclude the block from the surrounding time limit: an import must not be interrupted."""
+    """Suspend the time limit of `within` inside the block, because an import must not be interrupted."""
     left, interval = signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     try:
         yield

@@ -1,12 +1,12 @@
-r"""Check that every gold answer accepts itself, and how it is compared: `python -m grading.check --dataset D`.
+r"""Check that every gold answer is graded correct against itself: `python -m grading.check --dataset D`.
 
 Each gold is put in a box, as a model would do, and graded against itself in the same killable processes as samples. A
 rejected gold would make every sample of its problem `bad_gold`, which is a fault of the grader or the benchmark, not of
-the model. A gold that is a whole solution is also rejected if a rule extracts an answer from it that is graded wrong. A
-gold without a recognized equivalent form is compared as text only.
+the model. If the grader recognizes no equivalent form of a gold, answers are compared with this gold only as text.
 
-A gold may accept itself although no model would write it: a whole solution in GSM8K's form, a sentence, several lines.
-So its conclusion (after `####`, in its last `\boxed`, at its end) is graded against it too.
+A gold may be graded correct although no model would write it: a whole solution in GSM8K's form, a sentence, several
+lines. Therefore, its conclusion (after `####`, in the last `\boxed` or at the end) is also graded against it. If an
+`answer_rule` extracts this conclusion and it is graded wrong, the gold is rejected.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class Conclusion:
 
     answer: str
     rule: Literal["hashes", "boxed"] | None
-    """The rule of dataset answers that extracts it, if any."""
+    """The `answer_rule` of a dataset that extracts this conclusion, if any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The problem with a gold."""
+    """The result for a gold that is rejected or contains more than an answer."""
 
     rejected: str
-    """Why the gold does not accept itself, so no answer is correct; empty if it does."""
+    """Why the gold is not graded correct against itself, so no answer can be; empty if it is."""
     conclusion: Conclusion | None = None
     """The conclusion, if the gold contains more than an answer."""
     is_met: bool = False
@@ -62,7 +62,7 @@ def to_grade(golds: Sequence[Gold]) -> list[int]:
 
 
 def findings(golds: Sequence[Gold], positions: Sequence[int], workers: int | None = None) -> dict[int, Finding]:
-    """Grade the golds at these positions as answers, and return the problems by position. Raises GraderFailed."""
+    """Grade the golds at these positions as answers, and return the findings by position. Raises GraderFailed."""
     items: list[Item] = []
     ends: list[tuple[int, Conclusion | None]] = []
     for index in positions:
@@ -92,7 +92,7 @@ def written(gold: Gold) -> Sequence[str]:
 
 
 def boxed_answer(boxed: str) -> Submission:
-    """Return a model's reply with this answer."""
+    """Return a model's reply with this answer in a box."""
     return Submission(rf"So the answer is $\boxed{{{boxed}}}$.", "answered", thinks=False)
 
 
@@ -131,7 +131,7 @@ class Checked:
     problem_id: str
     gold: Gold
     boxed: str
-    """Answer in the box."""
+    """The answer in the box."""
     grade: Grade
     kind: Kind
 
@@ -155,7 +155,7 @@ def check(golds: Sequence[tuple[str, Gold]], workers: int | None = None) -> list
 
 
 def _prose(checked: Mapping[str, Checked], workers: int | None) -> dict[str, Checked]:
-    """Return the golds that contain more than an answer, by name, with the grade of their conclusion."""
+    """Return the golds that contain more than an answer, by problem, with their conclusion's grade as detail."""
     items = [item for item in checked.values() if item.kind != "rejected" and item.gold.kind == "math"]
     golds = [item.gold for item in items]
     prose: dict[str, Checked] = {}
@@ -184,9 +184,9 @@ def _understood(checked: Sequence[Checked], workers: int | None) -> set[str]:
 def rewritten(answer: str) -> list[str]:
     r"""Return equivalent forms of an answer; the grader should recognize at least one.
 
-    The forms are: its first integer as a quotient; a zero or a factor 1 before it or its first element; thousands
-    without commas; an equation with its sides swapped. Some forms change the meaning of some answers, for example
-    `0+(1,2)`.
+    The forms are: the first integer as a quotient; a zero or a factor 1 before the answer; a zero before the first
+    element in brackets; thousands without commas; an equation with swapped sides. Some forms change the meaning of some
+    answers, for example `0+(1,2)`.
     """
     plain = answer.strip().strip("$").strip().rstrip(".")
     forms = []
@@ -229,9 +229,9 @@ def _text_kind(answer: str) -> Kind:
 def main(
     names: Sequence[str], data_dir: Path | None, split: str | None, columns: Sequence[str], workers: int | None
 ) -> int:
-    """List gold answers that their own grader rejects or compares only as text.
+    """List gold answers that the grader rejects or compares only as text.
 
-    Exit code 0: every gold accepts itself. 1: some do not, or the machine failed. 2: an option is wrong or no dataset
+    Exit code 0: no gold is rejected. 1: a gold is rejected, or the machine failed. 2: an option is wrong or no dataset
     can be read.
     """
     from jobs.finished.grading import golds_of

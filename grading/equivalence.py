@@ -1,14 +1,14 @@
 r"""Decide whether an answer and a gold are equivalent, with a sequence of readers.
 
 The readers in `grading.reading` compare strings, exact numbers, digits with a base, times, words, sets of numbers,
-lists and matrices part by part, equations, and expressions by their values. math-verify decides cases that none of them
-can read. The first reader that can read both sides decides. A number is never extracted from an answer that cannot be
+lists and matrices part by part, equations, and expressions by their values. The first reader that can read both sides
+decides; math-verify decides cases that no reader can read. A number is never extracted from an answer that cannot be
 read as a whole.
 
-Policies, for cases in which graders differ. A unit, a currency or a percent sign may be missing or extra (`5` and
-`5\%`), but two known units must agree (`5 cm` is not `5 m`). A currency sign matches its rates (`\$20` matches `20
-dollars per hour`). `52` is wrong for `52_8`. A bare list has no order unless each part has its own name (`a = 1, b =
-2`); an index is part of the name, as in math-verify. A tuple has an order; a tuple is not a set. An inequality equals
+Policies for cases in which graders differ: A unit, a currency or a percent sign may be missing or extra (`5` and
+`5\%`), but two known units must agree (`5 cm` is not `5 m`). A currency sign also matches a rate (`\$20` matches `20
+dollars per hour`). `52` is wrong for `52_8`. A bare list has no order unless each part has a different name (`a = 1, b
+= 2`); an index is part of the name, as in math-verify. A tuple has an order and is not a set. An inequality equals
 the interval that it describes. `x = 5` answers 5, and `y = 2x` and `f(x) = 2x` answer `2x`. A decimal with at least six
 significant digits represents a number without a finite decimal.
 """
@@ -41,7 +41,7 @@ _RATIO = re.compile(r"[^:]{1,60}(?::[^:]{1,60})+")
 _DOTS = re.compile(r"\\[lcv]?dots|\.\.\.|…")
 _APPROXIMATELY = re.compile(r"^(-?)\s?\\approx(?![a-z])\s?")
 _MAX_CHARACTERS = 4_000
-"""Maximum number of characters cleaned; above the limit in `grading.bounds`."""
+"""Only this many characters of an answer are cleaned; above `MAX_ANSWER_CHARACTERS`, so longer ones are rejected."""
 
 
 def equivalent(gold: str, prediction: str, tolerance: float | None = None, unit: str | None = None) -> Match:
@@ -65,7 +65,7 @@ def is_list(gold: str) -> bool:
 
 
 def _compare(pair: Pair) -> Match:
-    """Compare two answers as strings, then within bounds by the readers, which may compare their parts in turn."""
+    """Compare two answers as strings, then, if within bounds, with the readers, which may call this for parts."""
     gold, prediction = _prepared(pair.gold), _prepared(pair.prediction)
     if pair.unit:
         prediction = _without_gold_unit(prediction, clean(pair.unit))
@@ -124,7 +124,7 @@ def _without_gold_unit(prediction: str, unit: str) -> str:
 
 
 def compare_special_forms(pair: Pair, compare: Compare) -> Match | None:
-    """Compare bases, times, ratios, option letters, words and lists with dots; None if neither side is one of these."""
+    """Compare bases, times, ratios, option letters, words and lists with dots; None leaves a pair to later readers."""
     match = _compare_bases(pair) or _compare_times(pair) or _compare_options(pair) or _compare_number_word(pair)
     if match is not None:
         return match

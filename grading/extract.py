@@ -1,7 +1,7 @@
 """Extract the answer from a text, with rules from the most to the least explicit.
 
-The answer is the last occurrence of the first rule that applies. All rules run in linear time over capped input. Only
-explicit answers are extracted from truncated text: its last number is an intermediate result.
+The answer is the last match of the first rule that applies. All rules run in linear time over capped input. From
+truncated text, only explicit answers are extracted, because its last number is an intermediate result.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ MAX_TEXT_CHARACTERS = 50_000
 
 _BOX_TOKEN = re.compile(r"\\(?:boxed|fbox)\s{0,3}\{|\\[\\{}]|[{}]")
 _OPENED = re.compile(r"^[ \t]*<think>", re.MULTILINE)
-"""Start of a chain of thought; within a line, the tag is only mentioned."""
+"""Start of a chain of thought; a tag in the middle of a line is only a mention."""
 _HASHES = re.compile(r"^[ \t]{0,8}####[ \t]{0,8}", re.MULTILINE)
 _NO_HEADING = re.compile(r"[-+−]?[\d.$\\(\[]|\S{1,12}$")
-"""Text after `####` if an answer follows, not a Markdown heading."""
+"""Start of the text after `####` if this is an answer and not a Markdown heading."""
 _BARE_BOX = re.compile(r"\\(?:boxed|fbox)\s{0,3}(\\?[^\s{}$\\]{1,40})")
 _TAG = re.compile(r"(?i)<answer>\s{0,8}")
 _FINAL = re.compile(r"(?i)final answer[*_]{0,3}\s{0,3}(?:is|:|=|[*_#]{0,3}\n)[*_:]{0,4}\s{0,3}")
@@ -65,7 +65,7 @@ _PROSE = re.compile(
 )
 _LATEX_TEXT = re.compile(r"\\(?:text|mbox|mathrm|operatorname)\w{0,6}\s?\{[^{}]*\}|\\[A-Za-z]+")
 MAX_WHOLE_CHARACTERS = 300
-"""Maximum length of a reply that is an answer as a whole."""
+"""Maximum length of a reply that consists only of an answer."""
 
 CHOICE_GUESSES = (("bold_letter", _BOLD_LETTER), ("letter_line", _LETTER_LINE), ("paren_letter", _PAREN_LETTER))
 

@@ -13,7 +13,7 @@ from grading.reading.notation import clean, split_list, without_name
 from grading.records import Gold, Grade, StopReason, Submission, Verdict
 
 MAX_BOXES = 50
-"""Maximum number of boxes that are read together."""
+"""Maximum number of boxes that are read together as one answer."""
 CUT_OFF: frozenset[StopReason] = frozenset({"budget", "repeated", "context"})
 """Stop reasons that make a missing answer `truncated`."""
 
@@ -58,7 +58,7 @@ def without_end(submission: Submission) -> tuple[Verdict, str] | None:
 
 @lru_cache(maxsize=1024)
 def gold_problem(gold: Gold) -> str | None:
-    r"""Return why nothing can be graded against this gold, or None. A gold in a box must be accepted as an answer."""
+    r"""Return why no answer can be graded against this gold, or None. The gold in a box must itself be graded correct."""
     if gold.kind == "choice":
         letter = _gold_letter(gold)
         is_letter = len(letter) == 1 and letter in letters(gold.choices)
@@ -73,7 +73,7 @@ def gold_problem(gold: Gold) -> str | None:
     if extraction is None:
         return "the gold has unbalanced braces"
     match = _compare(extraction, gold)
-    return None if match.is_equal else f"the gold does not accept itself: {match.reason}"
+    return None if match.is_equal else f"the gold is not graded correct against itself: {match.reason}"
 
 
 def _gold_letter(gold: Gold) -> str:
@@ -92,7 +92,7 @@ def _match(extraction: Extraction, gold: Gold) -> Match:
     if gold.kind == "choice":
         letter = chosen_letter(extraction.text, gold.choices)
         if letter is None:
-            return Match(None, "no option, or more than one")
+            return Match(None, "no option or more than one")
         return Match(letter == _gold_letter(gold), f"option {letter}")
     if len(extraction.text) > MAX_ANSWER_CHARACTERS:
         return Match(None, f"longer than {MAX_ANSWER_CHARACTERS} characters")
@@ -103,7 +103,7 @@ def _match(extraction: Extraction, gold: Gold) -> Match:
 
 
 def _compare_alternative(extraction: Extraction, answer: str, gold: Gold) -> Match:
-    """Compare one answer of the gold with the last box, and lists also with all boxes together."""
+    """Compare one answer of the gold with the extracted answer; a list also with all boxes together."""
     match = equivalent(answer, extraction.text, gold.tolerance, gold.unit)
     if match.is_equal or len(extraction.boxes) < 2 or not is_list(answer):
         return match
@@ -115,7 +115,7 @@ def _compare_alternative(extraction: Extraction, answer: str, gold: Gold) -> Mat
 
 
 def _compare_parts(extraction: Extraction, gold: Gold) -> Match:
-    """Compare a gold of several parts with the last box, then with all boxes together."""
+    """Compare a gold of several parts with the extracted answer, then with all boxes together."""
     golds = [clean(part).removeprefix("and ") for part in gold.answers]
     first: Match | None = None
     for boxes in ([extraction.text], *_box_lists(extraction)):

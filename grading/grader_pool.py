@@ -1,9 +1,9 @@
 """Grade many answers in killable processes: no answer can delay, crash or change another's grade.
 
 The time limit counts processor seconds of the answer's process, so verdicts do not depend on the machine's load.
-`grader_timeout` is the verdict on an answer that exceeded a limit or terminated its process twice. Each attempt is
-alone in a fresh process that has just graded a control answer. If the machine fails (a process killed from outside, no
-memory to start one, no processor time), the result is `Ungraded` instead of a verdict.
+An answer gets the verdict `grader_timeout` if it exceeded a limit or terminated its process twice, each time alone in a
+fresh process that had just graded a control answer. If the machine fails (a process killed from outside, no memory to
+start one, no processor time), the result is `Ungraded` instead of a verdict.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from grading.records import FAILED, Gold, Grade, Submission
 WALL_TIME_FACTOR = 4
 """A process is stalled if it gets almost no processor time during this multiple of the processor-time limit."""
 _LEAST_PROGRESS = 0.05
-"""Minimum processor time during that period, as a share of the limit."""
+"""Minimum processor time of a process that is not stalled, as a share of the processor-time limit."""
 _MEMORY_EXIT = 75
-"""Exit status of a process with a negative verdict after running out of memory."""
+"""Exit status of a process that ran out of memory."""
 _LITTLE_MEMORY_EXIT = 76
-"""The same if the shell's memory limit is below the grader's."""
+"""Exit status of a process that ran out of memory because `ulimit -v` allows less than the grader's limit."""
 _LOST_EXIT = 255
-"""Exit code that multiprocessing reports for a process whose exit it missed because its helper process was killed."""
+"""Exit code that multiprocessing reports if it missed a process's exit because the fork server was killed."""
 _FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGSYS})
-"""Signals caused by the process's own code; others come from outside, for example from the kernel (memory)."""
+"""Signals caused by a process's own code; others come from outside, for example from the out-of-memory killer."""
 _EXIT_SECONDS = 5.0
 
 Item = tuple[Submission, Gold]
@@ -51,7 +51,7 @@ GradeOne = Callable[[Submission, Gold], Grade]
 class Limits:
     processor_seconds: float
     memory_bytes: int
-    """Address space beyond the process's initial one, which includes the imports of the program's main module."""
+    """Address space beyond that of the started process, which already includes the imports of the main module."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ class GraderProcess:
     """
 
     def __init__(self, grade_one: GradeOne | OwnGrader | None, limits: Limits, folder: str) -> None:
-        """Start the process. Raises OSError and EOFError if the machine has no process or memory for it.
+        """Start the process. Raises OSError or EOFError if the machine is out of processes or memory.
 
-        `folder`: contains the custom grader's folders and all their files.
+        `folder`: for the temporary files of a custom grader.
         """
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["grading.warm"])
@@ -88,7 +88,7 @@ class GraderProcess:
         self._seconds = 0.0
         self._used = 0.0
         self.looks_at = 0.0
-        """Next time, on the monotonic clock, to check for a stall."""
+        """Time of the next check for a stall, on the monotonic clock."""
 
     def send(self, items: Sequence[Item], processor_seconds: float) -> None:
         """Send items to grade, each with this limit on processor time. Raises OSError if the process has ended."""
@@ -106,9 +106,10 @@ class GraderProcess:
             return self._ended()
 
     def stalled(self) -> Ended | None:
-        """Return a failure if the process got no processor time since the last check. Total time is not limited.
+        """Return a failure if the process got almost no processor time since the last check; None before the next check.
 
-        It is due to the answer only if a custom grader sleeps; a process that is ready to run lacks processor time.
+        Wall-clock time is not limited otherwise. The answer is the cause only if a custom grader is sleeping; a process
+        that is ready to run gets no time from the machine.
         """
         import psutil
 
@@ -144,10 +145,10 @@ class GraderProcess:
         if code is None or code == _LOST_EXIT:
             return Ended("a grader process was lost", by_answer=False)
         if code >= 0:
-            return Ended(f"its process exited with status {code}", by_answer=True)
+            return Ended(f"the grader process exited with status {code}", by_answer=True)
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         if -code in _FAULTS:
-            return Ended(f"its process was terminated by {name}", by_answer=True)
+            return Ended(f"the grader process was terminated by {name}", by_answer=True)
         cause = ", probably out of memory" if -code == signal.SIGKILL else ""
         return Ended(f"a grader process was killed by {name}{cause}", by_answer=False)
 
@@ -236,26 +237,26 @@ BATCH_ITEM_SECONDS = 2.0
 """Maximum processor seconds per item in a batch; slower items are graded alone."""
 REMEMBERED_GRADES = 4_096
 ATTEMPTS = 2
-"""Attempts alone, each in a fresh process, before an item gets a verdict or stays ungraded."""
+"""Failures of an item, each alone in a fresh process, after which it gets `grader_timeout` or stays ungraded."""
 MOST_FAILURES = 3
-"""Maximum number of consecutive machine failures without a grade; then grading stops."""
+"""Grading stops after this many consecutive machine failures."""
 CONTROL: Item = (Submission(r"\boxed{1}", "answered", thinks=False), Gold("1"))
 """An answer that every grader process survives unless the machine or the grader is at fault."""
 
 Key = tuple[bytes, str | None, bool, Gold]
-"""Identity of an item, with a digest instead of its text to save memory."""
+"""Identity of an item, with a digest instead of the text to save memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ungraded:
-    """No verdict because of a machine failure; the item can be graded later."""
+    """No verdict, because the machine or a custom grader failed; the item can be graded later."""
 
     reason: str
     """One line."""
 
 
 class GraderFailed(RuntimeError):
-    """Answers could not be graded because of the machine and stay ungraded. The message is one line."""
+    """The machine or a custom grader failed, and answers stay ungraded. The message is one line."""
 
 
 def graded(grades: Iterable[Grade | Ungraded]) -> list[Grade]:
@@ -278,11 +279,11 @@ def grade_many(
 ) -> Iterator[Grade | Ungraded]:
     """Grade the items and yield their grades in the same order; `Ungraded` after a machine failure.
 
-    `workers`: number of processes (default: one per processor, at most 16). The limits apply per item: processor time
-    from the start of its work, and address space of its process. Equal items are graded once. Items are sent in
-    batches. An item that takes longer than ordinary answers, or whose process ends, is graded again alone. Processes
-    run `grade_one`; None: `grading.grade.grade`, which this process does not need to import. A custom grader has its
-    own limits and golds of type `OwnGold`; items that it fails on are also `Ungraded`.
+    `workers`: number of processes (default: one per processor, at most 16). `grade_one`: function that they run
+    (default: `grading.grade.grade`, which this process does not need to import). The limits apply per item: processor
+    time from the start of its grading, and address space of its process. Equal items are graded once. Items are sent in
+    batches; an item that takes much longer than usual, or whose process ends, is graded again alone. A custom grader
+    sets its own limits and requires golds of type `OwnGold`; items on which it fails are also `Ungraded`.
     """
     workers = workers or min(len(os.sched_getaffinity(0)), 16)
     limits = Limits(time_limit_seconds, memory_limit_bytes)
@@ -322,7 +323,7 @@ class _Case:
     pending: _Pending
     is_control_graded: bool = False
     endings: Counter[bool] = field(default_factory=Counter)
-    """How often the process ended because of the item (True) or other causes."""
+    """How often the process ended because of the item (True) or for other reasons (False)."""
 
 
 class _Grader:
@@ -403,7 +404,7 @@ class _Grader:
         seconds = min(BATCH_ITEM_SECONDS, self._limits.processor_seconds)
         try:
             process.send([pending.item for pending in batch], seconds)
-        except OSError:  # it was killed while idle, or is stopped
+        except OSError:  # the process was killed while idle, or is stopped
             process.kill()
             self._queue.extendleft(reversed(batch))
             self._fail("grader processes exit before receiving any work")
@@ -447,7 +448,7 @@ class _Grader:
             if not isinstance(outcome, Ended) and process.num_items < ITEMS_PER_PROCESS:
                 self._idle.append(process)
             else:
-                process.connection.close()  # it exits by itself
+                process.connection.close()  # the process then exits by itself
 
     def _decide(self, case: _Case, outcome: Grade | Ungraded | Ended) -> None:
         """Record how an item's process ended, and retry the item unless it has had enough attempts."""
@@ -456,13 +457,13 @@ class _Grader:
             return
         case.endings[outcome.by_answer] += 1
         if outcome.by_answer and not case.is_control_graded:
-            case.pending.outcome = Ungraded(f"the control answer got no grade either: {outcome.reason}")
+            case.pending.outcome = Ungraded(f"the control answer could not be graded either: {outcome.reason}")
         elif case.endings[outcome.by_answer] < ATTEMPTS:
             case.is_control_graded = False
             self._cases.appendleft(case)
             return
         elif outcome.by_answer:
-            detail = f"{outcome.reason}, {ATTEMPTS} times alone in a fresh process; the control answer was graded"
+            detail = f"{outcome.reason}, {ATTEMPTS} times, alone in a fresh process that had graded the control answer"
             case.pending.outcome = Grade("grader_timeout", None, None, detail, outcome.seconds)
         else:
             case.pending.outcome = Ungraded(outcome.reason)

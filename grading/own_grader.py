@@ -5,7 +5,7 @@
 
 `text` is the model's output after its chain of thought, `gold` the problem's answer from its dataset, and `problem` a
 dict of all its fields. The function returns True, False or one of `WORDS`, or a pair of this and the extracted answer.
-It is called in an empty folder and without the harness's keys.
+It is called in an empty folder, without the harness's keys in its environment.
 
 An exception in the function is a failure of the grader, not a verdict on the answer. For truncated text, False and
 `no_answer` become `truncated`, because the answer may have been cut off.
@@ -63,11 +63,11 @@ class OwnGrader:
     """The path of its file, or its module's dotted name."""
     function: str
     seconds: float
-    """Processor time."""
+    """Processor time per answer."""
     memory_bytes: int
 
     def loaded(self, folder: str) -> Callable[[Submission, Gold], Grade]:
-        """Return the grading function of this process, which does nothing else; it works in subfolders of `folder`."""
+        """Prepare this process for the custom grader, and return its grading function; it runs in subfolders of `folder`."""
         os.setsid()  # so its child processes can be killed with it
         os.dup2(2, 1)  # keeps the function's prints out of the command's output
         for name in filter(_KEYS.fullmatch, list(os.environ)):
@@ -75,8 +75,8 @@ class OwnGrader:
         os.environ["TMPDIR"] = tempfile.tempdir = folder
         try:
             function: Function = getattr(_imported(self.module), self.function)
-        except Exception as error:  # noqa: BLE001  it was imported before, but not in this environment
-            reason = f"it cannot be imported in its process: {_described(error, self.module)}"
+        except Exception as error:  # noqa: BLE001  the import worked earlier, but not in this environment
+            reason = f"the grader cannot be imported in its process: {_described(error, self.module)}"
 
             def function(*_: object) -> object:
                 raise OwnGraderFailed(reason)

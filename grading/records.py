@@ -64,7 +64,7 @@ class Grade:
     extracted: str | None
     """The answer as it occurs in the text, at most 2,000 characters."""
     rule: str | None
-    """The rule of `grading.extract` that applied; `own`: a custom grader decided."""
+    """The rule of `grading.extract` that applied, or `own` for a custom grader."""
     detail: str
     """Reason for the verdict, in one line."""
     seconds: float

@@ -1,4 +1,4 @@
-"""Regrade stored traces with this grader: `python -m grading.regrade RUN…`.
+"""Regrade stored traces with the current version of their grader: `python -m grading.regrade RUN…`.
 
 Grades of older versions are kept, and changed verdicts can be listed. No GPU and no engine are needed.
 """
@@ -22,9 +22,9 @@ SHOWN = 50
 @click.option("--database", type=click.Path(path_type=Path), help="Database to load the graded runs into.")
 @click.option("--diff", "is_diff", is_flag=True, help="List the verdicts that differ between two grader versions.")
 @click.option(
-    "--old", metavar="VERSION", help="With --diff, compare from this version.  [default: the previous version]"
+    "--old", metavar="VERSION", help="With --diff, the version to compare from.  [default: the previous version]"
 )
-@click.option("--new", metavar="VERSION", help="With --diff, compare to this version and grade nothing.")
+@click.option("--new", metavar="VERSION", help="With --diff, the version to compare to; nothing is graded.")
 @click.option("--versions", "is_listing", is_flag=True, help="List the grader versions of each run and grade nothing.")
 @click.option("--all", "is_all", is_flag=True, help=f"List all changed samples instead of the first {SHOWN}.")
 @click.option(
@@ -33,12 +33,12 @@ SHOWN = 50
 @GRADER
 @TRUST
 def main(runs: Sequence[str], is_all: bool, **asked: Any) -> int:
-    """Grade runs, or folders of runs, each with the current version of its grader, and keep other versions' grades.
+    """Grade each run again with the current version of its grader, and keep the grades of other versions.
 
     RUN is a run folder, a run id, a unique prefix, or a folder of run folders.
 
     VERSION is the name of a grader version, its first word or a prefix. Exit code 1: a run was skipped because it could
-    not be read, or the machine left samples ungraded. Exit code 2: an option is wrong or no run was found.
+    not be read, or samples could not be graded. Exit code 2: an option is wrong or no run was found.
     """
     from jobs.finished.regrading import regrade
 

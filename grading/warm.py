@@ -11,7 +11,7 @@ from grading.reading.symbolic import load
 
 
 def _without_traceback_of_forks() -> None:
-    """Exit silently if this process cannot fork; the requester of the grader process reports the failure."""
+    """Print no traceback if this process cannot fork; the process that requested the fork reports the failure."""
     parent, usual = os.getpid(), sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -43,7 +43,7 @@ class Pair:
 
 
 Compare = Callable[[Pair], Match]
-"""The whole comparison, for readers that compare parts of an answer."""
+"""The comparison with all readers, for readers that compare parts of an answer."""
 
 
 def best_match(matches: list[Match]) -> Match:

@@ -1,6 +1,6 @@
 """Compare expressions by their values, and equations and inequalities by value, definition or solutions.
 
-Input that is not readable as a formula is left to math-verify.
+Text that cannot be read as a formula is left to math-verify.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from grading.reading.quantities import read_number, rounds_to_value, split_unit,
 from grading.reading.symbolic import compare_symbols
 
 MAX_APPROXIMATIONS = 3
-r"""Number of sides of a chain of `\approx` that are compared, from its end."""
+r"""Maximum number of sides of an `\approx` chain in an answer that are compared: the last ones."""
 _NAME = re.compile(r"(?![ei])[A-Za-z]")
 
 
@@ -50,7 +50,7 @@ def compare_expressions(pair: Pair, compare: Compare) -> Match:
 
 
 def _compare_approximations(pair: Pair, compare: Compare) -> Match:
-    """Compare any side of the gold with the last sides of the answer, ignoring names such as `x`."""
+    """Compare chains of equal length side by side; otherwise any side of the gold, except names, with the last sides."""
     golds, sides = ([side.strip() for side in text.split(r"\approx") if side.strip()] for text in pair.texts)
     if not golds or not sides:
         return Match(None, "nothing on one side of the approximation sign")
@@ -155,9 +155,9 @@ def _is_same_definition(pair: Pair, compare: Compare) -> bool:
 
 
 def value_of_equation(text: str) -> str | None:
-    """Return the right side of an equation that can answer a bare gold, or None.
+    """Return the value in an equation that can answer a bare gold, or None.
 
-    `x = 5`, `m+n = 5`, `P(A) = 5` and `2+3 = 5` can; `3x+4y = 0` and `5 = 5` cannot.
+    The value is 5 in `x = 5`, `5 = x`, `m+n = 5`, `P(A) = 5` and `2+3 = 5`; `3x+4y = 0` and `5 = 5` have none.
     """
     operands = read_relation(text).operands
     head, value = operands[0], operands[-1]
@@ -193,8 +193,8 @@ def definition(text: str) -> tuple[str, str] | None:
 def is_same_relation(gold: str, prediction: str) -> bool | None:
     """Return whether two equations or inequalities have the same solutions, or None if unknown.
 
-    The difference of one's sides must be a constant multiple of the other's, with a positive constant for inequalities.
-    Longer chains are compared as strings.
+    The difference of the two sides must be the same in both up to a constant factor, which must be positive for
+    inequalities. Longer chains are compared as strings.
     """
     relations = read_relation(gold), read_relation(prediction)
     if any(len(relation.signs) != 1 for relation in relations):

@@ -2,7 +2,7 @@
 
 Rational arithmetic is exact; everything else is computed with forty digits. Two expressions are equal if they agree at
 every point. Variables take fixed rational values, so results are reproducible. Numbers are the special case without
-variables. Sizes are bounded here, and time by the limits of the process.
+variables. This module limits sizes; the grader process limits time.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ DIGITS = 40
 RELATIVE_ERROR = 1e-25
 """Relative tolerance for equal inexact values, far above rounding errors and far below real differences."""
 DECIMAL_RELATIVE_ERROR = 1e-6
-"""Tolerance if an expression contains a decimal of six or more digits, which may be rounded."""
+"""Relative tolerance if an expression contains a decimal of six or more digits, which may be rounded."""
 ENOUGH_DIGITS = 6
 MAX_BITS = 40_000
-"""Maximum size of exact numbers."""
+"""Maximum size of an exact number's numerator and denominator."""
 MAX_FACTORIAL = 3_000
 
 POSITIVE = (
@@ -38,7 +38,7 @@ WITH_NEGATIVES = (
 
 
 INTEGERS = frozenset("ijklmn")
-"""Variables that are integers if the expression has a floor or ceiling."""
+"""Variables that take only integer values if an expression has a floor or ceiling."""
 
 
 class UndefinedError(ValueError):
@@ -60,7 +60,7 @@ def arithmetic() -> Any:
 
 
 def evaluate(node: Node, point: dict[str, Fraction], log_base: int = 0) -> Value:
-    """Return the value at a point. A bare `log` is natural, or base 10 with `log_base` 10. Raises UndefinedError."""
+    """Return the value at a point. `log` without a base is natural unless `log_base` is 10. Raises UndefinedError."""
     try:
         return _value(node, point, log_base)
     except (ZeroDivisionError, OverflowError, TypeError, ValueError, NotImplementedError) as error:
@@ -223,7 +223,7 @@ def is_real(value: Value) -> bool:
 
 
 def points(names: frozenset[str], with_negatives: bool, steps: bool = False) -> list[dict[str, Fraction]]:
-    """Return the points for comparing expressions in these variables; `steps`: include integers."""
+    """Return the points for comparing expressions in these variables; `steps`: include integer points."""
     ordered = sorted(names)
     if steps:
         numbered = list(enumerate(ordered))

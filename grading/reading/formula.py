@@ -345,7 +345,7 @@ class Reader:
         raise NotAFormulaError(name)
 
     def accented(self, accent: str) -> Node:
-        """Read a letter with an accent or in a font as its own symbol, and an upright letter as itself."""
+        """Read a letter with an accent or in a special font as a separate symbol, and an upright letter as the letter."""
         match = re.compile(r"\s?(?:\{\s?~?(\\?[A-Za-z]{1,10}\d?(?:_\{?\w+\}?)?)\s?\}|(\\?[A-Za-z]))").match(
             self.text, self.at
         )
@@ -418,7 +418,7 @@ class Reader:
 
 @lru_cache(maxsize=4096)
 def read_formula(text: str) -> Node | None:
-    """Return the tree of a cleaned text, or None if it is not one supported expression."""
+    """Return the tree of a cleaned text, or None if it is not a single supported expression."""
     reader = Reader(text)
     try:
         node = reader.sum()

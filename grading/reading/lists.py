@@ -23,7 +23,7 @@ from grading.reading.notation import (
 from grading.reading.quantities import read_number, split_unit
 
 MAX_PARTS = 400
-"""Maximum length of compared lists, without parts that are equal as strings."""
+"""Maximum number of parts compared one by one, not counting parts that are equal as strings."""
 _ARGUMENT = re.compile(r"\\?[A-Za-z]{1,8}'{0,2}\s?\(\s?([a-z])\s?\)\s?=")
 _MINUS_PLUS = re.compile(r"\\mp(?![a-z])")
 
@@ -70,7 +70,7 @@ def compare_unordered(golds: list[str], predictions: list[str], pair: Pair, comp
 
 
 def compare_unnamed(golds: list[str], predictions: list[str], pair: Pair, compare: Compare) -> Match:
-    """Compare two lists of values with optional names: by name if each gold has its own, otherwise as multisets."""
+    """Compare two lists of values: by name if each gold has a different name, otherwise as multisets."""
     golds, predictions = ([text for part in parts for text in with_one_name(part)] for parts in (golds, predictions))
     predictions = _with_argument_of(golds, predictions)
     names, other = ([name_of(part) for part in parts] for parts in (golds, predictions))
@@ -91,7 +91,7 @@ def compare_unnamed(golds: list[str], predictions: list[str], pair: Pair, compar
 
 
 def _with_argument_of(golds: list[str], predictions: list[str]) -> list[str]:
-    """Rewrite `f(t) = 2t` as `f(x) = 2x` if all functions of the golds have the argument x, and x has no other use."""
+    """Rewrite `f(t) = 2t` as `f(x) = 2x` if all functions of the golds have the argument x and no answer uses x."""
     letters = [{match.group(1) for part in parts if (match := _ARGUMENT.match(part))} for parts in (golds, predictions)]
     if any(len(found) != 1 for found in letters) or letters[0] == letters[1]:
         return predictions
@@ -123,7 +123,7 @@ def _other_length(golds: list[str], predictions: list[str]) -> Match:
 
 
 def _without_equal_strings(golds: list[str], predictions: list[str]) -> tuple[list[str], list[str]]:
-    """Return the golds and predictions without a counterpart with the same characters."""
+    """Return the golds and predictions without those that have an equal string on the other side."""
     by_string: dict[str, list[str]] = {}
     for prediction in predictions:
         by_string.setdefault(squeezed(prediction), []).append(prediction)
@@ -247,14 +247,14 @@ def _compare_two(gold: Shape, prediction: Shape, pair: Pair, compare: Compare) -
         case ((ListShape() | SetShape()), (ListShape() | SetShape())):
             return compare_unnamed(golds, predictions, pair, compare)
         case (SetShape(), TupleShape(brackets="[]")) | (TupleShape(brackets="[]"), SetShape()) if len(predictions) > 2:
-            return compare_unnamed(golds, predictions, pair, compare)  # a list in programming brackets
+            return compare_unnamed(golds, predictions, pair, compare)  # a list as in Python
         case (ListShape(), TupleShape(brackets="()" | "[]")) | (TupleShape(brackets="()" | "[]"), ListShape()):
             golds, predictions = in_order_of_names(golds), in_order_of_names(predictions)
     return _mismatch(gold, prediction) or compare_ordered(golds, predictions, pair, compare)
 
 
 def _mismatch(gold: Shape, prediction: Shape) -> Match | None:
-    """Return why two shapes cannot be equal for any parts, or None."""
+    """Return why two shapes cannot be equal, whatever their parts, or None."""
     match gold, prediction:
         case (SetShape(), _) | (_, SetShape()):
             return Match(False, "a pair or matrix is not a set")

@@ -106,7 +106,7 @@ def _clean_latex(text: str) -> str:
 
 
 def _rows_as_list(text: str) -> str:
-    """Separate equations in rows, or next to each other with wide space, by commas."""
+    """Join equations in separate rows, or separated by wide space, with commas."""
     text = _ALIGNED.sub(lambda match: match.group(3).replace("&", ""), text)
     if r"\begin" in text:
         return text
@@ -160,7 +160,7 @@ def _plain_character(character: str) -> str:
 
 
 def squeezed(text: str) -> str:
-    """Return the text without white space, for comparison as a string; a single `{5}` group loses its braces."""
+    """Return the text for comparison as a string: `x^{2} + 1` as `x^2+1`. A space between two digits is kept."""
     text = re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", text)
     return re.sub(r"([\^_])\{(\w)\}", r"\1\2", text)
 
@@ -202,7 +202,7 @@ def split_list(text: str) -> list[str]:
 
 
 def split_top(text: str, pattern: str) -> list[str]:
-    """Split at every match of a pattern outside brackets; `(` and `]` close each other, as in half-open intervals."""
+    """Split at every match of a pattern outside brackets; `]` also closes `(`, as in half-open intervals."""
     if not re.search(pattern, text):
         return [text]
     depths = [depth for _, depth in depth_at_each(text)]
@@ -242,7 +242,7 @@ class Relation:
     """A chain such as `1 < x <= 3`; a text without a relation sign is a chain of one operand."""
 
     operands: tuple[str, ...]
-    """One more than there are signs."""
+    """One more operand than signs."""
     signs: tuple[str, ...]
     """`=`, `!=`, `<`, `<=`, `>`, `>=`, `in` or `notin`."""
 

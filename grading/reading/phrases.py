@@ -1,4 +1,4 @@
-r"""Answers in words: names, `even`, `no solution`, whole phrases. Compared as text, not as products of letters."""
+r"""Answers in words (names, `even`, `no solution`, whole phrases), compared as text, not as products of letters."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def words_of(text: str) -> str:
 
 
 def meaning(text: str) -> str | None:
-    """Return the name of a phrase with many spellings (`none`, `dne`, `reals`, `yes` …), or None."""
+    """Return the meaning of a phrase with many wordings (`none`, `dne`, `reals`, `yes` …), or None."""
     stripped = re.sub(r"(?<=[a-z])-(?=[a-z])", " ", words_of(text))
     if re.sub(r"\s", "", text) in (r"\{\}", "∅"):
         return "none"
@@ -149,7 +149,7 @@ def meaning(text: str) -> str | None:
 
 
 def is_same_words(pair: Pair, compare: Compare) -> bool:
-    """Return whether two prose answers have equal words, ignoring case, punctuation and fillers, and equal formulas."""
+    """Return whether two prose answers have the same words and formulas, ignoring case, punctuation and fillers."""
     gold_meaning, prediction_meaning = meaning(pair.gold), meaning(pair.prediction)
     if gold_meaning is not None or prediction_meaning is not None:
         is_yes_or_no = gold_meaning in ("yes", "no")
@@ -166,7 +166,7 @@ def is_same_words(pair: Pair, compare: Compare) -> bool:
 
 
 def _is_same_formula(part: Pair, whole: Pair, compare: Compare) -> bool:
-    """Compare formulas of two texts, chains of relations operand by operand."""
+    """Compare two formulas, or two chains of relations operand by operand."""
     if squeezed(part.gold) == squeezed(part.prediction):
         return True
     gold, prediction = (read_relation(text) for text in part.texts)

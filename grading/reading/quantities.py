@@ -1,8 +1,8 @@
 r"""Units at the end of an answer, and numbers that can be read exactly without a symbolic library.
 
-Lengths, times, masses and money are known by name; any other word after a number (`12 apples`) is removed. A unit is
-removed if the other side has none, and compared if both sides have a known one. Nothing is converted: `5 cm` and `0.05
-m` are different answers.
+Known units are those of length, time, mass, money and some others; any other word after a number (`12 apples`) is
+removed. A unit is removed if the other side has none, and compared if both sides have a known one. Units are not
+converted: `5 cm` and `0.05 m` are different answers.
 """
 
 from __future__ import annotations
@@ -207,10 +207,10 @@ def compare_numbers(pair: Pair) -> Match | None:
 
 
 def is_same_number(gold: Number, prediction: Number, tolerance: float | None = None) -> bool:
-    """Compare exactly, except for a stated tolerance and for decimals of a fraction that has no finite decimal.
+    """Compare exactly, except for a given tolerance and for rounded decimals of a value without a finite decimal.
 
-    A missing percent sign is an omitted unit. An extra one is an omitted unit too (gold `5`, answer `5%`), or a share
-    (gold `0.35`, answer `35%`) if the gold can be a share, so `500%` is not 5.
+    A percent sign on only one side is a unit that the other omits (`5` and `5%`), or marks a share (`0.35` and `35%`).
+    If only the answer has the sign, it marks a share only for golds of at most 1, so `500%` is not 5.
     """
     if tolerance is not None and abs(gold.value - prediction.value) <= Fraction(str(tolerance)):
         return True

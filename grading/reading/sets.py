@@ -1,7 +1,7 @@
 r"""Sets of real numbers in every notation: intervals, unions, inequalities, set-builders, `\mathbb{R}\setminus\{2\}`.
 
 Membership is tested at all end points of both sets, at one point in every gap between them and at one beyond each end.
-Sets that agree there are equal. Only sets with numbers as end points are read; others give None.
+Sets that agree at all these points are equal. Only sets with numbers as end points are read; others give None.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _EVERYTHING = RealSet(lambda x: True, [])
 
 
 def looks_like_a_set(text: str) -> bool:
-    """Return whether a text has a mark of a set or an inequality."""
+    """Return whether a text contains notation of a set or an inequality."""
     return bool(_IS_SET.search(text))
 
 
 def compare_sets(pair: Pair) -> Match | None:
-    """Compare two answers that are sets of real numbers, at least one with a mark of a set; otherwise None."""
+    """Compare two answers that are sets of real numbers, at least one in set notation; otherwise None."""
     if not any(looks_like_a_set(text) for text in pair.texts) or any(is_equation(text) for text in pair.texts):
         return None
     gold = read_set(pair.gold)
@@ -90,7 +90,7 @@ def read_set(text: str) -> RealSet | None:
 
 
 def _listed_conditions(parts: list[str]) -> RealSet | None:
-    """Read conditions separated by commas: exclusions all apply, ranges are alternatives."""
+    """Read conditions separated by commas: exclusions all apply, two inequalities may form a range, others are joined."""
     relations = [read_relation(part) for part in parts]
     first = relations[0]
     if first.signs == ("!=",):

@@ -21,7 +21,7 @@ Parsed = Any
 _IMAGINARY = re.compile(r"(?<![\\A-Za-z])i(?![A-Za-z])|\\(?:mathrm|text)\{i\}|\\imath(?![A-Za-z])")
 _NUMBERS_SIDE_BY_SIDE = re.compile(r"(?<![\^_\d.])\d+ \d")
 RELATIVE_ERROR = 1e-6
-"""Tolerance if one side contains a rounded decimal."""
+"""Relative tolerance if one side contains a decimal."""
 SYMBOLIC_ERRORS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """Exceptions of the symbolic libraries on expressions that they cannot compare."""
 
@@ -42,10 +42,10 @@ def load() -> Libraries:
         import sympy
         from math_verify import LatexExtractionConfig, parse, verify
 
-        logging.getLogger("math_verify").setLevel(logging.ERROR)  # silences the warning that its time limits are off
+        logging.getLogger("math_verify").setLevel(logging.ERROR)  # silences the warning about disabled time limits
         logging.getLogger("latex2sympy2_extended").setLevel(logging.ERROR)
         config = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
-        parse(r"\boxed{\frac{1}{2}+x}", extraction_config=config, parsing_timeout=None)  # builds its tables
+        parse(r"\boxed{\frac{1}{2}+x}", extraction_config=config, parsing_timeout=None)  # builds the parser's tables
     return Libraries(parse, verify, config, sympy)
 
 
