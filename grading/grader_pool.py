@@ -106,7 +106,7 @@ class GraderProcess:
             return self._ended()
 
     def stalled(self) -> Ended | None:
-        """Return a failure if the process got almost no processor time since the last check; None before the next check.
+        """Return a failure if the process got almost no processor time since the last check.
 
         Wall-clock time is not limited otherwise. The answer is the cause only if a custom grader is sleeping; a process
         that is ready to run gets no time from the machine.

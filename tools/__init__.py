@@ -1,1 +1,1 @@
-"""Scripts that build and measure this project from a checkout; not installed, and not imported by the product."""
+"""Scripts that build and measure this project from a checkout; neither installed nor imported by the harness."""

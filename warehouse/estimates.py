@@ -1,10 +1,10 @@
 """Compute the tables `estimate` and `interval`: all metrics of runs, and of runs paired with baselines.
 
-Every load ends with `bring_up_to_date`. Measures that are ratios of sums over problems are defined in
-warehouse/measures.py (`of_problems`); the others are computed by the functions here. Data needed by only a few runs is
-loaded with the first row. A sample has a result as defined in `comparison.outcomes`: it is finished and graded. An
-error needs no grade, unless other samples of the run are not graded by that version. Speed-ups compare settings over
-all their finished repeats (pairs.py), so a pair's rows are recomputed if a run of either is loaded.
+Every load ends with `bring_up_to_date`. `of_problems` computes the measures that warehouse/measures.py defines with SQL
+per problem; other functions here compute the rest. Modules that only a few runs need are imported with their first row.
+A sample has a result if it is finished and graded (`comparison.outcomes`). A sample with an error needs no grade unless
+other samples of the run are not graded by that version. Speed-ups compare two settings over all their finished repeats
+(pairs.py), so a pair's rows are recomputed if a run of either setting is loaded.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from warehouse.statistics.probes import Flags, Oracle, Points, Rates
 
 LIKE_THESE, THESE_PROBLEMS = "like these problems", "these problems"
-"""Questions answered by intervals: similar problems, or the same problems again."""
+"""Questions that intervals answer: results on similar problems, or on the same problems again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Subject of an estimate."""
+    """What an estimate is about: a run or a pair of runs, with a grader version, role or group if it has one."""
 
     run_id: str
     grader_version: str | None = None
@@ -65,7 +65,7 @@ class Estimate:
     on_these: Interval | None = None
     """Interval for rerunning the same problems."""
     run_factor: float | None = None
-    """Run factor covered by the interval: standard deviation of the logarithm of a run's times."""
+    """Standard deviation of the logarithm of a run's times, if the interval covers differences between runs."""
 
 
 _KEY = ("run_id", "baseline_run_id", "grader_version", "measure", "role", "k", "group_kind", "group_value")
@@ -120,7 +120,7 @@ def _ends(found: Interval, *, is_difference: bool = False) -> dict[str, object]:
 
 
 def of_problems(connection: Connection, run_ids: Sequence[str], measures: Sequence[Measure]) -> Iterator[Estimate]:
-    """Yield the runs' estimates under measures that are Σx/Σy over problems, if the runs have the data.
+    """Yield the runs' estimates of measures with x and y per problem, if the runs have the data.
 
     Runs whose steps were deleted have no rates; their existing rows are kept.
     """
@@ -214,7 +214,7 @@ class _Counts:
     right: Counts
     """Correct samples."""
     first_results: Counts
-    """Samples with a result used by pass@k: all; one for a greedy run, which repeats its first sample."""
+    """Samples with a result that pass@k uses: all, but only one in a greedy run, which repeats its first sample."""
     first_right: Counts
 
     @property
@@ -227,10 +227,10 @@ class _Counts:
 
 
 def _both(subject: Subject, metric: str, counts: _Counts, *, spreads: bool) -> Iterator[Estimate]:
-    """Yield two mean scores: missing samples counted as incorrect, and over available samples only.
+    """Yield two mean scores: with missing samples counted as incorrect, and over available samples only.
 
-    The first is a lower bound, without interval, if samples are missing. spreads: whether samples of a problem differ
-    from the first.
+    If samples are missing, the first score is a lower bound without an interval. spreads: whether samples of a problem
+    may differ, as in runs that are not greedy.
     """
     most, present = int(counts.samples.max()), counts.at(counts.results > 0)
     result = mean(present.scores, present.family.tolist()) if len(present.scores) else None
@@ -287,7 +287,7 @@ WHERE list_contains($run_ids::VARCHAR[], run_id) ORDER BY ALL
 
 
 def judges(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
-    """Yield the runs' rows for every grader version and kind of decision.
+    """Yield the AUROC of the runs' judges for every grader version and kind of decision.
 
     Scores of decisions that accept low scores are negated, so higher values always favor the draft.
     """
@@ -301,9 +301,9 @@ def judges(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]
 
 
 _SCORES = tuple(range(1, 10))
-"""Thresholds for scores from 1 to 9."""
+"""Thresholds at which decisions by score are replayed."""
 _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
-"""Quantiles of the points' scores used as thresholds for other scores."""
+"""Quantiles of the points' scores that are the thresholds for other kinds of decisions."""
 
 
 def probed(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
@@ -392,7 +392,7 @@ FROM pair ANTI JOIN (SELECT run_id, baseline_run_id FROM estimate WHERE measure 
 
 
 def bring_distances_up_to_date(connection: Connection) -> None:
-    """Update the rows of run pairs to the current database."""
+    """Update the distances of run pairs to the current database."""
     connection.execute(_NEW_PAIRS)
     if connection.execute("SELECT 1 FROM new_pair LIMIT 1").fetchall():
         insert(connection, [_of_pair(row) for row in rows(connection, sql_of("estimates/distances"))])
@@ -408,7 +408,7 @@ _NEW_PAIRS_OF_TIMES = "FROM new_pair ORDER BY repeats_of_baseline, repeats, run_
 
 
 def bring_speed_ups_up_to_date(connection: Connection, loaded: Sequence[str]) -> None:
-    """Update the rows of run pairs to the current database. `loaded`: the runs just loaded."""
+    """Update the speed-ups of run pairs to the current database. `loaded`: the runs just loaded."""
     for statement in sql_of("estimates/pairs").split(";"):
         connection.execute(statement, {"loaded": list(loaded)} if "$loaded" in statement else None)
     pairs = rows(connection, _NEW_PAIRS_OF_TIMES)
@@ -469,7 +469,7 @@ _OF_RUNS = (accuracies, judges, partial(of_problems, measures=_STORED), alone, t
 def bring_up_to_date(connection: Connection) -> None:
     """Compute the rows of runs that have none, and update the rows of run pairs affected by other runs.
 
-    Replacing a run deletes its rows, so these are the runs loaded since the last call.
+    Replacing a run deletes its rows, so the runs without rows are those loaded since the last call.
     """
     with transaction(connection):
         run_ids = [str(row["run_id"]) for row in rows(connection, _WITHOUT)]

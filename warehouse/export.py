@@ -2,9 +2,9 @@
 
 parquet: the run's rows of every table, one file per table, in a new folder. inspect: a log for Inspect's viewer and
 readers (inspect.aisi.org.uk; requires the extra `inspect`). A sample becomes an epoch of its problem, a step an event,
-and the grade a score. Samples that have not run are not in the log, and ungraded samples have no score. The totals
-include both. Accuracy and standard error are over the graded samples, as in a comparison, and the metadata have the
-number of missing samples.
+and the grade a score. Samples that have not run are not in the log, and ungraded samples have no score, but the totals
+count both. Accuracy and standard error cover the graded samples, as in a comparison; the metadata contain the number of
+missing samples.
 """
 
 from __future__ import annotations
@@ -93,11 +93,11 @@ LEVELS: Mapping[str, tuple[str, str]] = {
     "candidate": ("wide_candidate", "problem_id, sample_index, step_index, candidate_index"),
     "call": ("wide_call", "problem_id, sample_index, call_index"),
 }
-"""Row types of data frames: the view or query, and the columns for ordering within a run."""
+"""View or query of each row type of data frames, and the columns that order the rows of a run."""
 
 
 def data_frame(database: Path, runs: Sequence[str], level: str) -> pandas.DataFrame:
-    """Return the rows of runs, in the order of `runs`. Default: all runs in the database.
+    """Return the rows of runs, in the order of `runs`; of all runs in the database if `runs` is empty.
 
     runs: run ids, unique prefixes, or run folders. level: one of LEVELS. `python -m warehouse.query --describe VIEW`
     lists the meanings of a view's columns. Shares and rates are from 0 to 1, times in seconds. Raises WarehouseError.
@@ -140,7 +140,7 @@ def export_parquet(connection: Connection, run_id: str, folder: Path) -> int:
 
 def _check_is_new(path: Path) -> None:
     if path.exists():
-        raise WarehouseError(f"{path} already exists: choose another with -o")
+        raise WarehouseError(f"{path} already exists: choose another path with -o")
 
 
 def export_inspect(connection: Connection, run_id: str, outcomes: Outcomes, path: Path) -> int:

@@ -31,7 +31,7 @@ RUNS_FOLDER = Path("runs")
 WAIT_SECONDS = 60.0
 """Default time to wait for a locked database."""
 SAY_SECONDS = 2.0
-"""Waiting time after which a message is printed."""
+"""Waiting time after which a waiting message is logged."""
 _BYTES_PER_CALL = 2**30
 _logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class WarehouseBusy(WarehouseError):
 
 
 class WarehouseOutdated(WarehouseError):
-    """The file has another format than this version's."""
+    """The file has a different format from this version's."""
 
 
 def database_beside(run_folder: Path) -> Path:
@@ -58,7 +58,7 @@ def database_beside(run_folder: Path) -> Path:
 
 
 def busy(database: Path, wait_seconds: float, holder: str = "another process") -> WarehouseBusy:
-    """Return the error after waiting for `wait_seconds` in vain."""
+    """Return the error for a database that stayed locked for `wait_seconds`."""
     return WarehouseBusy(f"{database} was locked by {holder} for {wait_seconds:g} s: try again later")
 
 
@@ -70,7 +70,7 @@ def say_waiting(database: Path, wait_seconds: float, holder: str) -> None:
 def write_lock(database: Path, wait_seconds: float) -> Iterator[None]:
     """Hold the lock that makes this process the only writer. Raises WarehouseBusy.
 
-    It locks a file next to the database; the operating system releases the lock if its holder dies.
+    The lock is on a file next to the database; the operating system releases it if the holder dies.
     """
     database = database.resolve()
     lock = Lock(lock_path(database))
@@ -98,7 +98,7 @@ def write_lock(database: Path, wait_seconds: float) -> Iterator[None]:
 
 
 def lock_path(database: Path) -> Path:
-    """Return the lock file of a database, the same through any symlink."""
+    """Return the lock file of a database, which is the same for every symlink to it."""
     database = database.resolve()
     return database.with_name(f".{database.name}.lock")
 
@@ -110,7 +110,7 @@ def check_readable(database: Path) -> None:
 
 
 def check_writable(database: Path) -> None:
-    """Raise WarehouseError if the database exists but the user may not write to it."""
+    """Raise WarehouseError if the user may not read an existing database or not write its folder or lock file."""
     check_readable(database)
     for path, mode in ((database.parent, os.W_OK | os.X_OK), (lock_path(database), os.W_OK)):
         if path.exists() and not os.access(path, mode):
@@ -133,7 +133,7 @@ def successor(database: Path) -> Iterator[Path]:
     try:
         yield new_file
         _keep_shared(database, new_file)
-        _log_of(database).unlink(missing_ok=True)  # otherwise it would be replayed into the new file
+        _log_of(database).unlink(missing_ok=True)  # otherwise DuckDB would replay it into the new file
         new_file.replace(database)
     finally:
         remove(new_file)

@@ -54,12 +54,12 @@ def _print(outcomes: Iterable[tuple[RunFolder, Outcome]]) -> int:
 @click.command(cls=WarehouseCommand)
 @click.argument("paths", metavar="RUNS_DIR_OR_RUN…", nargs=-1, required=True, type=click.Path(path_type=Path))
 @database_option("Database to load into.", "next to the run folders")
-@click.option("--rebuild", "is_rebuild", is_flag=True, help="Rebuild the database from only the given runs.")
+@click.option("--rebuild", "is_rebuild", is_flag=True, help="Rebuild the database from the given runs only.")
 @wait_option()
 def main(paths: tuple[Path, ...], database: Path | None, is_rebuild: bool, wait_seconds: float) -> int:
-    """Load run folders into the database or update them.
+    """Load run folders into the database, or update runs that it already contains.
 
-    Exit code 1: something was left out, with a warning; 2: nothing was loaded.
+    Exit code 1: runs or files were left out, with a warning; 2: nothing was loaded.
     """
     from jobs.run.folder import run_folders
     from warehouse.loading.runs import load_runs, rebuild

@@ -1,8 +1,8 @@
 """The registry of metrics: names, meanings, computation, interval method, and where they are shown.
 
-A run's metric is either Σx/Σy over its problems, with x and y as SQL over a `Source`, or another function of a table of
-problems (no x; warehouse/estimates.py). Loading stores each metric as a row of the table `estimate`, and all output
-reads these rows. To add a measure, add an entry here.
+A run's metric is computed either from x and y of each problem, given as SQL over a `Source` (usually Σx/Σy), or by a
+function in warehouse/estimates.py (x is None). Loading stores each metric as a row of the table `estimate`, and all
+output reads these rows. To add a measure, add an entry here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from warehouse.statistics.ratios import mean_time
 from warehouse.statistics.shares import rate
 
 Place = Literal["summary", "report", "night"]
-"""Where a measure is shown, apart from tables of suites. `summary`: a line of its own; `report`: the efficiency table;
+"""Where a measure is shown, apart from tables of suites. `summary`: a separate line; `report`: the efficiency table;
 `night`: judged by the nightly verdict.
 """
 Method = Callable[[Floats, Floats, Families | None], Interval]
@@ -27,7 +27,7 @@ Method = Callable[[Floats, Floats, Families | None], Interval]
 
 
 def mean(x: Floats, y: Floats, family: Families | None = None) -> Interval:
-    """Return the mean over problems of x/y, which is not negative."""
+    """Return the mean over problems of x/y; x/y is not negative."""
     found = mean_t(x / y, family)
     return replace(found, low=None if found.low is None else max(0.0, found.low))
 
@@ -174,18 +174,18 @@ class Measure:
     by_role: Source | None = None
     """Source of the metric by model role."""
     samples: str | None = None
-    """SQL for the number of samples of a problem. None: it does not count samples."""
+    """SQL for the number of samples of a problem. None: the estimate has no number of samples."""
     better: Literal[-1, 0, 1] = 0
     """1: higher is better; −1: lower is better; 0: neither."""
     shown: frozenset[Place] = frozenset()
     is_of_times: bool = False
-    """Whether it depends on machine and load."""
+    """Whether the value depends on machine and load."""
     is_of_pair: bool = False
     """Whether it compares a run with a baseline."""
     warns: bool = False
     """Whether nights also report improvements."""
     is_graded: bool = False
-    """Whether it depends on grades, so every grader version has its own value."""
+    """Whether the value depends on grades, so every grader version has a separate value."""
 
     @property
     def is_percent(self) -> bool:
@@ -323,7 +323,7 @@ _ALL = (
         name="distance_from_target", meaning="target_nats_per_token minus the baseline's", unit="nats", better=-1,
         is_of_pair=True,
     ),
-    # Of the papers' tables.
+    # Only in the papers' tables.
     _of_pair("latency_saved", "fraction of the baseline's mean latency saved", unit="0 to 1"),
     _of_pair("latency_saved_seconds", "baseline's mean latency minus the run's", unit="s"),
     _of_pair("wall_speed_up", "baseline's wall time divided by the run's, over the same samples"),

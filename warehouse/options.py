@@ -66,7 +66,7 @@ def usage_errors() -> Iterator[None]:
 
 
 def _foreseen() -> tuple[type[Exception], ...]:
-    """Return the exceptions for invalid input. DuckDB's need its import, so this is called only after an error."""
+    """Return the exceptions for invalid input. This imports DuckDB, so it is called only after an error."""
     from warehouse.database import DatabaseError
 
     return (WarehouseError, DatabaseError, OSError, UnicodeError, OverflowError)
@@ -76,8 +76,8 @@ def default_database(run: str | Path | None = None) -> Path:
     """Return the default database to read: the first existing one next to the runs.
 
     Candidates in order: next to the run folder of `run` (a path, a run id or a prefix), in `runs`, and in the working
-    directory. If none exists, the first is returned. If no run folder is given and both of the others exist, a line on
-    standard error shows which one is read.
+    directory. If none exists, the first candidate is returned. If there is none next to `run` and both of the others
+    exist, a line on standard error shows which one is read.
     """
     beside = [] if run is None else _beside(str(run))
     places = [*beside, RUNS_FOLDER / DATABASE_NAME, Path(DATABASE_NAME)]
@@ -88,10 +88,10 @@ def default_database(run: str | Path | None = None) -> Path:
 
 
 def default_nightly_database() -> Path:
-    """Return the default database for the nightly verdict: the one of nightly runs, if it exists.
+    """Return the default database for the nightly verdict: the database of nightly runs if it exists.
 
-    Otherwise nightly runs may be stored with other runs, if their suite sets an output folder, and `default_database`
-    is used. If there is no database at all, it is the one of nightly runs.
+    Otherwise `default_database`, because a suite that sets an output folder may store nightly runs with other runs. If
+    neither exists, the path of the database of nightly runs is returned.
     """
     nightly = NIGHTLY_FOLDER / DATABASE_NAME
     other = nightly if nightly.is_file() else default_database()
@@ -123,7 +123,7 @@ def _without_files(context: click.Context, _: click.Parameter, runs: tuple[str, 
     """Return the runs of an argument such as `runs/*`, without files next to the run folders."""
     found = tuple(run for run in runs if not Path(run).is_file())
     if runs and not found:
-        raise click.UsageError(f"{', '.join(runs)}: not a run but a file", context)
+        raise click.UsageError(f"{', '.join(runs)}: a file, not a run", context)
     return found
 
 
@@ -148,17 +148,17 @@ def wait_option() -> Option:
 
 
 def grader_option() -> Option:
-    """Add `--grader`, a grader version for `warehouse.database.reader`."""
+    """Add `--grader`, the grader version that `warehouse.database.reader` selects."""
     return click.option(
         "--grader",
         metavar="VERSION",
-        help="Use this grader version's grades: its name, first word or a prefix (table grade_total).  "
+        help="Grader version whose grades are used: name, first word or a prefix (see table grade_total).  "
         "[default: each run's newest]",
     )
 
 
 def format_option(formats: Sequence[str], default: str = "by FILE's extension, or table") -> Option:
-    """Add `--format`, the parameter `output_format`, None if not given; and `--json` if it is a format."""
+    """Add `--format` as the parameter `output_format` (None if not given), and `--json` if JSON is a format."""
     named = click.option(
         "--format", "output_format", type=click.Choice(formats), help=f"Output format.  [default: {default}]"
     )
@@ -202,7 +202,7 @@ def choose_format(
     file_only: Sequence[Format] = (),
     is_ending_required: bool = False,
 ) -> Format:
-    """Return the output format: `output_format`, or by the file's extension (in any case), or `default`.
+    """Return the output format: `output_format`, or by the file's extension (ignoring case), or `default`.
 
     file_only: formats that cannot go to standard output. is_ending_required: a file name without extension is an error,
     like an unknown extension. Raises click.UsageError.

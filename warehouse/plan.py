@@ -53,7 +53,7 @@ _SAMPLES = whole_numbers(f"integers from 1 to {_MOST_SAMPLES}, separated by comm
     type=click.FloatRange(-100, 100),
     default=0.0,
     show_default=True,
-    help="Assumed true difference, method minus baseline, in points.",
+    help="Assumed true difference in accuracy, method minus baseline, in percentage points.",
 )
 @click.option(
     "--samples", "ks", metavar="K,K…", callback=_SAMPLES, help="Samples per problem.  [default: 1,2,4,8,16,32]"
@@ -66,7 +66,7 @@ _SAMPLES = whole_numbers(f"integers from 1 to {_MOST_SAMPLES}, separated by comm
     type=click.FloatRange(-1, 1),
     default=0.75,
     show_default=True,
-    help="With only one run: assumed correlation of both methods' accuracies over problems.",
+    help="With only one run: assumed correlation, over problems, between both methods' accuracies.",
 )
 @database_option()
 @format_option(("table", "json"))
@@ -90,9 +90,9 @@ def main(
 ) -> None:
     """Plan the number of problems and samples of a comparison, from the variances of earlier runs.
 
-    RUN: a run id, a unique prefix, or a run folder. The baseline and another run are a pilot of the comparison; a
-    single run needs an assumption (--correlation). Without RUN, plans are made for all settings in the database. The
-    plan covers the "not worse" decision of warehouse.compare, and GPU-hours based on these runs.
+    RUN: a run id, a unique prefix, or a run folder. A baseline and another run serve as pilot of the comparison; a
+    single run requires an assumption (--correlation). Without RUN, all settings in the database are planned. A plan
+    covers the "not worse" decision of warehouse.compare, and estimates GPU-hours from these runs.
     """
     from warehouse.comparison import plans
     from warehouse.database import reader

@@ -35,7 +35,7 @@ ORACLE = {
     "worth": "the oracle",
     "worth_of_target": "every step by the target",
 }
-"""Rules for choosing between the two steps, by the metric of the chosen steps' worth; in percent."""
+"""Rules for choosing the draft's or the target's step, by the metric of the chosen steps' worth, in percent."""
 _GROUPS = {"": "all", "third": "third", "threshold": "threshold"}
 _POINTS = """
 SELECT any_value(source_run_id) AS source_run_id, count(*) AS num_points, count(*) FILTER (accepted) AS num_accepted,
@@ -56,11 +56,11 @@ EXPLAINED = (
     "In percent, with 95 % intervals over problems, for decisions that do not end the reply. Loss of a step: how "
     "much less often the target's answer is correct after the step than after the target's own step. A "
     "step counts as wrong in proportion to its loss. Wrong accepted: share of the loss of all proposals that is "
-    "due to accepted ones. With few wrong steps its interval misses more often than 5 times in 100; use "
-    "the losses then. Right refused: share of the right steps that were rejected. "
-    "Third: of the chain. Threshold: results if the judge had used another threshold, from the stored scores. "
-    "Oracle (Arbitrage, arXiv 2512.05033): takes the better step, or the draft's if both are equal. One half of "
-    "the continuations chooses and the other half measures, so with few continuations its worth is a lower bound."
+    "due to accepted ones. With few wrong steps, its interval misses the true value more often than 5 times in 100; "
+    "use the losses instead. Right refused: share of the right steps that were rejected. "
+    "Third: third of the chain. Threshold: results if the judge had used another threshold, from the stored scores. "
+    "Oracle (Arbitrage, arXiv 2512.05033): takes the better step, or the draft's if both are equal. Half of the "
+    "continuations select the step and the other half measure it; with few continuations, the result is a lower bound."
 )
 
 
@@ -88,11 +88,11 @@ def lines(probe: Record) -> Iterator[str]:
     )
     yield from left_out(probe)
     if missing := probe["num_points"] - probe["num_known"]:
-        yield f"UNFINISHED: {counted(missing, 'point has', 'points have')} no graded continuations yet."
+        yield f"UNFINISHED: {counted(missing, 'point lacks', 'points lack')} graded continuations."
 
 
 def left_out(probe: Record) -> Iterator[str]:
-    """Yield the number of decisions that cannot be probed, if any are known."""
+    """Yield a line with the number of decisions that cannot be probed, if there are any."""
     if number := probe["num_ending"]:
         yield f"{counted(number, 'decision')} at the end of the reply cannot be continued and are excluded."
 
@@ -114,7 +114,7 @@ def _cells(estimates: Sequence[Record]) -> Iterator[tuple[str, ...]]:
 
 
 def areas(probe: Record) -> Iterator[str]:
-    """Yield the AUROC for wrong and right steps, and for comparison the one for final answers."""
+    """Yield the AUROC of the judge's score for step values and, for comparison, for final answers."""
     own = next((row for row in probe["estimates"] if row["metric"] == "probe_auroc"), None)
     if own is not None and own["estimate"] is not None:
         yield f"AUROC of the judge's score for predicting step value: {_area(own, 'estimate')}."
@@ -166,9 +166,9 @@ def print_found(probe: Record, out: IO[str] | Console) -> None:
 @format_option(("table", "json"), default="table")
 @wait_option()
 def main(run: str, database: Path | None, output_format: str | None, wait_seconds: float) -> None:
-    """Print how often a judge accepts wrong steps and rejects right ones, from a probe of its run.
+    """Print how often a judge accepts wrong steps and rejects right ones, from a probe of the judge's run.
 
-    RUN is the probe's run, created by python -m jobs probe.
+    RUN: the run of the probe, created by python -m jobs probe.
     """
     from warehouse.comparison.outcomes import resolve
     from warehouse.database import reader

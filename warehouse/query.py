@@ -123,7 +123,7 @@ def places_of(columns: Sequence[str], names: Sequence[str]) -> list[int]:
 
 
 def answer(connection: Connection, sql: str) -> Table:
-    """Run one statement that returns rows. The first rows are computed now, the others when read.
+    """Run one query. The first rows are computed now, the others when they are read.
 
     Raises WarehouseError and DatabaseError.
     """
@@ -133,9 +133,9 @@ def answer(connection: Connection, sql: str) -> Table:
     try:
         result = connection.execute(sql)
     except UnknownName as error:
-        raise WarehouseError(f"{one_line(error)} For tables use --list, for columns --describe TABLE") from error
+        raise WarehouseError(f"{one_line(error)} List tables with --list, columns with --describe TABLE") from error
     if result.description is None:
-        raise WarehouseError("the SQL returns no rows")
+        raise WarehouseError("the SQL statement returns no table; expected a query, e.g. SELECT")
     first = result.fetchmany(_CHUNK_ROWS)
     rest = iter(lambda: result.fetchmany(_CHUNK_ROWS), [])
     return Table([Column(column[0]) for column in result.description], chain(first, chain.from_iterable(rest)))
@@ -205,7 +205,7 @@ def full(value: Any) -> str:
 
 
 def rounded(values: Sequence[Any]) -> list[str]:
-    """Return a column's values as strings. Decimals: those of the largest fraction with four digits."""
+    """Return a column's values as strings, with the decimals that give its largest fraction four significant digits."""
     fractions = [value for value in values if isinstance(value, float) and abs(value) < _LARGE]
     decimals = _decimals(fractions)
     return [_rounded(value, decimals) if isinstance(value, float) else full(value) for value in values]

@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 _IN_SHORT = ("models", "pass@1", "once complete", "verdicts", "fallback rate", "tokens per sample", "speed-up")
 """Lines of the result that are printed when a run ends."""
 _DOUBT = "CHECK THE JUDGE"
-"""Marks a line that is also printed."""
+"""Part of other lines of the result that are printed when a run ends."""
 _WAIT_SECONDS = 3600.0
-"""Maximum wait in seconds for the database: all runs of a night end at the same time."""
+"""Maximum wait for a locked database; long, because all runs of a night end at the same time."""
 
 
 @contextmanager
@@ -66,9 +66,9 @@ def database_of(run: RunFolder) -> Path:
 
 
 def check(database: Path) -> None:
-    """Raise WarehouseError if a database file exists into which the run could not be loaded later.
+    """Raise WarehouseError if a run could not be loaded into this database later.
 
-    A locked database passes: loading waits for it.
+    A missing database passes, and so does a locked one, because loading waits for it.
     """
     from warehouse.database import reader
 
@@ -93,9 +93,9 @@ def load(run: str, database: Path | None = None) -> tuple[Path, Path]:
 
 
 def load_again(run: RunFolder, database: Path) -> str:
-    """Reload a regraded run, and update its result if this is its own database. Return one line.
+    """Reload a regraded run, and return one line about it. Raises WarehouseError.
 
-    Raises WarehouseError.
+    `results.json` is updated if the database is the one next to the run folder.
     """
     from warehouse.loading.runs import describe, load_run
     from warehouse.report.summary import summary
@@ -177,11 +177,11 @@ def report(
 ) -> None:
     """Grade and load the finished samples, print the result, and write `results.json` if the run is complete.
 
-    Raises WarehouseError, with traces and grades safe, and, at the end, GraderFailed if samples are ungraded.
+    Raises WarehouseError, after saving traces and grades, and GraderFailed, as the last step, if samples are ungraded.
 
-    `wait_seconds`: maximum wait for a locked database; None: as in the warehouse's commands. `among`: prefix of a
-    one-line result, for one of several runs whose warnings and next commands follow after the last run; None: the
-    result has several lines.
+    `wait_seconds`: maximum wait for a locked database; None: the default of the warehouse's commands. `among`: for one
+    of several runs, the prefix of a result in one line; warnings and next commands then follow after the last run.
+    None: the result has several lines.
     """
     database = database or database_of(run)
     ungraded: GraderFailed | None = None
@@ -216,7 +216,7 @@ def _load_and_print(
     load_run(run, database, wait)
     if kind := derived.continuation(run):
         if kind == "budget_cuts" and (source := RunFolder(run.path.parent / derived.source_of(run, kind))).exists():
-            load_run(source, database, wait)  # its verdicts are shown
+            load_run(source, database, wait)  # the verdicts of the source are shown
         show(run, console, database)
     [result] = summary(database, [run.path.name])
     if kind:
@@ -237,7 +237,7 @@ def _load_and_print(
 
 
 def show(run: RunFolder, console: Console, database: Path | None = None) -> None:
-    """Print all metrics of a run; for a continuation of another run (probe, sweep), the results that it provides.
+    """Print all metrics of a run; for a continuation of another run (probe, sweep), print its results instead.
 
     Raises WarehouseError.
     """
@@ -261,7 +261,7 @@ def show(run: RunFolder, console: Console, database: Path | None = None) -> None
 
 
 def write_results(run: RunFolder, result: RunSummary) -> None:
-    """Write the result of a run that was just loaded if all samples are finished and graded; otherwise remove it.
+    """Write the result of a run that was just loaded if all samples are finished and graded; otherwise remove the file.
 
     `results.json` has the same values as the summary, from the same tables.
     """
@@ -296,9 +296,9 @@ def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
 
 
 def _print_next(runs: Sequence[RunFolder], database: Path, console: Console) -> None:
-    """Print the next commands, for the last run and the first run on its problems with as many samples in flight."""
+    """Print suggested commands for the last run, compared with the first run on the same dataset and concurrency."""
     last, spec = runs[-1], runs[-1].spec()
-    is_usual = database == files.RUNS_FOLDER / files.DATABASE_NAME  # a hash is sufficient
+    is_usual = database == files.RUNS_FOLDER / files.DATABASE_NAME  # then a run's hash is enough to find the run
     at, name = "" if is_usual else f" --database {quote(str(database))}", spec.digest
     problem = quote(last.problems()[0].id)
     kind, commands = derived.continuation(last), dict[str, str]()
@@ -322,7 +322,7 @@ def _print_next(runs: Sequence[RunFolder], database: Path, console: Console) -> 
 
 
 def judged(database: Path, night: date, since: date | None = None) -> Judged:
-    """Print and return a night's verdict against earlier nights, without those before `since`.
+    """Judge a night against earlier nights from `since` on, and print and return the verdict.
 
     Raises WarehouseError.
     """

@@ -130,12 +130,12 @@ def _prompts(folder: Path, problem_id: str, sample_index: int, step: int) -> Ite
     for number, sent in enumerate(calls):
         call = sent.call
         told = "" if sent.is_as_recorded else ": reconstructed, because the trace does not contain the preceding reply"
-        yield plain(f"── step {step}, its call {number}: {call.purpose} by {call.model}{told}", style="bold")
+        yield plain(f"── step {step}, call {number}: {call.purpose} by {call.model}{told}", style="bold")
         yield from map(_block, sent.prompts)
 
 
 def _option(step: Row, place: int) -> str:
-    """Return an option by its name in the judge's prompt, or by its number from 1."""
+    """Return the name of an option in the judge's prompt, or its number from 1."""
     options = step["verdict_options"]
     return str(options[place] if place < len(options) else place + 1)
 
@@ -191,7 +191,7 @@ def _call(call: Row) -> Text:
 
 
 def _block(text: str, indent: str = "   │ ", style: str = "") -> Text:
-    """Return model output with every line indented, so none can look like a line of this program."""
+    """Return model output with every line indented, so no line can pass for one of this program."""
     return plain("\n".join(indent + line for line in text.split("\n")), style=style, keep="\n")
 
 
@@ -217,7 +217,7 @@ def _explain_missing(connection: Connection, run_id: str, problem_id: str, sampl
     "step",
     type=click.IntRange(0),
     metavar="STEP",
-    help="Print the input of each call of this step instead, reconstructed from the run folder.",
+    help="Print only the input of each call of step STEP, reconstructed from the run folder.",
 )
 @database_option()
 @wait_option()
@@ -227,7 +227,7 @@ def main(
     """Print one sample: prompt, steps, candidates, verdicts, calls.
 
     RUN: a run id, a unique prefix, or a run folder. PROBLEM_ID: a problem of the dataset, e.g. demo/0. SAMPLE_INDEX:
-    its sample, from 0.
+    index of the sample, from 0.
     """
     from warehouse.comparison.outcomes import resolve
     from warehouse.database import reader

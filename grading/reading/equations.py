@@ -50,7 +50,7 @@ def compare_expressions(pair: Pair, compare: Compare) -> Match:
 
 
 def _compare_approximations(pair: Pair, compare: Compare) -> Match:
-    """Compare chains of equal length side by side; otherwise any side of the gold, except names, with the last sides."""
+    """Compare chains of equal length side by side, otherwise any side of the gold with the last sides of the answer."""
     golds, sides = ([side.strip() for side in text.split(r"\approx") if side.strip()] for text in pair.texts)
     if not golds or not sides:
         return Match(None, "nothing on one side of the approximation sign")

@@ -345,7 +345,7 @@ class Reader:
         raise NotAFormulaError(name)
 
     def accented(self, accent: str) -> Node:
-        """Read a letter with an accent or in a special font as a separate symbol, and an upright letter as the letter."""
+        """Read a letter with an accent or in a special font as a separate symbol, but an upright letter as itself."""
         match = re.compile(r"\s?(?:\{\s?~?(\\?[A-Za-z]{1,10}\d?(?:_\{?\w+\}?)?)\s?\}|(\\?[A-Za-z]))").match(
             self.text, self.at
         )

@@ -90,7 +90,7 @@ def read_set(text: str) -> RealSet | None:
 
 
 def _listed_conditions(parts: list[str]) -> RealSet | None:
-    """Read conditions separated by commas: exclusions all apply, two inequalities may form a range, others are joined."""
+    """Read conditions separated by commas: all exclusions, a range between two inequalities, otherwise alternatives."""
     relations = [read_relation(part) for part in parts]
     first = relations[0]
     if first.signs == ("!=",):

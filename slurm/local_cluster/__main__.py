@@ -59,7 +59,7 @@ def install() -> None:
         if not shutil.which("scrontab"):
             scrontab.build()
     except (OSError, subprocess.CalledProcessError) as failure:
-        raise processes.ClusterError(f"not installed: {failure}") from failure
+        raise processes.ClusterError(f"installation failed: {failure}") from failure
     finally:
         if is_created_here:
             policy.unlink()
@@ -71,7 +71,13 @@ def install() -> None:
 @click.option("--cpus", type=click.IntRange(1), default=16, show_default=True, help="CPUs reported by each node.")
 @click.option("--port", type=click.IntRange(1024, 65000), default=27000, show_default=True)
 @click.option("--max-array-size", type=click.IntRange(2), default=1001, show_default=True)
-@click.option("--node-timeout", type=click.IntRange(2), default=10, show_default=True, help="Seconds.")
+@click.option(
+    "--node-timeout",
+    type=click.IntRange(2),
+    default=10,
+    show_default=True,
+    help="Seconds after which a node that does not respond is down.",
+)
 @click.option(
     "--prefix", default="hn", show_default=True, help="Prefix of node names, unique among clusters on this machine."
 )
@@ -81,7 +87,7 @@ def up(
 ) -> None:
     """Start a cluster and wait until every node is up; earlier jobs resume."""
     if os.geteuid() != 0:
-        raise click.UsageError("a local Slurm needs root: its node daemons start jobs as their users")
+        raise click.UsageError("a local Slurm requires root: its node daemons run jobs as their users")
     if missing := [
         name for name in ("slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd") if not shutil.which(name)
     ]:

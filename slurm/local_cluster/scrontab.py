@@ -1,6 +1,6 @@
 """Build scrontab, which Debian's packages omit, from the source of the installed version.
 
-Only this command is compiled; it is linked against Debian's library.
+Only this command is compiled; it is linked against the Slurm library of Debian.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def test_what_the_function_does_wrong_is_no_verdict_and_keeps_no_other_from_its_
 def test_what_an_answer_does_to_the_function_twice_is_its_verdict(grader: OwnGrader) -> None:
     mark, details = f"mark-{time.time_ns()}", {
         "loop": "more than 0.5 s of processor time, 2 times", "memory": "more memory than 268435456 bytes, 2 times",
-        "crash": "its process was terminated by SIGABRT, 2 times", "wait": "got no processor time for 2 s, 2 times",
+        "crash": "grader process was terminated by SIGABRT, 2 times", "wait": "got no processor time for 2 s, 2 times",
     }  # fmt: skip
     before, *found = graded(replace(grader, seconds=0.5), "True", *details, gold=mark)
     assert isinstance(before, Grade)

@@ -1,1 +1,1 @@
-"""Benchmarks of the harness: its overhead over bare engines, and its own resource use."""
+"""Benchmarks of the harness: overhead compared with bare engines, and resource use."""

@@ -1,4 +1,4 @@
-"""`python -m tools.bench`: measure the harness on this machine, as Markdown on stdout."""
+"""`python -m tools.bench`: measure the harness on this machine and print the results as Markdown."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _names(valid_names: tuple[str, ...]) -> Callable[[click.Context, click.Param
         for name in names:
             if name not in valid_names:
                 own = "; custom methods and reward models are not measured" if valid_names is MEASURED else ""
-                raise click.BadParameter(f"{name!r} is not one of {', '.join(valid_names)}{own}")
+                raise click.BadParameter(f"{name!r}: unknown; valid: {', '.join(valid_names)}{own}")
         return names
 
     return split
@@ -56,7 +56,7 @@ def _widths(context: click.Context, parameter: click.Parameter, text: str) -> li
     except ValueError as wrong:
         raise click.BadParameter(f"{text!r}: expected numbers, separated by commas") from wrong
     if min(widths) < 1:
-        raise click.BadParameter("at least 1")
+        raise click.BadParameter(f"{text!r}: numbers must be at least 1")
     return widths
 
 
@@ -82,10 +82,10 @@ _SIZE = click.IntRange(1)
 @click.option(
     "--methods", default="speccot,specreason", callback=_names(MEASURED), help="Methods, separated by commas."
 )
-@click.option("--problems", type=_SIZE, default=8, help="Number of problems, the first of the dataset.")
+@click.option("--problems", type=_SIZE, default=8, help="Number of problems, from the start of the dataset.")
 @click.option("--tokens", type=_SIZE, default=64, help="Token budget per sample (sections vanilla and latency).")
 @click.option(
-    "--pairs", type=_SIZE, default=2, help="Repetitions of harness and bare engine in turn (section vanilla)."
+    "--pairs", type=_SIZE, default=2, help="Repetitions, alternating between harness and bare engine (section vanilla)."
 )
 @click.option("--latency-problems", type=_SIZE, default=3, help="Number of problems of section latency.")
 @click.option("--in-flight", default="16,64", callback=_widths, help="Samples in flight (section throughput).")

@@ -1,4 +1,4 @@
-"""The section cache: cached prompt tokens, as a share of all and of those that could have been cached."""
+"""The section cache: cached prompt tokens as a share of all prompt tokens, and of those that could have been cached."""
 
 from __future__ import annotations
 

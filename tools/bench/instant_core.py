@@ -1,8 +1,7 @@
 """Instant engines behind vLLM's front end: a client of an engine process that replies immediately, without a model.
 
 `AsyncLLM`, its input and output processors, detokenization and the wire format are vLLM's own. In place of the engine's
-process there is a stand-in in this process. What the stand-in itself costs is not counted, because it would be another
-process's time.
+process, a stand-in runs in this process. Its time is not counted, because the engine would run in another process.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ async def measure(
         await asyncio.gather(*(run(trace) for trace in traces))
     spent = time.thread_time() - begun
     if wrong := [trace.error for trace in traces if trace.stop_reason != "budget"]:
-        raise RuntimeError(f"{len(wrong)} samples did not run to their budget: {wrong[0]}")
+        raise RuntimeError(f"{len(wrong)} samples ended before their token budget: {wrong[0]}")
     cell.steps = sum(len(trace.steps) for trace in traces) - num_before
     cell.seconds = spent - opening_seconds - (script.core_seconds - core_before)
     cell.collector_seconds = collector.seconds
@@ -218,7 +218,7 @@ def _numbers(context: click.Context, parameter: click.Parameter, text: str) -> l
     except ValueError as wrong:
         raise click.BadParameter(f"{text!r}: expected numbers, separated by commas") from wrong
     if min(numbers) < 1:
-        raise click.BadParameter("at least 1")
+        raise click.BadParameter(f"{text!r}: numbers must be at least 1")
     return numbers
 
 
@@ -226,9 +226,9 @@ def _methods(context: click.Context, parameter: click.Parameter, text: str) -> l
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in MEASURED:
-            raise click.BadParameter(f"{name!r} is not one of {', '.join(MEASURED)}")
+            raise click.BadParameter(f"{name!r}: unknown; valid: {', '.join(MEASURED)}")
     if not names:
-        raise click.BadParameter(f"name one or more of {', '.join(MEASURED)}")
+        raise click.BadParameter(f"no method; valid: {', '.join(MEASURED)}")
     return names
 
 
@@ -244,7 +244,7 @@ def _methods(context: click.Context, parameter: click.Parameter, text: str) -> l
     help="Lengths of the chain in tokens, separated by commas.",
 )
 @click.option("--in-flight", default="64,512", callback=_numbers, help="Samples in flight, separated by commas.")
-@click.option("--steps", type=click.IntRange(1), default=512, help="Least number of steps of each measurement.")
+@click.option("--steps", type=click.IntRange(1), default=512, help="Minimum number of steps per measurement.")
 @click.option("--output", type=OutputFile(".json"), help="Also write the numbers as JSON.")
 def main(
     model: str, methods: list[str], contexts: list[int], in_flight: list[int], steps: int, output: Path | None

@@ -1,4 +1,4 @@
-"""`python -m tools.bench.memory N`: N samples in flight over scripted engines, and the process's memory."""
+"""`python -m tools.bench.memory N`: measure the process's memory with N samples in flight on scripted engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section own: memory, the time to answer `--help` and the time to plan, all without any model."""
+"""The section own: memory, time of `--help` and time to plan a run, all without a model."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""`python -m tools.bench.planning PROBLEMS SAMPLES`: the plan of a run of made-up problems, written as by the
-launcher."""
+"""`python -m tools.bench.planning PROBLEMS SAMPLES`: time to plan a run of synthetic problems, as the launcher does."""
 
 from __future__ import annotations
 

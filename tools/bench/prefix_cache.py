@@ -1,4 +1,4 @@
-"""How much of a sample's own tokens an engine found in its prefix cache, by the calls as they reached the engine."""
+"""Share of a sample's tokens that an engine found in its prefix cache, from the calls that reached the engine."""
 
 from __future__ import annotations
 

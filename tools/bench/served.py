@@ -42,7 +42,7 @@ _Ask = Callable[[Engine, Problem, int], Awaitable[None]]
     show_default=True,
     help="Engine in this process.",
 )
-@click.option("--dtype", default="float32", show_default=True, help="Data type that the server computes in.")
+@click.option("--dtype", default="float32", show_default=True, help="Data type in which the server computes.")
 @click.option("--rounds", type=click.IntRange(min=3), default=30, show_default=True, help="Requests of each kind.")
 def main(server: str, model: str, engine: str, dtype: str, rounds: int) -> None:
     """Print the median seconds of a verdict and of a step of 24 tokens, by the server and in process, and the ratio."""

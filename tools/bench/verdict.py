@@ -1,4 +1,4 @@
-"""The section verdict: the cost of a verdict, in decode steps of the target under the same load."""
+"""The section verdict: the cost of a verdict in decode steps of the target under the same load."""
 
 from __future__ import annotations
 

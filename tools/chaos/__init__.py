@@ -1,4 +1,4 @@
-"""Repeatedly kill whatever works on a run, and compare the result with an undisturbed run.
+"""Repeatedly kill processes that work on a run, and compare the result with an undisturbed run.
 
     python -m tools.chaos FOLDER --kills 1000 --seed 1
 

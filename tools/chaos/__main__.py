@@ -181,25 +181,25 @@ def _together(contents: Sequence[Content]) -> Content:
 
 @click.command(context_settings={"show_default": True})
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--kills", type=click.IntRange(1), default=100, help="Number of kills in all, over all rounds.")
-@click.option("--seed", type=int, default=1, help="Seed of kinds, targets and pauses.")
+@click.option("--kills", type=click.IntRange(1), default=100, help="Total number of kills over all rounds.")
+@click.option("--seed", type=int, default=1, help="Seed for the choice of kinds, targets and pauses.")
 @click.option("--kills-per-round", type=click.IntRange(1), default=50, help="Maximum number of kills per run.")
 @click.option("--samples", type=click.IntRange(1), default=4, help="Samples of each of the demo's 40 problems.")
 @click.option("--shards", type=click.IntRange(1), default=4, help="Shards of the run.")
 @click.option("--seconds-per-call", type=float, default=0.3, help="Duration of a call of a scripted engine.")
 @click.option("--pause", type=float, default=0.5, help="Average seconds between two kills.")
-@click.option("--kind", "chosen", multiple=True, help="Only these kinds.  [default: all that fit the place]")
+@click.option("--kind", "chosen", multiple=True, help="Use only these kinds.  [default: all that are possible]")
 @click.option(
     "--here", is_flag=True, help="Use processes on this machine, even if SLURM_CONF is set to the local cluster."
 )
-@click.option("--loops", type=click.IntRange(1), default=1, help="Loops side by side, in folders below FOLDER.")
+@click.option("--loops", type=click.IntRange(1), default=1, help="Number of parallel loops, in folders below FOLDER.")
 @click.option(
     "--user",
     "users",
     type=int,
     multiple=True,
-    help="Number of a user who starts commands, in turn with others "
-    "of the option; needs root, and a Python that they may run.",
+    help="Id of a user who starts commands; can be repeated, and the users "
+    "take turns. Requires root, and a Python that these users may run.",
 )
 @click.option("--launch", "further", multiple=True, help="Further flags of the launch, such as --launch=--engine=vllm.")
 def main(

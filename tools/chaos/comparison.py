@@ -1,4 +1,4 @@
-"""Content of a run without times and paths, for comparison with an undisturbed run."""
+"""The content of a run without times and paths, to compare it with an undisturbed run."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ class DisturbedRun:
         deadline = time.monotonic() + seconds
         while self.launcher() or (self.on_slurm and (self.tasks() or self._has_finalizer())):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.folder}: jobs are left after {seconds:g} s")
+                raise TimeoutError(f"{self.folder}: jobs are still running after {seconds:g} s")
             time.sleep(_WAIT_SECONDS)
             if self.on_slurm:
                 self.wait(self.launch())  # removes what Slurm has given up and other jobs wait for

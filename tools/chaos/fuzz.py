@@ -1,10 +1,10 @@
-"""Damage files of a run folder at random, and see what their readers make of it.
+"""Damage files of a run folder at random, and check how their readers react.
 
     python -m tools.chaos.fuzz FOLDER --number 10000 --seed 1 --loads 200
 
-Every mutated file must be named, or be read with the content that it had; nothing else may be read, and nothing may
-raise an error that is not one line. Prints a table by kind of file, of the functions that read it, of loads into a
-warehouse, and of commands, whose output may change only where a line names the file or the run.
+For every mutated file, readers must either name the file or read its original content. They must not read anything
+else, and errors must have one line. Prints tables by kind of file for the functions that read it, for loads into a
+warehouse and for commands. The output of a command may change only if a line names the file or the run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The kinds of disturbances. Each strikes once and returns whether there was anything to strike."""
+"""The kinds of disturbances. Each acts once and returns whether it found a target."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from harness.cli.command import OneLineErrors
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A training configuration.  [default: the bundled pair's]",
+    help="Training configuration.  [default: that of the bundled pair]",
 )
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("runs/demo-pair"), show_default=True,
@@ -23,14 +23,14 @@ from harness.cli.command import OneLineErrors
 @click.option(
     "--pair",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A folder with a trained draft/ and target/: only their reward model is trained, in about five minutes.",
+    help="Folder with a trained draft/ and target/; trains only their reward model, in about five minutes.",
 )
 @click.option(
     "--former",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A folder with the draft/ and target/ whose weights the configuration begins with, if it names any.",
+    help="Folder with the draft/ and target/ from which training starts, if the configuration has [former].",
 )
-@click.option("--threads", type=click.IntRange(1), help="CPU threads.  [default: torch's own choice]")
+@click.option("--threads", type=click.IntRange(1), help="Number of CPU threads.  [default: torch decides]")
 def main(config: Path | None, out: Path, pair: Path | None, former: Path | None, threads: int | None) -> None:
     """Train the demo's draft, target and reward model: under two hours on one CPU core, less on a GPU.
 

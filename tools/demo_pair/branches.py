@@ -1,7 +1,7 @@
-"""Continuations of texts that a model has read once: each goes on from a place inside one of them.
+"""Continuations of texts, each from a position inside one of the texts.
 
-The texts are read once for all their continuations, and one that has ended is not computed further; transformers'
-`generate` reads each prompt again and computes every row until the last one ends.
+The model reads a text once for all its continuations, and a continuation that has ended is not computed further.
+transformers' `generate` would read every prompt again and compute every row until the last one ends.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ class Config(_Strict):
     def _begins_somewhere(self) -> Config:
         for name, table in (("draft.alone", self.draft.alone), ("target.solve", self.target.solve)):
             if self.former is None and table is None:
-                raise ValueError(f"without [former] weights a table [{name}] is needed")
+                raise ValueError(f"table [{name}] is required without [former]")
         return self
 
 

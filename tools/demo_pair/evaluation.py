@@ -1,4 +1,4 @@
-"""Evaluation of the pair on held-out problems: the figures of its model card."""
+"""Evaluation of the pair on held-out problems, for the figures of the model card."""
 
 from __future__ import annotations
 

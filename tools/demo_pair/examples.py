@@ -5,8 +5,8 @@ solving, scoring a step (SpecReason, section 4.1), choosing a step among candida
 equation 4), choosing a whole chain or "all wrong" (SCoT, section 3.4).
 
 A verdict alone is too weak a signal for a small model: one bit after a hundred tokens. So each judged token has
-auxiliary labels for what a judge would know at that point, see `Example`; `tools.demo_pair.network` trains one layer
-on each of them.
+auxiliary labels for what a judge would know at that point (see `Example`). `tools.demo_pair.network` trains one layer
+on each label.
 """
 
 from __future__ import annotations

@@ -26,13 +26,13 @@ class FormerPair:
         source = f"git archive {expected.commit} harness/data/models | tar -x -C FOLDER"
         if folder is None:
             raise WrongFormerPair(
-                f"this training begins with former weights: give --former FOLDER/harness/data/models after {source}"
+                f"this training starts from former weights: run {source}, then use --former FOLDER/harness/data/models"
             )
         for role, digest in (("draft", expected.draft), ("target", expected.target)):
             weights = folder / role / "model.safetensors"
             if not weights.is_file() or hashlib.sha256(weights.read_bytes()).hexdigest() != digest:
                 raise WrongFormerPair(
-                    f"{folder}: its {role} is not the one that the configuration names; get it by {source}"
+                    f"{folder}: the {role} is not the one in the configuration; to get it, run {source}"
                 )
         self._folder = folder
 

@@ -1,4 +1,4 @@
-"""SpecCoT and SpecReason with the pair on held-out problems, by their own code and so with the prompts they send."""
+"""Evaluation of SpecCoT and SpecReason with the pair on held-out problems, using the harness's code and prompts."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Misreadings: steps that are calculated right, but are those of an event that is not the story's next one.
+"""Misreadings: correctly calculated steps for an event that is not the next one of the story.
 
-The draft skips or repeats events, counts things that are somebody else's or other ones, and ends the thought while
-events are left. Unlike another step of the solution in a step's place, such a step goes on with the present value, so
-that only the story shows what is wrong. Where the solution first says how many things are in bags, the event itself
-without that is a misreading too (3.5 % of them), although the rest of a chain with it may come out right.
+The draft skips or repeats events, counts other things or those of other people, and ends the reasoning before the last
+event. Such a step continues with the current value, unlike a step taken from another place of the solution, so only the
+story shows the mistake. If the solution first states how many things are in bags, the event without this statement is
+also a misreading (3.5 % of them), although the rest of the chain may be correct.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Wrong steps: the draft's own mistakes, and randomly corrupted steps. See also misreadings.py."""
+"""Wrong steps: mistakes of the draft, and randomly corrupted steps. See also misreadings.py."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ layers usable on their own.
 Each layer of the target is trained on one label through an auxiliary linear head that is discarded after training. The
 solver's layers predict the next token and keep the current one. The judge's layers, given what the solver expected,
 predict the correct token, whether this is the first wrong token, which candidate it belongs to, whether the candidate
-has had a wrong token, and after its end whether it was right. The verdict is then a lookup of these.
+has had a wrong token, and, after its end, whether it was right. The verdict only looks up these predictions.
 """
 
 from __future__ import annotations

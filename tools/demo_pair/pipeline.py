@@ -1,7 +1,7 @@
 """The whole training of the demo's pair, stage by stage, with evaluation and model card.
 
 Stages: the solver's layers; the draft, which is cut from them or from a former draft; sampling of the draft's mistakes
-and of what steps are worth; the target's judge layers, trained on both; further layers for depth; the reward model.
+and of step values; the target's judge layers, trained on both; further layers for depth; the reward model.
 Every stage saves its state in the output folder, and the next start skips or resumes it.
 """
 
@@ -113,7 +113,7 @@ class Training:
         expected = (self._state / "tokenizer" / "tokenizer.json").read_bytes()
         for role in _PAIR:
             if (pair / role / "tokenizer.json").read_bytes() != expected:
-                raise TrainingRefused(f"{pair}: its {role} was trained with other prompts; train the pair again")
+                raise TrainingRefused(f"{pair}: the {role} was trained with other prompts; train the pair again")
             shutil.copytree(pair / role, self._folder / role, dirs_exist_ok=True)
 
     def _claim(self) -> None:
@@ -133,8 +133,8 @@ class Training:
             digest_file.write_text(digest)
         elif digest_file.read_text() != digest:
             raise TrainingRefused(
-                f"{self._folder} has a training that was begun with another configuration, other prompts or another "
-                "version of tools/demo_pair, and cannot be resumed: give another --out"
+                f"{self._folder}: the training was started with another configuration, other prompts or another "
+                "version of tools/demo_pair and cannot be resumed; choose another --out"
             )
 
     def _train_solver_and_draft(self) -> tuple[LlamaForCausalLM, LlamaForCausalLM]:

@@ -1,4 +1,4 @@
-"""The whole evaluation of the stored weights, as results.json has it."""
+"""The whole evaluation of the stored weights, in the form of results.json."""
 
 from __future__ import annotations
 

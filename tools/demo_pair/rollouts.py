@@ -1,8 +1,8 @@
-"""What a step is worth: the probability that a chain with it still ends right, estimated by rollouts of the solver.
+"""Step value: the probability that a chain with the step still ends right, estimated by rollouts of the solver.
 
-A rollout continues the chain behind the step, sampled at one temperature. A solution has one wording, so behind a right
-step the expected share of rollouts that write it is the product of its tokens' probabilities, which one forward pass
-gives without the noise of sampling; only behind wrong steps rollouts are sampled.
+A rollout continues the chain after the step, sampled at one temperature. A solution has one wording. So after a right
+step, the expected share of rollouts that write the solution is the product of its tokens' probabilities, which one
+forward pass gives without sampling noise. Rollouts are sampled only after wrong steps.
 """
 
 from __future__ import annotations

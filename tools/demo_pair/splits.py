@@ -1,6 +1,6 @@
 """The generated problems, split into the demo's 40, those of demo-train, the held-out ones, and the training set.
 
-No problem of one split is in another one.
+No problem is in two splits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Randomly generated word problems with step-by-step solutions: the task of the demo's pair of models.
 
-A story tells what happens to somebody's things; every event is a step of the solution, and every result is a number
+A story tells what happens to a person's things. Every event is a step of the solution, and every result is a number
 from 1 to 999. Easy stories have one or two events with two-digit numbers, medium ones two or three with numbers of up
 to three digits, hard ones three, plus distractors: sentences about other people or things that change nothing. Some
 problems are plain arithmetic. Calculations are written out in columns from the right, as at school, because a small

@@ -1,4 +1,4 @@
-"""Training of one stage: batches, losses, optimizer steps; after an interruption it resumes exactly."""
+"""Training of one stage: batches, losses, optimizer steps, and exact resumption after an interruption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The toy pair's own tokenizer: words and digits of the stories, fixed sentences of the prompts, and every byte.
+"""The tokenizer of the toy pair: words and digits of the stories, fixed sentences of the prompts, and every byte.
 
 Bytes make any text encodable. Numbers are split into digits. Each sentence that the harness's prompts always contain is
 a single token, so that the question for a verdict costs only a few tokens.

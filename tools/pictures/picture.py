@@ -1,8 +1,8 @@
 """Take the README's pictures of a report page: `python -m tools.pictures.picture REPORT.html`.
 
-Writes `report.png` (the page down to accuracy against latency) and `trace.png` (the trace viewer at a sample in
-which two methods reject a draft and end right, side by side) beside this module. REPORT.html is the page that `make
-demo` writes.
+Writes two files next to this module: `report.png` is the page down to the chart of accuracy against latency, and
+`trace.png` is the trace viewer with two methods side by side, at a sample in which both reject a draft and end right.
+REPORT.html is the page that `make demo` writes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Record the README's terminal: `python -m tools.pictures.recording TERMTOSVG`, in the repository's root.
 
 Runs `make demo-full` in a terminal of 80 columns and 24 lines and writes `demo.svg`, an animation without scripts,
-beside this module. TERMTOSVG is the program of that name (PyPI; `pip install termtosvg "setuptools<80"` in an
-environment of its own, because nothing else here needs it). A second argument is a command to be recorded instead.
+next to this module. TERMTOSVG is the path of termtosvg (`pip install termtosvg "setuptools<80"` in a separate
+environment, because nothing else requires it). An optional second argument is the command to record instead.
 """
 
 from __future__ import annotations

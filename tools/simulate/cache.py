@@ -1,9 +1,9 @@
-"""Simulation of samples in flight in one KV cache, under the harness's admission and under the one before it.
+"""Simulation of samples in flight in one KV cache, with the current and the former admission rule of the harness.
 
     python -m tools.simulate.cache      prints the table in tools/simulate/README.md
 
-Time is counted in tokens: all samples that run grow by the same number of tokens per tick. Where the cache is too
-small, the youngest samples stop until there is room, as vLLM preempts them, and are computed again.
+Time is counted in tokens: all running samples grow by the same number of tokens per tick. If the cache is too small,
+the youngest samples are preempted until there is room, as in vLLM, and are computed again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""How often the intervals of warehouse/statistics hold the truth, on synthetic problems: one table.
+"""Coverage of the intervals of warehouse/statistics on synthetic problems: one table.
 
-Each line is a question and a population, at three sizes. A cell is the share of 95 % intervals that hold the truth, in
-percent, as a range over abilities and samples per problem, and how many data sets had no interval. Beside it stands
-the same where families are not stated, or by Student's t, and what is meant; below, which lines miss that.
+Each line is a question and a population, at three sizes. A cell is the share of 95 % intervals that contain the true
+value, in percent, as a range over abilities and samples per problem, and the number of data sets without an interval.
+Further columns give the same without families or with Student's t, and the goal. The lines that miss their goal are
+listed below the table.
 """
 
 from __future__ import annotations

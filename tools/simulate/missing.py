@@ -1,11 +1,11 @@
-"""How often "not worse" is shown of a method that is worse by exactly the margin, while its longest chains are missing.
+"""How often a method that is worse by exactly the margin is shown to be "not worse" if its longest chains are missing.
 
     python -m tools.simulate.missing
 
-A method loses the margin on average, all of it in a tenth of the problems, whose chains are the longest: they finish
-last and are missing first. Each row is a share of missing samples. `there`: over the samples that are there, as if the
-others were missing at random; `worst`: missing ones counted as wrong, which compare does from LEAST_COMPLETENESS on.
-2.5 % is meant; refused: compare does not say.
+The method loses the whole margin in a tenth of the problems, whose chains are the longest: they finish last and are
+missing first. Each row is a share of missing samples. `there`: over the available samples, as if the others were
+missing at random; `worst`: with missing samples counted as wrong, as compare does from LEAST_COMPLETENESS on. The goal
+is 2.5 %. `refused`: compare makes no statement.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Simulated nights: how often one is falsely found, how soon a change is, and how long judging a year takes.
+"""Simulated nights: rate of false alarms, delay until a change is found, and time to judge a year.
 
 12 cells in three groups, each of a target alone and three methods, of 100 problems × 16 samples with the measures that
-nights judge. Chances of a right answer are normal in logits, about a level of the cell. Every night goes through
-`warehouse.nightly.judge` as a real one does, and every cell that it asks for is run again the same night, under the
+nights judge. Probabilities of a right answer are normal in logits around a level of the cell. `warehouse.nightly.judge`
+judges every night like a real one, and every cell for which it requests a rerun is rerun in the same night, with the
 same night effect.
 """
 

@@ -1,4 +1,4 @@
-"""Simulated comparisons sized by a plan, and the pilots of plans.
+"""Simulated comparisons with the size that a plan gives, and simulated pilots.
 
 The populations are those of populations.py; the methods are equally accurate.
 """

@@ -1,4 +1,4 @@
-"""Synthetic problems with known truth: answers of two methods, in families or alone, times, decisions, verdicts."""
+"""Synthetic problems, some in families, with known true values: answers of two methods, times, decisions, verdicts."""
 
 from __future__ import annotations
 

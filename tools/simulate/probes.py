@@ -1,8 +1,8 @@
-"""How far off a probe's rates are, and how often their intervals cover: `python -m tools.simulate.probes`.
+"""Bias of a probe's rates, and coverage of their intervals: `python -m tools.simulate.probes`.
 
-A run's decisions are made up: each problem has steps whose chances of a right answer, behind the draft's proposal and
-behind the target's own step, are drawn from a population, and a judge that accepts and refuses with errors. A probe
-draws points by strata, continues each several times, and estimates the rates over all decisions of the population.
+The decisions of a run are simulated: for each step, the probabilities of a right answer after the draft's proposal and
+after the target's step are drawn from a population, and a judge accepts and rejects with errors. A probe draws points
+by strata, continues each point several times, and estimates the rates over all decisions of the population.
 """
 
 from __future__ import annotations

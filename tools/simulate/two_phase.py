@@ -1,11 +1,11 @@
-"""Simulated coverage of latencies from a sample of samples, and the M at which the interval is as good as the full one.
+"""Simulated coverage of latencies estimated from M timed samples, and the M at which this equals the full measurement.
 
     python -m tools.simulate.two_phase --repetitions 1000
 
-Problems have log-normal lengths, their samples vary around them, and a timed sample is a new chain of the same problem.
-Samples are drawn as `jobs.run.timing` draws them and the estimate is that of `warehouse.statistics.two_phase`, for
-the mean latency of one run and for the ratio of two runs over the same problems. Every interval is compared with that
-of the full measurement, in which all samples run one at a time (`bootstrap_t`).
+Problems have log-normal lengths, the lengths of their samples vary around these, and a timed sample is a new chain of
+the same problem. `jobs.run.timing` draws the samples, and `warehouse.statistics.two_phase` estimates the mean latency
+of one run and the ratio of two runs over the same problems. Every interval is compared with the interval of the full
+measurement, in which all samples run one at a time (`bootstrap_t`).
 """
 
 from __future__ import annotations
@@ -205,8 +205,8 @@ def table(designs: Sequence[str], skew: float, repetitions: int, numbers: Sequen
 @click.option("--skew", type=float, multiple=True, default=(0.7, 1.0), show_default=True, help="SD of log lengths.")
 @click.option("--design", type=click.Choice(list(DESIGNS)), multiple=True, default=tuple(DESIGNS))
 def main(repetitions: int, skew: tuple[float, ...], design: tuple[str, ...]) -> None:
-    """Print the tables of tools/simulate/README.md: mean / ratio, each as coverage (of the full measurement), the
-    median width relative to the full measurement's, and the relative bias."""
+    """Print the tables of tools/simulate/README.md for the mean and the ratio: coverage (that of the full measurement
+    in parentheses), median width relative to the full measurement, and relative bias."""
     for spread in skew:
         click.echo(f"\nStandard deviation of a chain's log-length {spread}:\n")
         for line in table(design, spread, repetitions):

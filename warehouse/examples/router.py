@@ -1,7 +1,7 @@
 """Fit a small router to labels of `python -m jobs probe RUN -o LABELS.parquet`: python router.py LABELS.parquet…
 
 It predicts the benefit of the target's step from information available before the target writes: the end of the
-context, the draft's step, and the judge's score. It is tested on held-out problems and compared with that score alone.
+context, the draft's step, and the judge's score. It is tested on held-out problems, against the judge's score alone.
 The model is ridge regression on hashed words; replace `features` and the fit with your own. Both AUROCs are for the
 sampled points, half of them rejections; `weight` is the number of decisions that each point represents.
 """

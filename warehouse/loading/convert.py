@@ -94,7 +94,7 @@ def attempt_row(run_id: str, trace_file: Path, metadata: Mapping[str, str]) -> R
 def chosen_widths(run: Row, attempts: Sequence[Row]) -> Row:
     """Return the tensor-parallel sizes recorded by attempts, for models whose size the nodes chose.
 
-    If nodes with different GPUs chose several, it is the largest; if none is recorded, it is 1.
+    If nodes with different GPUs chose several sizes, the largest counts; if none is recorded, the size is 1.
     """
     widths: Row = {}
     for role in get_args(Role):

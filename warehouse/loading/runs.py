@@ -54,7 +54,7 @@ class LoadReport:
     num_candidates: int
     num_calls: int
     num_duplicates: int
-    """Records left out because another record of the same sample counts, without failed ones."""
+    """Records left out because another record of the same sample counts; failed records are not included."""
     num_unplanned: int
     """Finished samples left out because they are not in the plan."""
     skipped: tuple[SkippedFile, ...]
@@ -98,7 +98,7 @@ def describe(report: LoadReport) -> str:
         f"{report.run_id}: {report.num_finished} of {report.num_samples} samples finished, {report.num_steps} steps, "
         f"{report.num_candidates} candidates, {report.num_calls} calls in {report.seconds:.1f} s"
         + "".join(f"; {remark}" for remark in remarks)
-        + "".join(f"; it replaces {name}, its former name" for name in report.former_names)
+        + "".join(f"; replaces the rows under the former name {name}" for name in report.former_names)
     )
 
 
@@ -113,7 +113,7 @@ def describe_journals(folder: RunFolder) -> str:
 
 
 _PUBLISH_SECONDS = 60.0
-"""Maximum delay in seconds, plus the time of one run, before readers see a loaded run."""
+"""Seconds of loading after which readers get to see the loaded runs."""
 Outcome = LoadReport | WarehouseError
 
 
@@ -166,7 +166,7 @@ def _check_place(folders: Iterable[RunFolder], database: Path) -> None:
 def _unchanged(
     folders: Iterable[RunFolder], database: Path, wait_seconds: float
 ) -> list[tuple[RunFolder, LoadReport | None]]:
-    """Return each run, with its report if the database is up to date with it, otherwise with None."""
+    """Return each run with its load report, or with None if the database is not up to date for the run."""
     runs = list(folders)
     try:
         with reader(database, wait_seconds) as connection:
@@ -274,9 +274,10 @@ def _replace(
 
 
 def _namesakes(connection: Connection, folder: RunFolder, spec: RunSpec) -> tuple[list[str], list[str]]:
-    """Return former names of this run in the database, and existing copies.
+    """Return former names of this run in the database, and existing copies of the folder.
 
-    They have the same specification, and a common attempt or, if one has no attempts, no finished samples to lose.
+    Both have the same specification and an attempt in common. A former name may also have no attempts, and thus no
+    finished samples to lose.
     """
     attempts = {path.stem for path in folder.trace_files()}
     former, copies = [], []

@@ -60,7 +60,7 @@ CREATE OR REPLACE TEMP TABLE staged_unit AS
 SELECT $run_id AS run_id, sample_id, problem_id, sample_index, shard FROM planned_unit
 """
 _NUM_LEFT = "SELECT count(*) FROM staged_unit ANTI JOIN staged_trace USING (sample_id)"
-"""Planned samples without a record. If there are none, all samples of removed files are finished elsewhere."""
+"""Query for the number of planned samples without a record. 0: other files have all samples of removed files."""
 _GONE = ""
 """Digest of a missing file."""
 _WHY_GONE = "file is missing from the run folder (deleted, or a dangling symlink)"
@@ -110,7 +110,7 @@ class Staged:
 
 
 def fingerprints(folder: RunFolder) -> list[LoadedFile]:
-    """Return the fingerprint of every file of a run that is loaded, sorted by name.
+    """Return the fingerprints of the files of a run that are loaded, sorted by name.
 
     Their load order is the order in which they were written. Removed trace files are included.
     """
@@ -180,7 +180,7 @@ def stage(
 
 
 def _check_columns(path: Path) -> None:
-    """Raise ValueError if a file lacks columns of a trace file, or FileDamaged."""
+    """Raise ValueError if a file lacks columns of a trace file, and FileDamaged if it cannot be read."""
     with trace_files.opened(path, whole=False) as file:
         if lacking := sorted(set(trace_files.TRACES.names) - set(file.schema_arrow.names)):
             raise ValueError(f"{path} is not a trace file: missing columns {', '.join(lacking)}")
@@ -301,7 +301,7 @@ def answer_of(record: Record, attempt: Record) -> tuple[float, float]:
 
 
 def _share(step: Record, attempt: Record) -> float:
-    """Return the share of the last reasoning step that follows the end of reasoning."""
+    """Return the share of the step that ends the reasoning which follows the end."""
     behind = len(step["text"].rpartition(CLOSE)[2].strip(_WHITE))
     if not behind:
         return 0.0
@@ -313,7 +313,7 @@ def _share(step: Record, attempt: Record) -> float:
 
 
 def _seconds(call: Record, step: Record, share: float | None) -> float:
-    """Return the part of a call's time spent on the answer. `share` of the output; None: the whole call."""
+    """Return the part of a call's time spent on the answer. `share`: the answer's share of the output, or None."""
     if call["purpose"] == "lookahead":
         return 0.0
     waited = float(call["end_seconds"] - (call["overlapped_seconds"] or 0.0))

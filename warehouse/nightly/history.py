@@ -41,7 +41,7 @@ Conditions = tuple[dict[str, str], dict[str, str], dict[str, str]]
 COLUMNS = ("night", "cell", "measure", "value", "n")
 _CELL = TypeAdapter(CellNight)
 _AT = "at"
-"""Distinguishes two lines of equal content with another one between them."""
+"""Key for the time of writing, which keeps two equal lines distinct if another line is between them."""
 
 _VALUES = """
 SELECT run_id, baseline_run_id, metric, estimate FROM counted_estimate
@@ -56,7 +56,7 @@ _OF_CELL = {column_of(role, "model"): role for role in get_args(Role)} | {
 _SAMPLING = {"temperature": "temperature", "top_p": "top-p", "token_budget": "budget"}
 _INPUTS = ("prompts", "problems")
 _FILES = [c.printed for c in MODEL_COLUMNS if c.printed and c.field.name.endswith("fingerprint")]
-"""Part of a run's subject, except that the files under a model's name may change."""
+"""Names of the settings that identify model files. They are part of a run's subject, but the files may change."""
 _PROCESSOR = "processor"
 
 
@@ -65,8 +65,8 @@ def read_nights(
 ) -> list[list[CellNight]]:
     """Return every night with its cells, oldest first, without nights before `since`.
 
-    kept: cells from the file next to the database, used if the database lacks one of their runs. If runs are tagged
-    with dates, only those count.
+    kept: cells from the file next to the database; a cell is used if the database lacks one of its runs. If there are
+    kept cells or runs tagged with dates, other runs do not count.
     """
     runs = rows(connection, sql_of("nightly/runs"))
     loaded = {str(row["run_id"]) for row in runs}
@@ -92,7 +92,7 @@ def _cells(
     manifests: Mapping[str, Manifest],
     values: Mapping[str, Sequence[tuple[str, str | None, float]]],
 ) -> dict[str, CellNight]:
-    """Return the cells of a night, each with the same night's target-alone run for its speed-up."""
+    """Return the cells of a night, each with the cell of the same night that is the baseline of its speed-up."""
     tonight = {str(row["run_id"]): cell for cell, rows in cells.items() for row in rows if not row["num_missing"]}
     found = {}
     for cell, of_cell in cells.items():
@@ -101,7 +101,7 @@ def _cells(
         reruns, uncounted = [], []
         for run, of_rerun in zip(others, conditions[1:], strict=True):
             differences = [one for pair in zip(conditions[0], of_rerun, strict=True) for one in changes(*pair)]
-            if why := f"it is not finished ({run.lacking})" if run.lacking else ", ".join(differences):
+            if why := f"not finished ({run.lacking})" if run.lacking else ", ".join(differences):
                 uncounted.append(f"rerun {run.run_id} ignored: {why}")
             else:
                 reruns.append(run)
@@ -143,7 +143,7 @@ def _run(row: Record, values: Sequence[tuple[str, str | None, float]], tonight: 
 def _conditions(manifest: Manifest) -> Conditions:
     """Return the environment (may change), the inputs (must not change) and further conditions of times.
 
-    Only the kinds of devices count. The processor of a worker with a GPU is ignored.
+    Devices are compared by kind, not by number. The processor of a worker with a GPU is ignored.
     """
     values, matters = manifest.values, sorted(manifest.matters.items())
     kinds = ", ".join(sorted({part.rpartition(" × ")[2] for part in values[DEVICES].split(", ")}))
@@ -159,7 +159,7 @@ def _conditions(manifest: Manifest) -> Conditions:
 def read_values(connection: Connection) -> dict[str, list[tuple[str, str | None, float]]]:
     """Return each run's judged values except pass@1: measure name, baseline run and value.
 
-    Values are scaled; those that do not apply are left out.
+    Values are on the comparison scale (`scaled`); values that do not apply are left out.
     """
     found: dict[str, list[tuple[str, str | None, float]]] = {}
     for row in rows(connection, _VALUES, {"names": [one.name for one in JUDGED if one is not PASS_AT_1]}):

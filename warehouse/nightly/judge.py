@@ -60,12 +60,12 @@ def scaled(measure: Measure, value: float) -> float:
 
 
 def natural(measure: Measure, value: float) -> float:
-    """Return a value on the comparison scale as displayed."""
+    """Convert a value on the comparison scale back to a number for display."""
     return value if measure.is_percent else math.exp(value)
 
 
 def least(measure: Measure) -> float:
-    """Return the smallest reported change: 2 points or 3 %; any for pass@1 and recorded measures."""
+    """Return the smallest reported change: 2 points or 3 %; 0 for pass@1 and for measures of a CSV file."""
     return 0.0 if measure is PASS_AT_1 or not measure.shown else 0.02 if measure.is_percent else 0.03
 
 
@@ -92,7 +92,7 @@ class Run:
     num_samples: int = 1
     """Planned samples over all problems."""
     lacking: str = ""
-    """Missing runs or grades, with the command that adds them; empty if complete."""
+    """Missing samples or grades, with the command that adds them; empty if complete."""
 
 
 @dataclass(frozen=True)
@@ -113,11 +113,11 @@ class CellNight:
     baseline: str | None = None
     """Cell whose runs of this night are the speed-up's baseline: the target alone under the same conditions."""
     cards: str = ""
-    """Number of GPUs of both sides of the speed-up, if different."""
+    """Numbers of GPUs on both sides of the speed-up, if different."""
     uncounted: tuple[str, ...] = ()
-    """Runs of this night that do not count as reruns of the first, with reasons."""
+    """Messages about runs of this night that do not count as reruns of the first run, with reasons."""
     warning: str = ""
-    """Why its values are not results; empty if they are."""
+    """Why the values are not results; empty if they are."""
 
     @cached_property
     def day(self) -> int:
@@ -144,7 +144,7 @@ class CellNight:
     def keys(self) -> tuple[Key, Key]:
         """The conditions of accuracy, and of times.
 
-        Times on other devices or with other settings are not comparable: only software changes are judged.
+        Times on other devices or with other settings are not comparable. For times, only software changes are judged.
         """
         environment = tuple(sorted(self.environment.items()))
         devices = {name: value for name, value in self.environment.items() if name == DEVICES}
@@ -169,7 +169,7 @@ class Reference(NamedTuple):
     window: Sequence[CellNight]
     """The last nights under tonight's conditions, tested together with tonight."""
     opened: date | None = None
-    """First night under tonight's conditions if they have too few nights; similar earlier conditions are then used."""
+    """First night under tonight's conditions, if `nights` are from similar earlier conditions; otherwise None."""
 
 
 class Past:
@@ -187,7 +187,7 @@ class Past:
         return self._kept[-1][0] if self._kept else None
 
     def keep(self, night: CellNight, excluded: Collection[str], *, is_usable: bool) -> None:
-        """Add a judged night. excluded: measures that later nights ignore. is_usable: False: they ignore all."""
+        """Add a judged night. excluded: measures that later nights ignore; if not is_usable, they ignore all."""
         self._kept.append((night, frozenset(night.values.keys() - excluded) if is_usable else None))
 
     def forbids(self, night: CellNight) -> list[Said]:
@@ -197,7 +197,7 @@ class Past:
         return [("FAIL", f"inputs changed: {one}; ignore this if it was intended") for one in inputs] or lacking
 
     def alike(self, key: Key, place: int, name: str = "", most: int = MOST, before: date = date.max) -> list[CellNight]:
-        """Return the newest nights under comparable conditions (or any conditions) with the measure, oldest first.
+        """Return the newest usable nights under these conditions with the measure (or any measure), oldest first.
 
         place: position of the conditions in `CellNight.keys`.
         """
@@ -279,9 +279,8 @@ class MetricVerdict:
     @property
     def detectable_change(self) -> float:
         """Size of the worsening detectable tonight with 80 % probability, as a share of the value or in points."""
-        # With large night-to-night variation, few nights count as independent. With one degree of freedom the limit
-        # exceeds
-        # 10,000 standard errors: nothing is detectable, and its exponential overflows.
+        # With large night-to-night variation, few nights count as independent. With one degree of freedom, the limit
+        # exceeds 10,000 standard errors: nothing is detectable, and the exponential of the limit would overflow.
         change = min(max(least(self.measure), self.look.detectable), math.log(1000))
         return change if self.measure.is_percent else abs(math.expm1(-change * (self.measure.better or 1)))
 
@@ -306,12 +305,12 @@ class MetricVerdict:
         confirmed = "" if self.look.is_by_window else ", confirmed by a rerun"
         if verdict == "FAIL":
             return [(verdict, against + confirmed + _accepting(opened))]
-        too_good = ": too good; leaked answers or a lenient grader?" if self.measure is PASS_AT_1 else ""
+        too_good = ": unusually good; leaked answers or a lenient grader?" if self.measure is PASS_AT_1 else ""
         return [(verdict, against + confirmed + too_good)]
 
 
 def _accepting(opened: date | None) -> str:
-    return f"; if the change is intended, accept it: --since {opened} (a suite: since in [nightly])" if opened else ""
+    return f"; if the change is intended, accept it: --since {opened} (suite: since in [nightly])" if opened else ""
 
 
 @dataclass(frozen=True)
@@ -321,7 +320,7 @@ class CellVerdict:
     reasons: tuple[str, ...] = ()
     run_id: str | None = None
     num_baseline: int = 0
-    """Number of nights that its pass@1 was or could be compared with."""
+    """Number of earlier nights with which pass@1 was or could be compared."""
     score: float | None = None
     """pass@1 tonight, including reruns."""
     needs_rerun: bool = False
@@ -402,9 +401,9 @@ class Ledger:
     def _missing(self, tonight: Sequence[CellNight]) -> list[CellVerdict]:
         now, ran = tonight[0].night, {night.cell for night in tonight}
         last = {cell: past.last.night for cell, past in self._past.items() if past.last and cell not in ran}
-        command = f"python -m jobs nightly --suite FILE --date {now} launches what is missing"
+        command = f"to launch missing runs:  python -m jobs nightly --suite FILE --date {now}"
         return [
-            CellVerdict(cell, "INCONCLUSIVE", (f"did not run; it last ran on {night}: {command}",))
+            CellVerdict(cell, "INCONCLUSIVE", (f"did not run; last run on {night}; {command}",))
             for cell, night in last.items()
             if (now - night).days <= REMEMBERED_DAYS
         ]
@@ -465,7 +464,7 @@ def _title(name: str) -> str:
 
 
 def _not_compared(night: CellNight, last: CellNight, found: Sequence[MetricVerdict]) -> list[Said]:
-    """Return the measures missing tonight but present the previous night, or not compared, with reasons."""
+    """Return messages about measures that are missing since the previous night or not compared, with reasons."""
     changed = changes({**last.environment, **last.times}, {**night.environment, **night.times})
     absent = [_title(name) for name in last.values if name not in night.values]
     compared = {metric.measure.name for metric in found}
@@ -511,8 +510,9 @@ def _with_baselines(cells: Sequence[CellVerdict], tonight: Sequence[CellNight]) 
 def _series(measure: Measure, night: CellNight, reference: Reference) -> Series:
     """Return tonight's and earlier values of a measure.
 
-    Sampling variances are averaged over the earlier nights. If they are known, night effects are equal between cells in
-    logits. For other rates they scale with the sampling noise, for tokens with the noise of means over problems.
+    Sampling variances are averaged over the earlier nights. If they are known, night effects are assumed equal across
+    cells in logits. Otherwise, they are assumed to scale with the sampling noise for rates, and with the noise of means
+    over problems for tokens.
     """
     name, first = measure.name, night.first
     runs = [run for one in reference.nights for run in one.runs] if name in first.variances else []

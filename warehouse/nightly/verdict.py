@@ -69,7 +69,7 @@ def judged(
 
 @dataclass(frozen=True)
 class Judged:
-    """A night's verdict, as needed by its job."""
+    """A night's verdict, in the forms that the nightly job needs."""
 
     verdict: Verdict
     exit_code: int
@@ -131,7 +131,7 @@ def _page(verdict: NightVerdict) -> Page:
 
 
 def _common(parts: Sequence[Sequence[str]]) -> list[str]:
-    """Return the name parts shared by all cells, except the first, and models that are the only one in their role.
+    """Return the name parts, except the first, that all cells share, and models that are the only one in their role.
 
     parts (cells, parts of each).
     """
@@ -182,7 +182,7 @@ def replayed(file: Path) -> Page:
 
 
 def _of_past(metric: MetricVerdict) -> list[str]:
-    """Return a table row for a measure of a CSV file; changes of the window show its mean."""
+    """Return a table row for a measure of a CSV file; a change found by the window shows the window's mean."""
     look = metric.look
     then, z = (look.window_mean, look.window) if look.is_by_window else (metric.tonight, look.tonight)
     values = [shown(metric.measure, value) for value in (look.usual, then)]

@@ -1,8 +1,8 @@
 """Settings that two runs must share for a ratio of their times, and settings that identify repeats of a run.
 
 They define the conditions of the views `comparable_baseline` and `distance_baseline`, the reasons why a suite's table
-refuses a ratio (`unlike`), and the differences reported by `warehouse.compare`. A draft's settings, speculation and
-turns belong to the method: a speed-up over the target alone includes their effect.
+refuses a ratio (`unlike`), and the differences reported by `warehouse.compare`. A draft's settings, token-level
+speculation and engines taking turns belong to the method: a speed-up over the target alone includes their effect.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from warehouse.sql.model_columns import MODEL_COLUMNS, Matter, Owner, column_of,
 
 Record = Mapping[str, Any]
 Alone = Literal["equal", "equal or as many cards", "equal or none", "free"]
-"""Requirement on the target alone, for this setting, to be a baseline for times."""
+"""How a setting of the target alone must match the run's, for the target alone to be a baseline for times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Setting:
     is_published: bool = False
     """Whether a published table may have a baseline with another value."""
     owner: Owner | None = None
-    """Applies only to runs with this model."""
+    """Model to which the setting belongs; the setting applies only to runs with this model."""
 
     @property
     def is_of_settings(self) -> bool:
@@ -124,15 +124,15 @@ _CONDITIONS = (
     Setting("processors", "processor", "latency", "equal"),
     Setting("samples_in_flight", "samples in flight on a worker", "latency", "equal"),
 )
-"""Settings of the machine. The number of devices is not among them: a draft's own device is an additional one that
-takes nothing from the target, and the target's tensor-parallel size is compared.
+"""Settings of the machine. The number of devices is not compared: a separate device of the draft takes nothing from
+the target, and the target's tensor-parallel size is compared instead.
 """
 _OF_TIMES = tuple(one for one in (*_CONDITIONS, *SETTINGS) if one.alone != "free")
 CONDITIONED = """
 SELECT run.*, regime, device_kinds, processors, samples_in_flight, num_cards, versions
 FROM run JOIN run_conditions USING (run_id)
 """
-"""Rows that the conditions apply to."""
+"""Query for the rows to which the conditions apply."""
 _IS_ALONE = (
     "({side}.method = 'vanilla' AND json_extract_string({side}.params, '$.model') = 'target' "
     "AND coalesce(json_extract({side}.params, '$.answer_tokens')::INTEGER, 0) = 0)"
@@ -145,7 +145,7 @@ def is_target_alone(method: str, params: Record) -> bool:
 
 
 def baseline_sql(decides: Literal["times", "texts"]) -> str:
-    """Return the condition for the target alone, `baseline`, to be a baseline of `run`."""
+    """Return the condition under which `baseline`, a run of the target alone, is a baseline of `run`."""
     chosen = _OF_TIMES if decides == "times" else tuple(one for one in _OF_TIMES if one.decides_text)
     parts = [
         _IS_ALONE.format(side="baseline"),
@@ -164,8 +164,8 @@ def ratio_sql() -> str:
 def unlike(run: Record, baseline: Record, *, across_concurrencies: bool = False) -> list[str]:
     """Return why the times of two runs are not comparable in a suite's table: `its baseline has concurrency 8, not 1`.
 
-    Both are rows of `warehouse.suites.measured.runs_like`. across_concurrencies: the ratio compares two numbers of
-    samples in flight.
+    Both are rows of `warehouse.suites.measured.runs_like`. across_concurrencies: the ratio compares runs with
+    different numbers of samples in flight.
     """
     other = run["dataset_hash"] != baseline["dataset_hash"]
     problems = ["its baseline has other problems; ratios use the common ones"] if other else []
@@ -200,6 +200,6 @@ _WORK = (
 
 
 def setting_sql() -> str:
-    """Return an SQL number that is equal for repeated runs, for a row `run` of `CONDITIONED`."""
+    """Return SQL for a number that is equal for repeats of a run; `run` is a row of `CONDITIONED`."""
     names = (*_WORK, "device_kinds", "processors", "samples_in_flight", "versions", "night")
     return f"hash({', '.join(f'run.{name}::VARCHAR' for name in names)})"

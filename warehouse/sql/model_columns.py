@@ -45,7 +45,7 @@ class Field:
     is_found: bool = False
     """Whether it describes the model itself, not its settings; models that only propose tokens have it too."""
     is_shown: bool = False
-    """Whether pages and cells of nights list it, if set."""
+    """Whether report pages and nightly cells list it, if set."""
 
 
 _FIELDS: Final = (
@@ -196,7 +196,7 @@ def comments() -> str:
 
 
 def stored(spec: RunSpec) -> dict[str, object]:
-    """Return these columns' values for a run: tables as JSON, GPU indices in flag format, NULL if not set."""
+    """Return these columns' values for a run: dictionaries as JSON, GPU indices in flag format, NULL if not set."""
     row = {}
     for column in MODEL_COLUMNS:
         model = spec.speculator if column.owner == "speculator" else spec.models[column.owner]

@@ -31,7 +31,7 @@ _OF_BASELINES = {
     "-- the target alone, alike for times": baselines.baseline_sql("times"),
     "-- the target alone, alike for texts": baselines.baseline_sql("texts"),
 }
-"""Contents of the views at these placeholder comments (warehouse/sql/baselines.py)."""
+"""SQL that replaces these placeholder comments in the views (warehouse/sql/baselines.py)."""
 _VIEWS = (
     "macros", "accuracy", "speculation", "tokens", "speed", "speed_up", "timing", "modelled", "stopwatches",
     "judge", "replay", "drafts", "probe", "budget", "flips", "wide", "several", "code", "target",
@@ -58,7 +58,7 @@ def views_sql() -> str:
 
 
 def _measures_sql() -> str:
-    """Return the definition of the table of the measures; planning is slow with a view."""
+    """Return the definition of the table of measures. It is no view, because planning queries would be slow."""
     names = ("name", "title", "meaning", "unit", "better", "is_of_times", "is_graded", "definition")
     listed = ",\n    ".join(
         f"({', '.join(_literal(getattr(measure, name)) for name in names)}, {sorted(measure.shown)})"
@@ -81,7 +81,7 @@ def _literal(value: str | int) -> str:
 def format_digest() -> str:
     """Return the SHA-256 of the database format: definitions of tables and views, and the statements that fill them.
 
-    Databases with another digest are not used.
+    Databases with a different digest are outdated and not used.
     """
     filling = [sql_of(name) for name in FILLING]
     computed = [f"{m.x} {m.y} {m.samples} {m.source} {m.by_role} {m.method.__name__}" for m in MEASURES.values()]
@@ -103,7 +103,7 @@ _UNIT_BY_NAME = (
     (r"_index$", "from 0"),
     (r"share|rate$|accuracy|pass_at_|maj_at_|probability|_score$|error$|(low|high)_95$|^top_p$", "0 to 1"),
 )
-"""Units by column name; the first match counts."""
+"""Units by pattern of column names; the first match counts."""
 _SAID = frozenset({"UTC", "nats", "from 0", "from 1", "0 to 1", "0 to 9", "1 to 10"})
 """Units that are not repeated if a meaning already contains them."""
 _NUMBERS = re.compile(r"^(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|FLOAT|DOUBLE|DECIMAL|TIMESTAMP)")
@@ -153,5 +153,5 @@ def unit_of(column: Column) -> str | None:
 
 @cache
 def described() -> Mapping[str, Any]:
-    """Return the parsed file with meanings of view columns, and units."""
+    """Return the parsed file with the meanings of view columns and the units."""
     return tomllib.loads(_FILE.read_text(encoding="utf-8"))

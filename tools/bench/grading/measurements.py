@@ -1,7 +1,7 @@
 """Measure the grader and bare math-verify.
 
-`python -m tools.bench.grading.measurements NAME` runs one, with JSON on its standard input and output: answers made
-from the golds of a benchmark (correct, rewritten, and of other problems).
+`python -m tools.bench.grading.measurements NAME` runs one measurement, with JSON on standard input and output. The
+answers are made from the golds of a benchmark: correct, rewritten, and of other problems.
 """
 
 from __future__ import annotations

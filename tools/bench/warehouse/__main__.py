@@ -1,4 +1,4 @@
-"""Measure loading and views of the warehouse on this machine: `python -m tools.bench.warehouse`, Markdown on stdout."""
+"""`python -m tools.bench.warehouse`: measure loading and views on this machine and print the results as Markdown."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _sizes(context: click.Context, parameter: click.Parameter, text: str) -> lis
     except ValueError as error:
         raise click.BadParameter(f"{text!r}: expected numbers with commas, such as 1e5,1e6") from error
     if min(sizes) < 1000:
-        raise click.BadParameter("at least 1000 steps")
+        raise click.BadParameter(f"{text!r}: at least 1000 steps are required")
     return sizes
 
 

@@ -1,7 +1,7 @@
 """A single measurement: `python -m tools.bench.warehouse.measure NAME FOLDER DATABASE`, JSON on stdout.
 
-Every measurement runs in its own process, because peak memory is per process and because only the disk cache may be
-warm.
+Every measurement runs in a separate process, because peak memory is measured per process and because only the disk
+cache may be warm.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Synthetic run folders of four methods, with any number of steps and the shape of real traces.
 
 Lengths are log-normal (about 40 tokens per step; 45 steps per chain of SpecReason, 25 of SpecCoT), rejections depend on
-the problem, and every step has a different text. DuckDB writes the trace files, the run folder everything else.
+the problem, and every step has a different text. DuckDB writes the trace files; `jobs.run` writes all other files.
 """
 
 from __future__ import annotations
