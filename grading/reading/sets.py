@@ -90,7 +90,10 @@ def read_set(text: str) -> RealSet | None:
 
 
 def _listed_conditions(parts: list[str]) -> RealSet | None:
-    """Read conditions separated by commas: all exclusions, a range between two inequalities, otherwise alternatives."""
+    """Read conditions separated by commas.
+
+    All exclusions (`!=`) apply. Two inequalities are a range unless it is empty. Other conditions are alternatives.
+    """
     relations = [read_relation(part) for part in parts]
     first = relations[0]
     if first.signs == ("!=",):

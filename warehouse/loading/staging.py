@@ -301,7 +301,7 @@ def answer_of(record: Record, attempt: Record) -> tuple[float, float]:
 
 
 def _share(step: Record, attempt: Record) -> float:
-    """Return the share of the step that ends the reasoning which follows the end."""
+    """Return the share of a step's text that comes after the end of the reasoning."""
     behind = len(step["text"].rpartition(CLOSE)[2].strip(_WHITE))
     if not behind:
         return 0.0
@@ -313,7 +313,10 @@ def _share(step: Record, attempt: Record) -> float:
 
 
 def _seconds(call: Record, step: Record, share: float | None) -> float:
-    """Return the part of a call's time spent on the answer. `share`: the answer's share of the output, or None."""
+    """Return the part of a call's time spent on the answer.
+
+    `share`: share of the output that belongs to the answer; None: the whole call does.
+    """
     if call["purpose"] == "lookahead":
         return 0.0
     waited = float(call["end_seconds"] - (call["overlapped_seconds"] or 0.0))
