@@ -3,6 +3,12 @@
 The draft writes N whole chains in parallel (3.2). In one forward pass the target picks the most probable of N + 1
 numbers, the last of which rejects all chains (3.4, equation 3). It then answers from the question and the chosen chain.
 If all are rejected, it thinks about the question again and answers.
+
+Sections are those of arXiv version 1; the version in Findings of ACL 2026 was not consulted. Choices of this
+implementation:
+- Chains that differ only in surrounding white space are one option.
+- Truncated chains are not offered (code: offered, see `offer_cut_drafts`). If no chain is left, the target rethinks.
+- The wording of the choice is this project's; the authors' can be set with --prompts (harness/papers/prompts.toml).
 """
 
 from __future__ import annotations

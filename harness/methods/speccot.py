@@ -3,6 +3,15 @@
 The target opens with k guidance tokens (3.2). For every further step the draft proposes N continuations in parallel
 (3.3). In one forward pass and one token the target chooses one of them or rejects them all; after a rejection it writes
 the step itself (3.4).
+
+No prompts or code are published. Choices of this implementation:
+- The question asks for the proposal that is correct and takes the solution furthest, and for a rejection if every
+  proposal contains a mistake. In the paper, candidates that fail to advance the reasoning are rejected, too (3.4). The
+  wording can be changed with --prompts (table step_choice).
+- Drafts that differ only in surrounding white space are one option, so a choice may have fewer than N.
+- If the chain ends inside a step, as after most guidance, each proposal is shown with the beginning of its step.
+- Steps end at the run's step separator (a blank line) or after `step_tokens`.
+- N, k and the author of the answer are not stated either: see the parameters.
 """
 
 from __future__ import annotations

@@ -6,8 +6,11 @@ the reply contains an answer, including the part after the thought. The paper do
 authors' code ends it at the first answer, even inside the thought (`ends_at`).
 
 Steps end at a blank line and have at most 512 tokens, as in the authors' code (the paper has no limit). A truncated
-step is continued by the next one, which is scored as a step of its own. The wording of the scoring question is this
-project's; the code's can be set with --prompts (harness/papers/prompts.toml).
+step is continued by the next one, which is scored as a step of its own (code: a blank line separates them). The wording
+of the scoring question is this project's: it asks whether a step is correct, valid and useful, like the paper's utility
+score, while the code's asks to ignore usefulness. The code's can be set with --prompts (harness/papers/prompts.toml).
+
+Sections are those of arXiv version 1; the version of NeurIPS 2025 (arXiv version 2) was not consulted.
 
 With `ends_at` "boxed" two differences remain: the step that reaches the token budget is truncated there, and a step
 that repeats the previous one ends the chain (code: from the third step on).

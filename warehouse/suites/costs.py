@@ -78,14 +78,17 @@ class Published:
 def mean(values: Iterable[Value]) -> Value:
     """Return the mean of the distinct numbers, with all sources.
 
-    If numbers differ by more than 25 % from their mean, the source notes that the paper contradicts itself.
+    The source of several numbers names each of them. If they differ by more than 25 % from their mean, it notes that
+    the paper contradicts itself.
     """
     values = list(values)
-    numbers = sorted({value.number for value in values})
+    numbers = {value.number for value in values}
     average = sum(numbers) / len(numbers)
-    sources = ", ".join(dict.fromkeys(value.source for value in values))
-    if any(abs(number / average - 1) > 0.25 for number in numbers):
-        sources += f"; the paper contradicts itself: {', '.join(f'{number:g}' for number in numbers)}"
+    if len(numbers) == 1:
+        return Value(average, ", ".join(dict.fromkeys(value.source for value in values)), values[0].includes)
+    named = ", ".join(dict.fromkeys(f"{value.number:,.5g} in {value.source}" for value in values))
+    contradicts = any(abs(number / average - 1) > 0.25 for number in numbers)
+    sources = f"mean of {named}{'; the paper contradicts itself' if contradicts else ''}"
     return Value(average, sources, values[0].includes)
 
 
@@ -173,9 +176,11 @@ def _follow(found: Published, ratios: Sequence[_Ratio]) -> None:
         for measure, number, suite, own, base in ratios:
             for known, other, of_baseline in ((own, base, True), (base, own, False)):
                 if other not in found.seconds and (values := found.seconds.get(known)):
-                    first, told = mean(values), f"with the {_RATIO_NAMES[measure]} of {suite}"
+                    first = mean(values)
+                    source = f"({first.source})" if first.source.startswith("mean of ") else first.source
+                    source += f" with the {_RATIO_NAMES[measure]} of {suite}"
                     seconds = _other_seconds(measure, number, first.number, of_baseline=of_baseline)
-                    new[other].append(Value(seconds, f"{first.source} {told}", first.includes))
+                    new[other].append(Value(seconds, source, first.includes))
         for key, values in new.items():
             found.seconds[key].extend(values)
 

@@ -11,6 +11,7 @@ import pytest
 
 from harness.methods import build
 from harness.settings.launch_settings import Launch
+from harness.settings.layers import launch_from, presets
 from jobs.forecast import Forecast
 from jobs.run.spec import EngineSpec, RunSpec
 from tests.shared import known
@@ -168,6 +169,18 @@ def test_an_estimate_is_within_a_quarter_of_what_the_published_latency_implies()
             assert found.gpu_hours == pytest.approx(implied, rel=0.25), key
         checked += 1
     assert checked >= 65
+
+
+@pytest.mark.parametrize("name", presets())
+def test_a_preset_is_a_row_of_its_paper_s_suites(name: str) -> None:
+    rows = [launch for _, _, launch, _ in every_run() if launch.method == presets()[name]["method"]]
+    mine = [launch_from({"preset": name, "dataset": launch.dataset}) for launch in rows]
+    assert any(settings(one) == settings(other) for one, other in zip(rows, mine, strict=True))
+
+
+def settings(launch: Launch) -> tuple[object, ...]:
+    """Return what a paper states about a run, without its machine and data set."""
+    return (launch.parameters, launch.models, launch.temperature, launch.top_p, launch.token_budget, launch.samples)
 
 
 SPEC = replace(runs.VANILLA, engine=EngineSpec("vllm"))
