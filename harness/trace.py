@@ -71,7 +71,7 @@ class Call:
     proposed_tokens: int | None = None
     """Tokens proposed by token-level speculation, for all n completions; None without it, or if not counted."""
     confirmed_tokens: int | None = None
-    """Proposed tokens accepted by the model."""
+    """Proposed tokens accepted by the model; `accepted_tokens` in the warehouse."""
     overlapped_seconds: float = 0.0
     """Part of `end_seconds` in which the sample did not wait for the call: above 0 for a draft started early, all of it
     for a lookahead."""

@@ -168,10 +168,10 @@ def _verdict(verdict: Row, threshold: float | None) -> Iterator[Text]:
     yield _block(verdict["question"], "      ? ", style="dim")
 
 
-def _confirmed(call: Row) -> str:
+def _accepted_tokens(call: Row) -> str:
     if call["proposed_tokens"] is None:
         return ""
-    return f", {call['confirmed_tokens']} of {call['proposed_tokens']} proposed tokens accepted"
+    return f", {call['accepted_tokens']} of {call['proposed_tokens']} proposed tokens accepted"
 
 
 def _overlapped(call: Row) -> str:
@@ -185,7 +185,7 @@ def _call(call: Row) -> Text:
         + (f" × {call['n']}" if call["n"] > 1 else "")
         + f", {call['prompt_tokens']} prompt ({call['cached_tokens']} cached), {call['output_tokens']} output tokens, "
         f"queued {call['queued_seconds']:.3f}, first token {call['first_token_seconds']:.3f}, "
-        f"end {call['end_seconds']:.3f} s{_overlapped(call)}, {call['in_flight']} in flight{_confirmed(call)}",
+        f"end {call['end_seconds']:.3f} s{_overlapped(call)}, {call['in_flight']} in flight{_accepted_tokens(call)}",
         style="dim",
     )
 

@@ -173,8 +173,8 @@ def batched_tokens(settings: EngineSettings, context: int | None) -> int:
 
     On a GPU it fits the tokens that all sequences may accept at once, on a CPU a whole prompt.
     """
-    confirmed = 1 + (settings.speculation.tokens if settings.speculation else 0)
-    return max(BATCHED_TOKENS, settings.max_num_seqs * confirmed if settings.device == "gpu" else context or 0)
+    per_sequence = 1 + (settings.speculation.tokens if settings.speculation else 0)
+    return max(BATCHED_TOKENS, settings.max_num_seqs * per_sequence if settings.device == "gpu" else context or 0)
 
 
 def cpu_kv_bytes(available: int | None = None) -> int:

@@ -146,7 +146,7 @@ CREATE TABLE call (
     end_seconds DOUBLE NOT NULL,
     in_flight INTEGER NOT NULL,
     proposed_tokens INTEGER,
-    confirmed_tokens INTEGER,
+    accepted_tokens INTEGER,
     overlapped_seconds DOUBLE NOT NULL
 );
 COMMENT ON TABLE call IS 'One request to an engine. Key: run_id, sample_id, call_index';
@@ -165,5 +165,5 @@ COMMENT ON COLUMN call.first_token_seconds IS 'From submission to the first toke
 COMMENT ON COLUMN call.end_seconds IS 'From submission to the end';
 COMMENT ON COLUMN call.in_flight IS 'Concurrent requests of this engine at submission, including this one';
 COMMENT ON COLUMN call.proposed_tokens IS 'Tokens proposed by token-level speculation; NULL: none, or not counted by this vLLM version';
-COMMENT ON COLUMN call.confirmed_tokens IS 'Proposed tokens accepted by the model';
+COMMENT ON COLUMN call.accepted_tokens IS 'Proposed tokens accepted by the model';
 COMMENT ON COLUMN call.overlapped_seconds IS 'Part of end_seconds, from submission, for which the sample did not wait (specreason --lookahead); for a lookahead, all of it';

@@ -51,8 +51,8 @@ COMMENT ON VIEW acceptance_by_position IS 'Share of decisions that accepted a ca
 
 CREATE OR REPLACE VIEW token_speculation_setting AS
 WITH token AS (
-    SELECT run_id, sum(confirmed_tokens) / nullif(sum(proposed_tokens), 0) AS acceptance_rate,
-        sum(output_tokens) / nullif(sum(output_tokens) - sum(confirmed_tokens), 0) AS tokens_per_pass
+    SELECT run_id, sum(accepted_tokens) / nullif(sum(proposed_tokens), 0) AS acceptance_rate,
+        sum(output_tokens) / nullif(sum(output_tokens) - sum(accepted_tokens), 0) AS tokens_per_pass
     FROM call WHERE proposed_tokens IS NOT NULL GROUP BY run_id
 )
 SELECT run_id, engine_spec_decode AS proposer,
