@@ -33,6 +33,7 @@ START_SECONDS = 240.0
 _TOKENS = {"emitted_tokens": "whole", "thinking_tokens": "thought", "target_thinking_tokens": "target"}
 _RATIO_NAMES = {"latency_saved": "share saved", "latency_saved_seconds": "seconds saved", "ratio_of_means": "speed-up"}
 """Measures that relate a latency to the baseline's."""
+_MEAN_OF = "mean of "
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +83,17 @@ def mean(values: Iterable[Value]) -> Value:
     the paper contradicts itself.
     """
     values = list(values)
-    numbers = {value.number for value in values}
-    average = sum(numbers) / len(numbers)
-    if len(numbers) == 1:
-        return Value(average, ", ".join(dict.fromkeys(value.source for value in values)), values[0].includes)
-    named = ", ".join(dict.fromkeys(f"{value.number:,.5g} in {value.source}" for value in values))
-    contradicts = any(abs(number / average - 1) > 0.25 for number in numbers)
-    sources = f"mean of {named}{'; the paper contradicts itself' if contradicts else ''}"
-    return Value(average, sources, values[0].includes)
+    sources: dict[float, dict[str, None]] = {}
+    for value in values:
+        sources.setdefault(value.number, {})[value.source] = None
+    named = {number: ", ".join(of) for number, of in sources.items()}
+    average = sum(named) / len(named)
+    source = ", ".join(named.values())
+    if len(named) > 1:
+        source = _MEAN_OF + ", ".join(f"{number:,.5g} ({of})" for number, of in named.items())
+    if any(abs(number / average - 1) > 0.25 for number in named):
+        source += "; the paper contradicts itself"
+    return Value(average, source, values[0].includes)
 
 
 @lru_cache(maxsize=1)
@@ -177,8 +181,8 @@ def _follow(found: Published, ratios: Sequence[_Ratio]) -> None:
             for known, other, of_baseline in ((own, base, True), (base, own, False)):
                 if other not in found.seconds and (values := found.seconds.get(known)):
                     first = mean(values)
-                    source = f"({first.source})" if first.source.startswith("mean of ") else first.source
-                    source += f" with the {_RATIO_NAMES[measure]} of {suite}"
+                    comma = "," if first.source.startswith(_MEAN_OF) else ""
+                    source = f"{first.source}{comma} with the {_RATIO_NAMES[measure]} of {suite}"
                     seconds = _other_seconds(measure, number, first.number, of_baseline=of_baseline)
                     new[other].append(Value(seconds, source, first.includes))
         for key, values in new.items():

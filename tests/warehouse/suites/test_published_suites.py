@@ -23,6 +23,7 @@ from warehouse.suites.costs import Setting, from_published, num_gpus
 from warehouse.suites.published import Planned, Suite, num_problems
 from warehouse.suites.run_cost import forecast
 
+ROOT = Path(__file__).parents[3]
 REQUIRED = {
     *(f"scot-{part}" for part in ("table1", "table2", "table3", "ablations", "figure2", "selection")),
     *(f"speccot-table{number}" for number in range(1, 7)),
@@ -169,6 +170,21 @@ def test_an_estimate_is_within_a_quarter_of_what_the_published_latency_implies()
             assert found.gpu_hours == pytest.approx(implied, rel=0.25), key
         checked += 1
     assert checked >= 65
+
+
+def test_an_estimate_names_the_numbers_that_it_averages() -> None:
+    values = [costs.Value(number, source) for number, source in ((7.8, "a"), (7.4, "b"), (7.8, "c"))]
+    assert costs.mean(values) == costs.Value(7.6, "mean of 7.8 (a, c), 7.4 (b)")
+    assert costs.mean(values[:1]) == values[0]
+    assert costs.mean([*values, costs.Value(20, "d")]).source.endswith("20 (d); the paper contradicts itself")
+
+
+def test_the_suites_of_a_paper_hold_one_version_of_it() -> None:
+    versions = {(suite.paper, suite.version) for suite in SUITES}
+    assert len(versions) == len({suite.paper for suite in SUITES}) == 3
+    for file in ("CITATION.cff", "docs/papers.md"):
+        text = (ROOT / file).read_text("utf-8")
+        assert all(version.partition(",")[0] in text for _, version in versions), file
 
 
 @pytest.mark.parametrize("name", presets())
