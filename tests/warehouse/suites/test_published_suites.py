@@ -71,6 +71,7 @@ def test_a_run_that_is_not_valid_is_refused() -> None:
 @pytest.mark.parametrize("name", papers.names())
 def test_everything_that_is_named_in_a_suite_is_there(name: str) -> None:
     suite = papers.load(name)
+    assert suite.unstated, "no paper states everything"
     labels = [row.label for row in suite.rows]
     assert len(set(labels)) == len(labels)
     for row in suite.rows:
