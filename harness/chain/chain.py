@@ -1,8 +1,8 @@
-"""One sample's growing chain of thought: both models' contexts, the end of the chain, and its record.
+"""One sample's growing chain of thought: the models' contexts, the end of the chain, and its record.
 
-The method decides and the chain executes. It holds the prompt of each model in token ids and appends accepted steps to
-both: as ids if the tokenizers agree, otherwise as text. Budget, context, repetition and completion are checked only
-here, so they mean the same for every method.
+The method decides and the chain executes. The chain holds each model's context in token ids and appends accepted steps
+to all contexts: their ids if the tokenizers agree, otherwise their text, encoded again. Budget, context, repetition and
+completion are checked only here, so they mean the same for every method.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from harness.trace import (
 
 
 class Stop(Exception):
-    """Ends a sample for a reason that is data, not an error."""
+    """Ends a sample for a regular reason, which is data and not an error."""
 
     def __init__(self, reason: StopReason) -> None:
         super().__init__(reason)
@@ -55,7 +55,7 @@ class Stop(Exception):
 
 
 Proposal = tuple[Model, Completion]
-"""A step outside the chain, with its author."""
+"""A possible step, not in the chain, with its author."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ class Limits:
     token_budget: int
     """Maximum number of tokens that a sample may emit, including the final answer."""
     by_role: Mapping[Role, Mapping[str, float]] = field(default_factory=dict)
-    """Sampling overrides per model (fields of `Sampling`), if they differ from the other model's or vLLM's defaults."""
+    """Sampling parameters of single models (fields of `Sampling`); they override `temperature` and `top_p`."""
 
 
 class ModelContext:
-    """One model's view of a growing chain, including the end of the last whole step.
+    """A growing chain as one model reads it, with the position where the last whole step ends.
 
     A chain may end inside a step: guidance has a fixed number of tokens, a step may reach its token limit, and a token
     may extend past the separator that ends a step.
@@ -80,7 +80,7 @@ class ModelContext:
     def __init__(
         self, tokenizer: Tokenizer, problem: Problem, wording: Prompts = BUILT_IN, *, rubric: bool = False
     ) -> None:
-        """Open the context with the prompt; with `rubric` the prompt explains the score."""
+        """Start the context with the prompt; with `rubric` the prompt explains the score."""
         self.tokenizer = tokenizer
         self.ids, self.prompt = prompts.opening(tokenizer, problem, wording, rubric=rubric)
         self._separator = wording.step_separator
@@ -90,7 +90,7 @@ class ModelContext:
         """Number of ids before the piece with the last separator, and that piece's text up to the separator."""
 
     def read(self, ids: Sequence[int], text: str, author: Tokenizer) -> Sequence[int]:
-        """Return the ids under which this model reads `author`'s text; plain models are not shown `</think>`."""
+        """Return the ids of an author's text for this model; for plain models, without `</think>`."""
         reader, tag = self.tokenizer, prompts.THINK_END
         if not reader.thinks and tag in text:
             return reader.encode(text.replace(tag, ""))
@@ -98,7 +98,6 @@ class ModelContext:
         return ids if author.fingerprint == reader.fingerprint and is_own_tag else reader.encode(text)
 
     def append(self, ids: Sequence[int], text: str, author: Tokenizer) -> None:
-        """Append a piece of the chain."""
         joined = self.open_text + text
         head, separator, self.open_text = joined.rpartition(self._separator)
         if separator:
@@ -107,22 +106,22 @@ class ModelContext:
         self.ids += self.read(ids, text, author)
 
     def whole_steps(self) -> list[int]:
-        """Return the ids up to the end of the last whole step; all ids if the chain ends with one.
+        """Return the ids up to the end of the last whole step; all ids if the chain ends with a whole step.
 
-        They are a prefix of the context, and so in the prefix cache, unless a token straddles the end of the step.
+        Unless a token extends past the end of the step, these ids are a prefix of the context and in the prefix cache.
         """
         if not self.open_text.strip():
             return self.ids
         start, text = self._last_boundary
         ids, decode = self.ids[start:], self.tokenizer.decode
-        # A decoded prefix never gets shorter with another id, so bisection finds the first that is long enough.
+        # More ids never decode to a shorter text, so bisection finds the smallest number of ids that is enough.
         count = bisect_left(range(len(ids) + 1), len(text), key=lambda n: len(decode(ids[:n])))
         return self.ids[:start] + (ids[:count] if decode(ids[:count]) == text else self.tokenizer.encode(text))
 
 
 @dataclass(frozen=True)
 class _Place:
-    """The text that a model continues, and its steps that are not in the chain yet."""
+    """The ids that a model continues, and the steps among them that are not in the chain yet."""
 
     model: Model
     ids: list[int]
@@ -130,9 +129,9 @@ class _Place:
 
 
 class Chain:
-    """The steps shared by the models, the models' contexts, and requests about them.
+    """The steps of a sample, the models' contexts, and requests to the models.
 
-    Text requests use the chain's context, its limits and a seed of their own. A judgement (verdict, reward or
+    Requests for text use the model's context, the limits and a seed per request. A judgment (verdict, reward or
     log-probabilities) is one forward pass and adds nothing to the chain.
     """
 
@@ -148,11 +147,11 @@ class Chain:
         ends_at_box: bool = False,
         wording: Prompts = BUILT_IN,
     ) -> None:
-        """Open both models' contexts and enter the steps already in the trace.
+        """Start all models' contexts and append the steps already in the trace.
 
         `rubric`: the target's prompt explains the score, for `score_each`. `ends_at_box`: the chain ends with the first
         step that contains an answer, even inside a thought; nothing else closes the thought. `wording`: all texts shown
-        to the models besides the problem.
+        to the models besides the problem and the chain.
         """
         self.problem = problem
         self.wording = wording
@@ -173,13 +172,13 @@ class Chain:
         """True if any writing model reasons: the chain is a thought, closed by `</think>` before the answer."""
         for role, model in self._models.items():
             self._contexts[role] = ModelContext(model.tokenizer, problem, wording, rubric=rubric and role == "target")
-            if role != "reward":  # it writes nothing; its prompt is the same in its own template
+            if role != "reward":  # writes nothing, and has the same prompt in its own template
                 setattr(trace, f"{role}_prompt", self._contexts[role].prompt)
         for step in trace.steps:
             self._enter(step)
 
     def model(self, role: Role) -> Model:
-        """Return the model of a role. Raises KeyError if the method has none."""
+        """Return the model of a role. Raises KeyError if the method does not use the role."""
         return self._models[role]
 
     def room(self, model: Model) -> int:
@@ -199,7 +198,7 @@ class Chain:
 
     @property
     def elapsed_seconds(self) -> float:
-        """Active time of this sample, including earlier attempts up to their last step."""
+        """Active time of this sample, including that of earlier attempts up to their last step."""
         return time.monotonic() - self._started
 
     def accept(
@@ -213,11 +212,11 @@ class Chain:
         closing: bool = False,
         decision: Decision | None = None,
     ) -> None:
-        """Append a step to both contexts and to the trace; `closing` ends the thought after it, whatever its text.
+        """Append a step to all contexts and to the trace; with `closing`, the thought ends after the step.
 
-        `verdict`: one verdict on the candidates, or several in order, the last of which decided. `decision`: how the
-        candidates were decided on, if the verdict does not contain it. Raises Stop if the chain cannot continue after
-        the step, and ValueError for a decision without its verdict.
+        `verdict`: the verdict on the candidates, or several in order, the last of which decided. `decision`: the reason
+        for accepting or rejecting the candidates, if no verdict contains it. Raises Stop if the chain cannot continue
+        after the step, and ValueError for a decision of kind `choice` or `score` without a verdict of this kind.
         """
         step = self._step(author, role, completion, closing=closing)
         step.verdicts = [verdict] if isinstance(verdict, Verdict) else list(verdict or ())
@@ -234,7 +233,7 @@ class Chain:
         self.check()
 
     def check(self) -> None:
-        """Raise Stop if nothing may follow the last step. Called directly for a resumed sample."""
+        """Raise Stop if the chain cannot continue after the last step. Also called when a sample resumes."""
         before, last = [None, None, *self.steps][-2:]
         if last and last.finish == "length" and last.role in WHOLE_REPLY_ROLES:
             is_full = self._budget() > 0 and self.room(self._models[last.author]) <= 0
@@ -257,8 +256,8 @@ class Chain:
     ) -> list[Completion]:
         """Return `n` continuations of the chain by one model, generated in parallel from one prefix. Raises Stop.
 
-        `behind`: proposals outside the chain to continue from, as if they were part of it. `token_logprobs` and
-        `entropies`: also request these (see Completion).
+        `behind`: proposals after the chain that the model continues. `token_logprobs` and `entropies`: whether to
+        request these (see Completion).
         """
         place = self._behind(model, behind)
         sampling = self._sampling(place, purpose, max_tokens, stop=stop, n=n, temperature=temperature)
@@ -270,7 +269,7 @@ class Chain:
     ) -> list[Completion]:
         """Return one model's next step after each of several prefixes (see `propose`), generated in parallel.
 
-        Counted as one call, because a sample waits once. Raises Stop if there is no room after one of the prefixes.
+        Recorded as one call, because the sample waits once. Raises Stop if one of the prefixes leaves no room.
         """
         places = [self._behind(model, prefix) for prefix in prefixes]
         requests = [(place.ids, self._sampling(place, purpose, max_tokens)) for place in places]
@@ -290,10 +289,10 @@ class Chain:
         stop: tuple[str, ...] | None = None,
         temperature: float | None = None,
     ) -> Completion:
-        """Return a truncated proposal with its author's continuation: one step from two requests.
+        """Return a truncated proposal joined with its author's continuation: one step from two requests.
 
-        `max_tokens` limits the continuation. A proposal that has ended, spends the budget or fills the context is
-        returned unchanged. Raises Stop if it has no generated tokens.
+        `max_tokens` limits the continuation. A proposal that is not truncated, spends the budget or fills the context
+        is returned unchanged. If it has no generated tokens, a spent budget or full context raises Stop.
         """
         if begun.finish != "length":
             return begun
@@ -305,7 +304,7 @@ class Chain:
             if begun.num_tokens:
                 return begun
             raise
-        # A different seed from the beginning's, to avoid the same random numbers.
+        # Another seed than for the beginning, which would give the same random numbers.
         seed = mixed_seed(f"{self._seed(purpose, len(self.steps))}/{len(begun.token_ids)}")
         sampling = replace(
             sampling, seed=seed, token_logprobs=begun.token_logprobs is not None, entropies=begun.entropies is not None
@@ -314,9 +313,9 @@ class Chain:
         return joined(begun, more, model.tokenizer)
 
     def may_continue(self, behind: Sequence[Proposal], *models: Model) -> bool:
-        """Return False if nothing may follow these proposals.
+        """Return False if nothing may follow these proposals after the chain.
 
-        They contain the answer, repeat a step, spend the budget, or fill the context of one of the models.
+        Then they contain the answer, repeat a step, spend the budget, or fill the context of one of the models.
         """
         steps, reasoning, answered = self._as_steps(behind)
         repeats = any(is_repeat(step, before) for before, step in pairwise([*self.steps[-1:], *steps]))
@@ -326,9 +325,8 @@ class Chain:
     def propose_behind(self, candidate: Completion, model: Model, *, max_tokens: int) -> None:
         """Start the request that `propose` will send if this candidate of the model becomes the next step.
 
-        `propose` uses the started request if its prompt, limits and seed match, so the chain is the same with and
-        without it. Nothing is started if `propose` would not be called: after a step that ends the chain, repeats the
-        previous one, or leaves no budget or context.
+        `propose` uses the started request if prompt, limits and seed match, so the chain does not change. Nothing is
+        started if the candidate ends the chain, repeats the previous step, or leaves no budget or context.
         """
         behind = [(model, candidate)]
         if self.may_continue(behind, model):
@@ -348,13 +346,13 @@ class Chain:
         temperature: float | None = None,
         opening: str = "",
     ) -> None:
-        """Let one model write the next step without a verdict on it. Raises Stop.
+        """Let one model write the next step, which is not judged. Raises Stop.
 
-        `refused`, `verdict` and `decision` are recorded with the step: the replaced candidates and the reason for
-        their rejection (see `accept`). `opening`: text at the beginning of the step, which is not generated.
+        Recorded with the step: the rejected candidates (`refused`), and the `verdict` or `decision` that rejected them
+        (see `accept`). `opening`: text added at the beginning of the step, not generated.
         """
         for other in self._models.values():
-            other.discard()  # a draft that was started after a rejected candidate
+            other.discard()  # a draft that was started early, after a candidate that was rejected
         purpose: Purpose = "draft" if role == "draft" else role
         if opening:
             begun = Completion(tuple(model.tokenizer.encode(opening)), opening, "length", num_tokens=0)
@@ -384,10 +382,10 @@ class Chain:
         self.accept(model, "answer", whole)
 
     def close(self, author: Model, candidates: Sequence[Candidate] = (), *, decision: Decision | None = None) -> None:
-        """Close the thought after the last step, as `author` writes it, to let `answer` follow.
+        """Close the thought after the last step, in `author`'s form, so that `answer` can follow.
 
-        Recorded as a step of the role `closing` without tokens, with the candidates and the decision that closed it
-        (see `accept`). Does nothing if the thought is already closed.
+        Does nothing if the thought is already closed. Otherwise recorded as a step with the role `closing` and no
+        generated tokens, with the candidates and the decision that closed the thought (see `accept`).
         """
         if self.reasoning:
             nothing = Completion((), "", "stop", num_tokens=0)
@@ -405,10 +403,10 @@ class Chain:
         token_logprobs: bool = False,
         entropies: bool = False,
     ) -> list[Completion]:
-        """Return `n` continuations of the chain and this text, outside the chain, such as trial answers.
+        """Return `n` continuations of the chain followed by this text, such as trial answers; the chain is unchanged.
 
-        They count as spent tokens (purpose `probe`), not as emitted ones, and are not limited by the token budget. They
-        have their own seed: the same chain and text give the same continuations. Raises Stop if there is no room.
+        The tokens count as spent (purpose `probe`), not as emitted, and are not limited by the token budget. The seed
+        depends on sample and step, so equal requests give equal continuations. Raises Stop if there is no room.
         """
         place = _Place(model, [*self._contexts[model.role].ids, *model.tokenizer.encode(text)])
         drawn = self._sampling(place, "probe", max_tokens, stop=stop, n=n, temperature=temperature, budget=max_tokens)
@@ -429,11 +427,10 @@ class Chain:
     async def choose(self, model: Model, candidates: Sequence[Candidate]) -> Verdict:
         """Return SpecCoT's verdict: one candidate or a rejection, in one forward pass (equation 4).
 
-        If the chain ends inside a step, as after most guidance, the target judges whole steps. Its context ends at the
-        last step boundary, and each candidate is shown as the step that it completes: shown only the second half of a
-        formula, a target rejects even its own text. The beginning is repeated for each candidate. If it is too long for
-        the prompt (a chain without step boundaries), the candidates are shown unchanged after the whole chain. Raises
-        Stop.
+        If the chain ends inside a step, as after most guidance, the model still judges whole steps: it reads the chain
+        up to the last whole step, and the unfinished step is repeated at the beginning of each candidate. If a model
+        sees only the second half of a formula, it rejects even its own text. If the repetitions do not fit in the
+        context (a chain without step separators), the candidates follow the whole chain unchanged. Raises Stop.
         """
         context, texts = self._contexts[model.role], offered_texts(candidates)
         question = prompts.step_choice_question(model.tokenizer, [context.open_text + t for t in texts], self.wording)
@@ -447,9 +444,9 @@ class Chain:
     async def score_each(
         self, model: Model, candidates: Sequence[Candidate], completions: Sequence[Completion], author: Model
     ) -> list[Verdict]:
-        """Return a score for each distinct candidate, in the order of their options, all asked in parallel.
+        """Return a score for each distinct candidate, in the order of their options, requested in parallel.
 
-        Each candidate is judged directly after the chain, so the accepted one's cache is the next context. Raises Stop.
+        Each candidate directly follows the chain, so the accepted one is already in the prefix cache. Raises Stop.
         """
         question = prompts.short_score_question(model.tokenizer, self.wording)
         context, judged = self._contexts[model.role], []
@@ -459,10 +456,10 @@ class Chain:
         return await self._verdicts(model, judged, question, "score")
 
     async def reward(self, candidate: Completion, author: Model) -> Verdict:
-        """Return the reward model's verdict on this next step; its `score` is the probability that it is right.
+        """Return the reward model's verdict on a candidate, whose `score` is the probability that the step is right.
 
-        For methods with a reward model in `roles`. The candidate is read directly after the chain, followed by the
-        wording's `reward` question, or its `mark` for a model with a rating head. Raises Stop.
+        For methods with a reward model in `roles`. The candidate directly follows the chain. After it, the model reads
+        the wording's `reward` question or, if it has a rating head, the wording's `mark`. Raises Stop.
         """
         model, wording = self._models["reward"], self.wording
         if model.engine.has_head:
@@ -478,10 +475,10 @@ class Chain:
         return verdict
 
     async def rate(self, model: Model, candidates: Sequence[Completion], author: Model, mark: str = "") -> list[Rating]:
-        """Return a model head's ratings of each candidate as the next step, asked in parallel.
+        """Return the ratings of each candidate as the next step by a model's head, requested in parallel.
 
-        `mark`: text with control tokens after the candidate, at whose end the head reads. Recorded as one call without
-        tokens. Raises Stop if a candidate does not fit.
+        `mark`: text after the candidate, with control tokens; the head reads at the last token. Recorded as one call
+        without tokens. Raises Stop if a candidate does not fit, and ValueError for a model without a head.
         """
         if not model.engine.has_head:
             raise ValueError(f"the {model.role} model has no rating head: use `score`")
@@ -491,9 +488,9 @@ class Chain:
         return list(await model.rate_each(texts, step=len(self.steps)))
 
     async def ask_each(self, model: Model, questions: Sequence[prompts.Question]) -> list[Choice]:
-        """Return the answers to whole prompts, independent of the chain, all asked in parallel.
+        """Return the answers to whole prompts, requested in parallel; the chain is not added to the prompts.
 
-        Recorded as one call. Raises Stop if a prompt does not fit.
+        Recorded as one call. Raises Stop if a prompt does not fit, and ValueError if the options differ.
         """
         self.check_fits(model, max(len(question.ids) for question in questions))
         options = {question.option_ids for question in questions}
@@ -505,9 +502,10 @@ class Chain:
     async def log_probabilities(
         self, model: Model, candidates: Sequence[Completion], author: Model
     ) -> list[tuple[float, ...]]:
-        """Return the model's log-probability (nats) of each token of each candidate as the next step, in one pass.
+        """Return the model's log-probability (nats) of each token of each candidate as the next step.
 
-        Tokens are those of the model. An empty candidate has none. Raises Stop if a candidate does not fit.
+        Candidates are split into this model's tokens; an empty one has none. Requested in parallel and recorded as one
+        call. Raises Stop if a candidate does not fit.
         """
         context = self._contexts[model.role]
         texts = [context.read(c.token_ids, c.text, author.tokenizer) for c in candidates]
@@ -537,9 +535,9 @@ class Chain:
         temperature: float | None = None,
         budget: int | None = None,
     ) -> Sampling:
-        """Return the sampling of the next step at a place. Raises Stop.
+        """Return the sampling of the next step at a place. Raises Stop if no budget or context is left.
 
-        `temperature` overrides the run's. `budget`: maximum number of emitted tokens; None: the chain's remainder.
+        `temperature` overrides the run's. `budget`: maximum number of tokens; None: the rest of the chain's budget.
         """
         budget = self._budget(place.ahead) if budget is None else budget
         room = place.model.engine.context_tokens - len(place.ids)
@@ -560,7 +558,6 @@ class Chain:
     async def _written(
         self, place: _Place, sampling: Sampling, purpose: Purpose, step: int | None = None
     ) -> list[Completion]:
-        """Return completions without unfinished characters at their end."""
         step = len(self.steps) + len(place.ahead) if step is None else step
         drawn = await place.model.generate(place.ids, sampling, purpose=purpose, step=step)
         return await self._whole(place, sampling, purpose, drawn)
@@ -568,7 +565,7 @@ class Chain:
     async def _whole(
         self, place: _Place, sampling: Sampling, purpose: Purpose, drawn: Sequence[Completion]
     ) -> list[Completion]:
-        """Return completions without a truncated character; generate its remainder if needed."""
+        """Return completions without a truncated last character; if it is the only one, generate the rest of it."""
         step, model, tokenizer = len(self.steps), place.model, place.model.tokenizer
         if not any(num_cut(completion, tokenizer) for completion in drawn):
             return list(drawn)
@@ -596,7 +593,7 @@ class Chain:
         ]
 
     def _as_steps(self, behind: Sequence[Proposal]) -> tuple[list[Step], bool, bool]:
-        """Return proposals as steps, and whether the chain after them would still reason and be answered."""
+        """Return proposals as steps, and whether the chain after them would still reason and contain the answer."""
         steps: list[Step] = []
         reasoning, answered = self.reasoning, self.answered
         for author, completion in behind:
@@ -662,10 +659,7 @@ class Chain:
         return self.limits.token_budget - self.trace.emitted_tokens - sum(step.num_tokens for step in ahead)
 
     def _seed(self, purpose: Purpose, num_steps: int) -> int:
-        """Return the seed of a call, from sample, step and purpose.
-
-        Results therefore do not depend on scheduling, and a resumed step is identical.
-        """
+        """Return the seed of a call. It depends on sample, step and purpose, but not on scheduling or attempts."""
         return mixed_seed(f"{self.trace.seed}/{num_steps}/{purpose}")
 
 

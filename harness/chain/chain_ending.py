@@ -1,9 +1,9 @@
 """Ends of the thought and the chain, and steps truncated inside a character.
 
-A character has up to four bytes and often as many tokens, and guidance and step limits may fall between them. If a
-context ends inside a character, vLLM ends the next request after one token (vllm-project/vllm#48853), and another
+A character has up to four bytes and often as many tokens, so the token limit of guidance or a step may fall inside one.
+If a context ends inside a character, vLLM ends the next request after one token (vllm-project/vllm#48853), and another
 tokenizer would lose the rest of the character. The tokens of an unfinished character are therefore dropped. They still
-count as generated, and their author writes them again at the start of the next step. If nothing else would remain, the
+count as generated, and the character is written again at the start of the next step. If nothing else would remain, the
 character is completed instead, so every step makes progress.
 """
 
@@ -17,7 +17,7 @@ from harness.prompts import STEP_END, THINK_END
 from harness.trace import Step, StepRole
 
 WHOLE_REPLY_ROLES: tuple[StepRole, ...] = ("chain", "rethink", "answer")
-"""Roles whose author writes to the end of its reply."""
+"""Roles of steps that extend to the end of the author's reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ def ending(step: Step, *, in_thought: bool, at_any_answer: bool = False) -> Endi
     """Return whether a step ends the chain or the thought.
 
     Inside a thought (`in_thought`) a boxed result is intermediate, unless the step also closes the thought.
-    `at_any_answer`: only the first answer ends the chain.
+    `at_any_answer`: the step ends both if it contains an answer, and otherwise neither.
     """
     if at_any_answer:
         is_answer = has_any_answer(step.text)
@@ -47,15 +47,15 @@ def ending(step: Step, *, in_thought: bool, at_any_answer: bool = False) -> Endi
 
 
 def has_any_answer(text: str) -> bool:
-    """Return whether a text contains an answer by the rules of the SpecReason authors' code."""
+    """Return whether a text contains an answer, as defined by the SpecReason authors' code."""
     return any(marker in text for marker in ("boxed", "Answer:", "ANSWER:"))
 
 
 def kept_open(text: str, finish: Finish, separator: str = STEP_END) -> str:
-    """Return a step's text with the thought left open, unless it contains an answer.
+    """Return a step's text without `</think>` and with the step separator at its end; unchanged if it has an answer.
 
-    `</think>` is removed. The step separator is also added after a step that its author ended or that reached its
-    limit (SpecReason authors' code, which joins all steps with it).
+    As in the SpecReason authors' code, which joins all steps with the separator, it is added even after an end of
+    sequence or a truncation.
     """
     if has_any_answer(text):
         return text
@@ -82,11 +82,11 @@ def has_boxed(text: str) -> bool:
 
 
 _UNFINISHED = "\ufffd"
-"""Replacement character in decoded text for unfinished and invalid characters."""
+"""Character that replaces unfinished and invalid characters in decoded text."""
 _MOST_MISSING = 3
-"""Maximum number of bytes, and so tokens, missing from an unfinished character."""
+"""Maximum number of tokens that can be missing from an unfinished character, each with at least one byte."""
 _MOST_CUT = 8
-"""Maximum number of tokens dropped for it: an author may also write the replacement character itself."""
+"""Maximum number of tokens dropped for an unfinished character: a model may also write the replacement itself."""
 
 
 async def whole_completion(
@@ -95,10 +95,10 @@ async def whole_completion(
     next_token: Callable[[Sequence[int]], Awaitable[Completion]],
     most_tokens: int,
 ) -> Completion:
-    """Return a completion without the unfinished character that its limit left at its end.
+    """Return a completion without the unfinished character that the token limit left at its end.
 
     `next_token` generates one token after the given ids. It is called only if the whole completion is one unfinished
-    character, and only up to `most_tokens` tokens in total.
+    character, until the completion has `most_tokens` tokens.
     """
     count = num_cut(completion, tokenizer)
     for _ in range(_MOST_MISSING):
@@ -113,9 +113,9 @@ async def whole_completion(
 
 
 def num_cut(completion: Completion, tokenizer: Tokenizer) -> int:
-    """Return the number of ids of an unfinished character at a completion's limit.
+    """Return the number of ids of the unfinished character at the end of a truncated completion; 0 if there is none.
 
-    Further bytes that cannot become a character are the author's own.
+    A longer sequence of invalid bytes is kept: the model wrote it, and it cannot become a character.
     """
     if completion.finish != "length" or not completion.text.endswith(_UNFINISHED):
         return 0
@@ -127,7 +127,7 @@ def num_cut(completion: Completion, tokenizer: Tokenizer) -> int:
 
 
 def joined(begun: Completion, more: Completion, tokenizer: Tokenizer) -> Completion:
-    """Return a completion joined with its continuation; token details missing from either are omitted."""
+    """Return a completion joined with its continuation, without token details that one of them lacks."""
     ids = (*begun.token_ids, *more.token_ids)
     num_tokens, mean = begun.num_tokens + more.num_tokens, None
     if begun.mean_logprob is not None and more.mean_logprob is not None:
@@ -140,7 +140,7 @@ def joined(begun: Completion, more: Completion, tokenizer: Tokenizer) -> Complet
         num_tokens=num_tokens,
         mean_logprob=mean,
         proposed_tokens=_sum(begun.proposed_tokens, more.proposed_tokens),
-        confirmed_tokens=_sum(begun.confirmed_tokens, more.confirmed_tokens),
+        accepted_tokens=_sum(begun.accepted_tokens, more.accepted_tokens),
         token_logprobs=_chained(begun.token_logprobs, more.token_logprobs),
         entropies=_chained(begun.entropies, more.entropies),
     )

@@ -1,12 +1,12 @@
 """Scores of a finished chain: step rewards from a process reward model, and the chain's likelihood under the target.
 
-Rewards rate a step, given the problem and the previous steps. Stored steps and candidates are scored after a run; the
-scores are not visible to methods. The prompt format is Math-Shepherd's (Wang et al., arXiv 2312.08935, section 3), also
-used in SpecReason (section 5.5) and SpecCoT (appendix A.1): a tag ends each step, followed by "+" or "-". This is one
-forward pass over two options, supported by every engine.
+A reward rates a step, given the problem and the previous steps. Stored steps and candidates are scored after a run, so
+methods do not see the scores. The prompt format is that of Math-Shepherd (Wang et al., arXiv 2312.08935, section 3),
+SpecReason (section 5.5) and SpecCoT (appendix A.1): a tag ends each step, followed by "+" or "-". A reward is one
+forward pass over these two options, which every engine supports.
 
-Likelihood is the log-probability of each accepted step given all previous text. The chain is read as if the target had
-written it alone: its own prompt without a judge's explanations, then every accepted step in its own token ids
+Likelihood is the log-probability of each accepted step given all previous text. The target reads the chain as if it had
+written it alone: after its prompt, without the rubric for verdicts, follows every accepted step in its own token ids
 (`ModelContext`). One request for the whole chain returns the log-probability of every token under the target's
 distribution, at temperature 1 without truncation. Only generated tokens count: no text added by the harness (the bridge
 to the answer, a closing `</think>`), and no end-of-sequence token, which is not part of a chain.
@@ -27,12 +27,12 @@ from harness.trace import Step
 from harness.weights.tokenizer import verdict_options
 
 REWARDS_VERSION = 2
-"""Prompt format version; scores of different versions are not comparable. Version 1 showed partial steps."""
+"""Version of the prompt format; scores of different versions are not comparable. Version 1 showed unfinished steps."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """A stored piece of a chain, which may begin or end inside a step of the text."""
+    """A stored piece of a chain, which may begin or end inside a whole step."""
 
     text: str
     finish: Finish
@@ -40,21 +40,21 @@ class Written:
 
 @dataclass(frozen=True)
 class WholeSteps:
-    """The whole steps that contain one stored piece."""
+    """The whole steps that contain a stored piece of a chain."""
 
     before: tuple[str, ...]
     """The previous steps."""
     begun: str
-    """Start of the piece's first step, in previous pieces; empty if the piece starts with a step."""
+    """Text in previous pieces that begins the piece's first step; empty if the piece starts with a step."""
     rest: str
-    """End of the piece's last step, in later pieces; empty if the piece, or the chain, ends with a step."""
+    """Text in later pieces that completes the piece's last step; empty if there is nothing to complete."""
 
 
 def whole_steps(pieces: Sequence[Written], separator: str) -> list[WholeSteps]:
     """Return, for each piece of a chain, the whole steps to show to a reward model.
 
-    Guidance has a fixed number of tokens and a step may reach its limit. Both may end inside a step, which the next
-    piece completes.
+    Guidance has a fixed number of tokens, and a piece may reach the limit of a step. Both may end inside a whole step,
+    which the next pieces complete.
     """
     before: list[str] = []
     found: list[WholeSteps] = []
@@ -88,7 +88,7 @@ def _rest(unfinished: str, behind: Sequence[Written], separator: str) -> str:
 
 
 _TAG, _GOOD, _BAD = "ки", "+", "-"
-"""End of a step (a word that occurs in no solution) and the two judgments after it, as in Math-Shepherd."""
+"""Tag that ends a step (a word that occurs in no solution), and the two judgments after it, as in Math-Shepherd."""
 
 
 def judgment_ids(tokenizer: Tokenizer, problem: str, steps: Sequence[str]) -> list[int]:
@@ -99,7 +99,7 @@ def judgment_ids(tokenizer: Tokenizer, problem: str, steps: Sequence[str]) -> li
 
 
 def reward_prompt(problem: str, steps: Sequence[str]) -> str:
-    """Return the problem and its steps, each with its tag; tags written by a model are removed."""
+    """Return the problem and its steps, each followed by the tag; tags written by a model are removed."""
     texts = [" ".join(step.replace(_TAG, " ").split()) for step in steps]
     return f"{problem} " + "\n".join(f"Step {number}: {text} {_TAG}" for number, text in enumerate(texts, 1))
 
@@ -114,7 +114,7 @@ class RewardModel:
 
     @property
     def context_tokens(self) -> int:
-        """Maximum prompt length of a judgment plus the one generated token."""
+        """Maximum number of tokens of a judgment's prompt plus the generated token."""
         return self._engine.context_tokens
 
     async def quality(self, problem: str, steps: Sequence[str]) -> float:
@@ -125,19 +125,19 @@ class RewardModel:
 
 
 LIKELIHOOD_VERSION = 1
-"""Version of the counted tokens and the prompt; results of different versions are not comparable."""
+"""Version of the prompt and the selection of tokens; results of different versions are not comparable."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepLikelihood:
-    """The log-probability of one step's generated tokens, as split by the target's tokenizer."""
+    """The log-probability of one step's generated tokens, in the target's tokenization."""
 
     num_tokens: int
     """Tokens read; fewer than the step's if the target's context ends inside it."""
     logprob: float | None
     """Sum over these tokens (nats); None if one of them has no finite value."""
     lowest_logprob: float | None
-    """Value of the least probable token (nats); None without a token or a sum."""
+    """Log-probability of the least probable token (nats); None if there are no tokens or no sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class ReadChain:
 def read_chain(
     problem: Problem, steps: Sequence[Step], tokenizers: Mapping[Role, Tokenizer], wording: Prompts = BUILT_IN
 ) -> ReadChain:
-    """Return a chain as the target reads it. `tokenizers`: of the target and all authors of steps, by role."""
+    """Return a chain as the target reads it. `tokenizers`: by role, for the target and all authors of steps."""
     context = ModelContext(tokenizers["target"], problem, wording)
     start, places = len(context.ids), []
     for step in steps:
@@ -168,8 +168,8 @@ def read_chain(
 async def step_likelihoods(engine: Engine, chain: ReadChain) -> list[StepLikelihood]:
     """Return the likelihood of each step, in one request for the whole chain.
 
-    An engine may compute a long chain in several passes. Tokens beyond the engine's context are not read, which
-    includes the last token of a chain that fills it. Raises EngineError.
+    An engine may compute a long chain in several passes. Tokens beyond the engine's context are not read, nor is the
+    last token of a chain that fills the context. Raises EngineError.
     """
     room = engine.context_tokens - 1 - len(chain.prompt)
     ids = chain.ids[: max(0, room)]
@@ -181,14 +181,14 @@ async def step_likelihoods(engine: Engine, chain: ReadChain) -> list[StepLikelih
 def _of_step(logprobs: Sequence[float]) -> StepLikelihood:
     if not all(map(math.isfinite, logprobs)):
         return StepLikelihood(len(logprobs), None, None)
-    known = [min(0.0, logprob) for logprob in logprobs]  # rounding makes a certain token's slightly positive
+    known = [min(0.0, logprob) for logprob in logprobs]  # rounding may give a certain token a slightly positive one
     return StepLikelihood(len(known), math.fsum(known), min(known, default=None))
 
 
 def _generated(
     step: Step, ids: Sequence[int], author: Tokenizer, target: Tokenizer, wording: Prompts
 ) -> tuple[int, int]:
-    """Return start and end of the generated tokens among the target's ids of a step."""
+    """Return start and end of a step's generated tokens among the target's ids of the step."""
     before, behind = _added_texts(step, author, wording)
     if not before and not behind:
         return 0, len(ids)
@@ -205,13 +205,13 @@ def _generated(
 def _added_texts(step: Step, author: Tokenizer, wording: Prompts) -> tuple[str, str]:
     """Return the text added by the harness at the beginning and at the end of a step.
 
-    Ids beyond the number of tokens generated by the author were added.
+    A step has more ids than generated tokens if the harness added text.
     """
     num_added = len(step.token_ids) - (step.num_tokens - (step.finish == "eos"))
     own_text, bridge, separator = author.decode(step.token_ids), author.thought.closing, wording.step_separator
     behind = ""
     if step.text.endswith(bridge) and not own_text.endswith(bridge):
-        return "", bridge  # a plain author, whose own ids have no `</think>`
+        return "", bridge  # a plain author, whose ids have no `</think>`
     if num_added <= 0:
         return "", ""
     if step.text.endswith(bridge):

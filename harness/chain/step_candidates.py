@@ -1,4 +1,4 @@
-"""The candidates for a step: options of a verdict, records, and text similarity."""
+"""The candidates for a step: their records, the options of a verdict, and text similarity."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def as_candidates(completions: Sequence[Completion]) -> list[Candidate]:
     """Return the record of each completion as a candidate.
 
     Texts that differ only in surrounding whitespace share an option, so a verdict's probability is not split between
-    them. This includes whitespace before `</think>`, which judges are not shown.
+    them. Whitespace before `</think>` also makes no difference, because judges do not see the tag.
     """
     options: dict[tuple[str, bool], int] = {}
     return [
@@ -77,8 +77,8 @@ def _cosine(a: Counter[str], b: Counter[str]) -> float:
 def most_consistent(texts: Sequence[str]) -> int:
     """Return the index of the text most similar to the others; the first one in a tie.
 
-    SpecGuard's self-consistency selector: a softmax over each row of the similarities; the text with the least weight
-    on itself is chosen. All texts have the same self-similarity, so this is the row with the largest sum of
+    SpecGuard's self-consistency selector applies a softmax to each row of the similarity matrix and selects the text
+    with the least weight on itself. All texts have the same self-similarity, so this is the row with the largest sum of
     exponentials.
     """
     num_equal = Counter(texts)

@@ -1,9 +1,9 @@
 """Algorithms over a draft and a target model, one file per method.
 
-A method is a frozen dataclass. Its fields are the hyper-parameters under the paper's names (and the launcher's flags);
-calling it fills a chain. Methods contain no I/O, retries, logging or batching: each sample is a coroutine, and the
-engines batch their requests. To add a built-in method, add a file and an entry in METHODS. A custom method can be any
-file or package (`harness.methods.references`).
+A method is a frozen dataclass. Its fields are the hyper-parameters, named as in the paper; each is also a flag of the
+launcher. Calling the method fills a chain. Methods contain no I/O, retries, logging or batching: each sample is a
+coroutine, and the engines batch the requests. To add a built-in method, add a file and an entry in METHODS. Custom
+methods are loaded from files or packages (`harness.methods.references`).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def sample_identity(
 
 
 def speed_only_parameters(method: str) -> frozenset[str]:
-    """Return the hyper-parameters that change a method's speed but not its text (see `parameter`)."""
+    """Return a built-in method's hyper-parameters that change its speed but not its text (see `parameter`)."""
     return frozenset(p.name for p in (parameter_fields(method) if method in METHODS else ()) if not p.changes_text)
 
 
@@ -104,9 +104,9 @@ def parameter_names(method: str | None = None) -> list[str]:
 
 
 def method_parameters(method: str, values: Mapping[str, Parameter]) -> dict[str, Parameter]:
-    """Return a method's hyper-parameters: `values`, and defaults for other usual parameters.
+    """Return a method's hyper-parameters: `values`, and the defaults of the other usual parameters.
 
-    Raises ValueError for an unknown method, for a parameter of another method, and for a value out of range.
+    Raises ValueError for an unknown method, an unknown parameter, or an invalid value.
     """
     if method not in METHODS and method not in plugins.registered:
         raise ValueError(f"--method {method}: unknown; valid: {', '.join(METHODS)}")

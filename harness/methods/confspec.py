@@ -1,15 +1,14 @@
 """ConfSpec: the draft judges its own step; unsure verdicts go to the target (Liu and He, arXiv 2602.18447).
 
-The draft writes a step and verifies it. A confident verdict is final; an unsure one is escalated to the target. The
-target rewrites rejected steps. Published in the main proceedings of ACL 2026 (2026.acl-long.1221).
+The draft writes a step and judges it. A confident verdict is final; after an unsure one, the target judges. The target
+rewrites rejected steps. Published in the main proceedings of ACL 2026 (2026.acl-long.1221).
 
-This implementation follows the abstract and the beginning of the introduction (version 1); the full text was not
-consulted, and no public code was found. According to these, confident decisions are taken directly, uncertain ones go
-to the target, and no other model judges. Choices of this implementation:
+This implementation follows the abstract and the beginning of the introduction (version 1), according to which no other
+model judges. The full text was not consulted, and no public code was found. Choices of this implementation:
 - Question: SpecReason's score from 0 to 9, with the same words for both models (`--prompts`, table score). The score is
   the most probable digit. Steps are accepted from `threshold` on (SpecReason: 7).
 - Confidence: the total probability of all digits on the same side of the threshold as the draft's score. A confident
-  rejection is final, too. After an escalation the target's verdict decides; the draft's is recorded before it.
+  rejection is final, too. If the target judges, its verdict decides; the draft's verdict is recorded before it.
 - Minimum confidence: `confidence`, 0.9. At 0 only the draft judges; at 1 nearly always the target, as in SpecReason.
 - Steps end at the run's step separator or after 512 tokens. Both models alternate until the reply contains an answer,
   as in SpecReason here. Plain models are judged in the same way as reasoning models.
@@ -30,12 +29,12 @@ from harness.trace import Verdict
 
 @dataclass(frozen=True)
 class ConfSpec(Method):
-    """ConfSpec's hyper-parameters; calling it drafts, judges, and accepts or rewrites each step."""
+    """ConfSpec: draft and judge each step; accept it, or let the target rewrite it."""
 
     confidence: float = parameter(
         0.9,
-        help="Minimum probability, from 0 to 1, at which the draft's verdict on its own step is final; below it the "
-        "target judges (no value in the abstract). 0: the draft judges every step.",
+        help="Minimum probability, from 0 to 1, for the draft's verdict on its own step to be final; below it, the "
+        "target judges (no value in the abstract). 0: only the draft judges.",
     )
     threshold: float = parameter(
         7.0, help="Minimum accepted score, from 0 to 9, of either model (SpecReason section 4.1)."
@@ -79,6 +78,6 @@ class ConfSpec(Method):
         return verdict
 
     def _certainty(self, verdict: Verdict) -> float:
-        """Return the total probability of the scores that lead to the same decision."""
+        """Return the total probability of the scores that lead to the verdict's decision."""
         scored = zip(verdict.options, verdict.probabilities, strict=True)
         return sum(p for digit, p in scored if (float(digit) >= self.threshold) == verdict.accepted)

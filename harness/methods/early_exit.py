@@ -1,35 +1,35 @@
 """Early exit: end a thought once trial answers are certain (Fu et al., arXiv 2412.20993; Yang et al., 2504.15895).
 
-While a model thinks, trial answers are generated after its thought so far and discarded. Once a trial answer is
-certain, the thought is closed and the final answer is written. Two criteria are available:
+While a model thinks, trial answers are generated after the thought so far, and discarded. Once a trial answer is
+certain, the thought is closed and the final answer is written. There are two criteria:
 
 - `agreement`, from Dynasor (Fu et al.): a trial answer every 64 tokens; certain if the last 3 agree. Empty answers and
-  answers with a word of doubt agree with nothing. Follows the authors' code (hao-ai-lab/Dynasor,
+  answers with a word of doubt agree with no other. Follows the authors' code (hao-ai-lab/Dynasor,
   dynasor/core/cot.py, effort "mid"; its other efforts: 2, 5 or 8 answers, 32 tokens).
 - `confidence`, from DEER (Yang et al.): a greedy trial answer in place of each transition word ("Wait"); certain if the
   mean probability of its tokens is at least 0.95. Otherwise the word starts the next thought. Follows the authors' code
   (iie-ycx/DEER, vllm-deer.py, policy avg1).
 
 The papers' full texts were not consulted: this follows their code, DEER's abstract and the beginning of a text by
-Dynasor's authors. Both use one model. With a pair, `writer` thinks; `prober` writes the trial answers, closes the
-thought and answers. Options are the target alone (as published), the draft alone, or a draft that thinks until the
-target is certain. The method does not judge drafted steps.
+Dynasor's authors. Both papers use one model. With a pair, `writer` thinks; `prober` writes the trial answers, closes
+the thought and answers. For example, the target works alone (as published), the draft works alone, or the draft thinks
+until the target is certain. The method does not judge drafted steps.
 
 Differences from the authors' code:
-- Trial answers follow the wording's `answer_bridge`, which must open a brace, and end at its closing brace. DEER's code
-  also accepts unclosed answers.
+- Trial answers follow the wording's `answer_bridge`, which must open a brace, and are read up to its closing brace.
+  DEER's code also accepts unclosed answers.
 - Answers are equal if they differ only in white space. Dynasor's code compares them as formulas.
 - Dynasor's code also probes before the thought and in the answer, samples trial answers at temperature 0.6 and top-p
   0.95, continues thinking meanwhile, and returns the agreed answer itself. Here the prober answers after the closed
   thought, as in DEER.
 - DEER's limits (ten trial answers, thinking up to 90 % of the budget) are omitted: a spent budget ends the chain, as in
-  every method. Its settings for Qwen3 are omitted, too: the geometric mean, and `</think>` after the trial answer. Its
-  code samples trial answers at temperature 1; here they are greedy.
-- A thought that closes itself is also answered by the prober. Two equal consecutive pieces end the chain as repeated,
+  every method. DEER's settings for Qwen3 are omitted, too: the geometric mean, and `</think>` after the trial answer.
+  DEER's code samples trial answers at temperature 1; here they are greedy.
+- The prober also answers if the writer closes the thought. Two equal consecutive pieces end the chain as repeated,
   as in every method; small intervals make this more likely.
 
-Every trial answer is recorded as a candidate of the following step, if any, with its decision. Accepted trial answers
-ended the thought, so the fallback rate is the share that did not.
+Every trial answer is recorded with its decision, as a candidate of the following step, if there is one. An accepted
+trial answer ended the thought, so the fallback rate is the share of trial answers that did not.
 
 A plain model has no transition words: `confidence` probes after each step, and the model answers directly after the
 answer bridge.
@@ -58,7 +58,7 @@ _CRITERIA = {"window": "agreement", "interval": "agreement", "certainty": "confi
 
 @dataclass(frozen=True)
 class EarlyExit(Method):
-    """The hyper-parameters of both criteria; calling it thinks, tries answers and closes the thought early."""
+    """Early exit: think, try answers, and close the thought once a trial answer is certain."""
 
     criterion: Literal["agreement", "confidence"] = parameter(
         "agreement",
@@ -73,7 +73,7 @@ class EarlyExit(Method):
     transition: str = parameter(
         "Wait",
         help="Word in a reasoning model's thought at which a trial answer is tried (DEER's code, which also uses "
-        "Alternatively). If empty, and for plain models: at the end of every step.",
+        "Alternatively). If empty, and for plain models, a trial answer is tried at the end of every step.",
     )
     probe_tokens: int = parameter(20, help="Maximum length of a trial answer, in tokens (code of both papers).")
     writer: Literal["target", "draft"] = parameter("target", help="The model that thinks.")
@@ -140,7 +140,7 @@ class EarlyExit(Method):
         chain.accept(writer, "thought", thought, tried, decision=decision)
 
     def _decision(self, chain: Chain, trial: Completion, tokenizer: Tokenizer) -> Decision:
-        """Return whether a trial answer ends the thought. Earlier trial answers are read from the recorded steps."""
+        """Decide whether a trial answer ends the thought; earlier trial answers are read from the recorded steps."""
         if self.criterion == "confidence":
             return Decision.at_least("confidence", _confidence(trial, tokenizer), self.certainty)
         texts = [trial.text, *(step.candidates[0].text for step in reversed(chain.steps) if step.candidates)]

@@ -1,21 +1,22 @@
 """GlimpRouter: route each step by the entropy of its first token (Zeng et al., arXiv 2601.05110, section 3).
 
-The draft writes the first token of every step. If the entropy of the token's distribution exceeds tau, the target
-writes the step; otherwise the draft continues. The target writes the answer after the thought.
+The draft writes the first token of every step. If the draft's entropy at this token exceeds tau, the target writes the
+step; otherwise the draft continues. The target writes the answer after the thought.
 
-The abstract and introduction of the paper were consulted; other details follow the authors' code
-(Zengwh02/GlimpRouter). The entropy is that of the model's distribution at temperature 1, in nats, with threshold 1.0. A
-step ends at a blank line or after 512 tokens. Differences within a step:
+This follows the paper's abstract and introduction, and otherwise the authors' code (Zengwh02/GlimpRouter). The entropy
+is that of the distribution at temperature 1, in nats; the threshold is 1.0. A step ends at a blank line or after 512
+tokens. Differences from the code within a step:
 - The code computes the entropy over the 20 most probable tokens, normalized to 1; here it depends on the engine
   (Completion.entropies).
-- The code discards the first token and has the step written from its beginning; here a draft that continues keeps it.
-- A step of exactly tau goes to the target in the code, and to the draft in the abstract and here.
+- The code discards the first token, and the step is written from its beginning; here the draft keeps the token if it
+  continues.
+- At an entropy of exactly tau, the target writes the step in the code, but the draft in the abstract and here.
 
-Differences at the end of a chain:
-- After a repeated step or a spent thought budget (8,192 tokens), the code closes the thought and lets the target answer
-  in up to 2,048 tokens. Here either ends the chain, as in every method.
-- The code drops text after the end of the thought; here it is kept, and is the answer if it contains one.
-- The code adds a blank line after a truncated step; here the next step continues inside it.
+Differences from the code at the end of a chain:
+- After a repeated step or a spent thought budget (8,192 tokens), the code closes the thought, and the target answers in
+  up to 2,048 tokens. Here both cases end the chain, as in every method.
+- The code drops text after the end of the thought. Here the text is kept; if it contains an answer, it is the answer.
+- The code adds a blank line after a truncated step; here the next step continues the truncated one.
 - Sampling follows the run (code: temperature 0.6 and top-p 0.95).
 """
 
@@ -32,12 +33,12 @@ from harness.trace import Decision
 
 @dataclass(frozen=True)
 class GlimpRouter(Method):
-    """GlimpRouter's hyper-parameters; calling it routes each step by its first token."""
+    """GlimpRouter: choose the writer of each step by the entropy of the step's first token."""
 
     tau: float = parameter(
         1.0,
-        help="Maximum entropy of a step's first token, in nats, at which the draft writes the step (authors' code; "
-        "its example script uses 0.9).",
+        help="Maximum entropy at a step's first token, in nats, for the draft to write the step (authors' code, whose "
+        "example script uses 0.9).",
     )
     first_steps: int = parameter(
         0, help="Number of steps that the target writes before the draft starts (authors' code)."

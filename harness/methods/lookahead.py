@@ -1,26 +1,26 @@
 """Lookahead Reasoning: draft steps ahead, verify them in parallel (Fu et al., arXiv 2506.19830, section 3).
 
-The draft writes gamma steps in a row. The target writes its own next step after each of the gamma + 1 prefixes, all at
-the same time. Draft steps are kept up to the first whose meaning differs from the target's step after the same prefix.
-The target's step replaces that step, or follows if all are kept.
+The draft writes gamma steps in a row. The target writes its own next step after each of the gamma + 1 prefixes, all in
+parallel. Draft steps are kept until one differs in meaning from the target's step after the same prefix; the target's
+step replaces it. If all draft steps are kept, the target's last step follows them.
 
 This is the synchronous form (algorithm 1): the target starts once all steps are drafted. The authors' code
-(hao-ai-lab/LookaheadReasoning) can also overlap the two and draft several steps after one prefix; neither is
-implemented. As in the code:
+(hao-ai-lab/LookaheadReasoning) can also draft while the target works, and draft several steps after one prefix; neither
+is implemented here. As in the code:
 - A step has at most 100 tokens.
 - Steps that differ only in white space and case are equal without a question.
-- A step that follows a truncated step is the target's, without a comparison. The same holds for a step with which only
-  the target ends its reply.
-- Gamma is 4 by default; the paper varies it.
+- The target writes the step after a truncated step, without a comparison. It also writes the step if only the target's
+  version ends the reply.
+- Gamma is 4 by default; the paper uses several values.
 
 Differences from the code:
 - The code never keeps a chain's first step, because the prompt does not end with a blank line; here it is compared.
 - Sampling follows the run (code: temperature 0.6, top-p 0.95 and, for its default pair, top-k 20).
 - The paper's default judge is another model (Qwen2.5-7B-Instruct), whose most probable token decides. Here the target
-  or the run's third model (`judge`) is asked, in one forward pass per pair of steps. As in the code, the question
+  or the run's third model (`judge`) judges each pair of steps in one forward pass. As in the code, the question
   contains only the two steps.
 - The paper's sentence embeddings are replaced by shared words, numbers and signs (`verifier`). The code's threshold, a
-  cosine above 0.95 (all-mpnet-base-v2), does not apply to this replacement.
+  cosine above 0.95 (all-mpnet-base-v2), does not apply to shared words.
 - The wording of the question is this project's. The published one, which shows the target's step first, can be set with
   --prompts (table equivalence: {first} is the draft's step, {second} the target's).
 
@@ -46,9 +46,9 @@ from harness.trace import Decision
 
 @dataclass(frozen=True)
 class Lookahead(Method):
-    """Lookahead Reasoning's hyper-parameters; calling it drafts ahead and keeps steps the target agrees with."""
+    """Lookahead Reasoning: draft several steps ahead, and keep those with which the target agrees."""
 
-    gamma: int = parameter(4, help="Number of steps drafted ahead (authors' code; the paper varies it).")
+    gamma: int = parameter(4, help="Number of steps drafted ahead (authors' code; the paper uses several values).")
     verifier: Literal["judge", "similarity"] = parameter(
         "judge",
         help="judge: a model decides whether two steps mean the same. similarity: cosine over words, "
@@ -61,7 +61,7 @@ class Lookahead(Method):
     )
     threshold: float = parameter(
         0.5,
-        help="Minimum accepted probability of 'the same' by the judge, or minimum cosine (0.5: the likelier answer).",
+        help="Minimum probability that the judge gives to 'the same' (0.5: its likelier answer), or minimum cosine.",
     )
     step_tokens: int = parameter(100, help="Maximum length of a step, in tokens (authors' code).")
 
@@ -98,7 +98,7 @@ class Lookahead(Method):
         return () if role == "reward" else super().texts(role, token_budget)
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
-        """The target's steps after the prefixes share everything before them."""
+        """The target's steps share the cache of the prefixes."""
         own = self.gamma * min(self.step_tokens, token_budget) if role == "target" else 0
         return super().cached_tokens(role, token_budget) + own
 
@@ -112,7 +112,7 @@ class Lookahead(Method):
             self._keep(chain, target, drafted, own, agreements)
 
     async def _draft_ahead(self, chain: Chain, draft: Model) -> list[Proposal]:
-        """Return up to gamma consecutive steps; fewer if a resumed sample already has some or the chain ends."""
+        """Return gamma consecutive steps, fewer if a resumed sample already has some of them or the chain ends."""
         drafted: list[Proposal] = []
         for _ in range(self.gamma - _num_kept(chain)):
             if not chain.may_continue(drafted, draft):
@@ -127,7 +127,7 @@ class Lookahead(Method):
         """Return the probability that each drafted step means the same as the target's; None: not compared."""
         pairs = [(step, mine) for (_, step), mine in zip(drafted, own, strict=False)]
         before = [chain.steps[-1].finish if chain.steps else None, *(step.finish for step, _ in pairs)]
-        # Not after a truncated step, nor if only the target ends its reply with its step.
+        # No comparison after a truncated step, or if only the target's version ends the reply.
         compared = [
             finish != "length" and (mine.finish != "eos" or step.finish == "eos")
             for (step, mine), finish in zip(pairs, before, strict=False)

@@ -1,18 +1,17 @@
 """The method protocol: hyper-parameters, validation of method classes, and required context lengths.
 
-The rule for contexts is the same for every method, model and engine. Text that follows a prompt (`Text`) must fit at
-its full length. It is the chain, up to the token budget, or SCoT's drafts, which the target reads all at once.
+One rule applies to every method, model and engine: a context must fit each prompt and the full text after it (`Text`).
+This text is the chain, up to the token budget, or all of SCoT's drafts, which the target reads at once.
 
 - Without `--max-context` an engine's context fits the longest prompt, the budget and the longest verdict
   (`context_to_open`), up to the model's own maximum.
-- A `--max-context` that is too short for a prompt with its text is rejected at launch, with the minimum in the message.
-- If the model's own maximum is shorter than an explicitly requested text, the launch is rejected. Otherwise a warning
-  reports the number of affected problems.
-- Within a run, text is generated up to the requested length, the budget and the context. If no room is left, or the
-  context truncates a draft of a whole chain, the sample ends with the stop reason `budget` or `context`.
+- A launch rejects a `--max-context` that is too short for a prompt and its text; the message gives the minimum.
+- A launch rejects an explicit `--token-budget` above a model's own maximum. Any other shortage is only a warning.
+- In a run, a completion ends at its length limit, the token budget or the end of the context. If no budget or context
+  is left, or the context truncates a draft of a whole chain, the sample ends with stop reason `budget` or `context`.
 
 Prompt lengths are exact if the model's tokenizer is available locally (`needs`), otherwise upper estimates. Texts are
-counted in their author's tokens; a reader with another tokenizer may need more or fewer.
+counted in their author's tokens; a reader with another tokenizer may need more or fewer tokens.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ _T = TypeVar("_T")
 BYTES_PER_TOKEN = 2
 """Lower bound for the mean number of UTF-8 bytes per token in benchmark texts."""
 PROMPT_RESERVE_TOKENS = 512
-"""Room for the chat template, the instructions and a verdict's question."""
+"""Tokens reserved for the chat template, the instructions and a verdict's question."""
 
 SAMPLE = Problem("demo/0", "demo", "1 + 1?", "2")
-"""A problem for checking prompts."""
+"""Example problem for checking prompts."""
 
 PromptLength = Callable[[Tokenizer, Problem, Prompts], int]
 """Returns a prompt's length in tokens for a problem."""
@@ -59,7 +58,7 @@ class Text:
     settings: tuple[str, ...]
     """The settings that determine the length: `token_budget`, or names of hyper-parameters."""
     prompt: PromptLength | None = None
-    """The prompt that the text follows; None: the prompt of the model's reply."""
+    """Length of the prompt before the text; None: of the prompt that opens the model's reply."""
 
 
 class Method(Protocol):
@@ -74,12 +73,12 @@ class Method(Protocol):
 
     @property
     def parallel(self) -> int:
-        """Number of parallel completions per sample, by the draft if there are two models."""
+        """Number of parallel completions per sample, by the draft or by a single model."""
         return 1
 
     @property
     def target_parallel(self) -> int:
-        """Number of parallel requests per sample by the target, if there is a draft."""
+        """Number of parallel requests per sample to the target of a pair."""
         return 1
 
     @property
@@ -109,7 +108,7 @@ class Method(Protocol):
 
     @property
     def step_separator(self) -> str | None:
-        """Text that ends a step; None: the wording's, which a prompt file may set."""
+        """Text that ends a step; None: the separator of the wording, which a prompt file may set."""
         return None
 
     def worded(self, wording: Prompts) -> Prompts:
@@ -119,9 +118,9 @@ class Method(Protocol):
         return wording.model_copy(update={"step_separator": self.step_separator})
 
     def questions(self, role: Role, tokenizer: Tokenizer, wording: Prompts) -> Iterator[Question]:
-        """Yield a model's questions, so a launch can reject a tokenizer without single-token options.
+        """Yield the questions to a model. A launch uses them to reject a tokenizer that splits an option.
 
-        Default: the reward model's question. Raises ValueError if an option is not a single token, and BadTemplate.
+        Default: the question to a reward model. Raises ValueError if an option is not a single token, and BadTemplate.
         """
         if role == "reward":
             yield reward_question(tokenizer, wording)
@@ -133,7 +132,7 @@ class Method(Protocol):
             list(self.questions(role, tokenizer, wording))
 
     def verdict_tokens(self, token_budget: int) -> int:
-        """Return the length of the longest verdict prompt beyond problem and chain, in tokens."""
+        """Return the maximum number of tokens that a verdict's prompt adds to problem and chain."""
         return 0
 
     def texts(self, role: Role, token_budget: int) -> tuple[Text, ...]:
@@ -141,7 +140,7 @@ class Method(Protocol):
         return (Text(token_budget, ("token_budget",)),)
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
-        """Return the maximum number of tokens per sample in a model's cache, beyond the prompt."""
+        """Return the maximum number of tokens per sample in a model's cache, besides the prompt."""
         return token_budget + (self.verdict_tokens(token_budget) if role != "draft" else 0)
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
@@ -159,7 +158,7 @@ def parameter(
 
     `help`: one or two plain sentences with the unit and the paper's section, printed by the launcher's `--help`.
     `changes_text=False`: the parameter changes only the speed; samples keep their identity and seed.
-    `is_usual=False`: a run has the parameter only if it is set.
+    `is_usual=False`: the parameter is part of a run only if it is set.
     Values equal to the default are left out of run and sample ids, so a new parameter does not change existing ids.
     Therefore never change a default: introduce a new name.
     """
@@ -183,7 +182,7 @@ class ParameterField:
 
 @cache
 def fields_of(method: type[Method]) -> tuple[ParameterField, ...]:
-    """Return the hyper-parameters of a method class. Raises KeyError if a field was declared without help."""
+    """Return the hyper-parameters of a method class. Raises KeyError if a field was declared without `parameter`."""
     annotations, told = get_type_hints(method), ("help", "changes_text", "is_usual")
     return tuple(
         ParameterField(one.name, annotations[one.name], one.default, *(one.metadata[name] for name in told))
@@ -194,7 +193,7 @@ def fields_of(method: type[Method]) -> tuple[ParameterField, ...]:
 def required_context_tokens(
     problems: Iterable[Problem], token_budget: int, verdict_tokens: int, wording: Prompts = BUILT_IN
 ) -> int:
-    """Return an upper estimate of the tokens of the longest sample with its longest verdict prompt.
+    """Return an upper estimate of the context of the longest sample, in tokens, including its longest verdict prompt.
 
     Works without a tokenizer. `token_budget`: maximum number of tokens a sample may emit. `verdict_tokens`: length of a
     verdict prompt beyond problem and chain (see `Method.verdict_tokens`). Wordings longer than the built-in one add
@@ -206,14 +205,14 @@ def required_context_tokens(
 
 
 def context_to_open(method: Method, prompt_tokens: int, token_budget: int, asked: int | None = None) -> int:
-    """Return the context to open engines with: as requested, otherwise the longest possible request."""
+    """Return the context for opening engines, in tokens: `asked`, otherwise that of the longest possible request."""
     return asked or prompt_tokens + token_budget + method.verdict_tokens(token_budget)
 
 
 def needs(
     text: Text, tokenizer: Tokenizer, problems: Iterable[Problem], wording: Prompts = BUILT_IN, *, rubric: bool = False
 ) -> Sequence[int]:
-    """Return the context, in tokens, that fits each problem's prompt followed by this text.
+    """Return the context, in tokens, that each problem's prompt needs together with this text.
 
     `rubric`: the prompt explains the score (see `harness.prompts.opening`).
     """
@@ -233,7 +232,7 @@ def check_range(name: str, value: float, low: float, high: float | None) -> None
 
 
 MODEL = (
-    "a method is a @dataclass(frozen=True) class of harness.methods.Method with `async def __call__(self, chain, "
+    "a method is a @dataclass(frozen=True) subclass of harness.methods.Method with `async def __call__(self, chain, "
     "draft, target)`"
 )
 """The definition of a valid method, for messages."""
@@ -249,13 +248,13 @@ def problem_of(found: type) -> str | None:
 
 
 class BadMethod(ValueError):
-    """The reference is not a runnable method; the message is one line with the valid forms."""
+    """A reference does not lead to a valid method; the message is one line."""
 
 
 def name_of(method: type[Method], name: str | None = None) -> str:
     """Return `name`, otherwise the class's `name = "..."`, otherwise the class name in lower case.
 
-    Raises BadMethod if it is not a valid method name for run ids and tables.
+    Raises BadMethod if the name is not valid in run ids and tables.
     """
     is_field = "name" in {declared.name for declared in fields(method)}
     declared = name or (None if is_field else vars(method).get("name"))
@@ -304,7 +303,7 @@ def _problems_of_fields(method: type[Method]) -> Iterator[str]:
             yield f"has a parameter with an invalid name, {name!r}: use a-z, 0-9 and _, starting with a letter"
         elif not is_choice and kind not in (int, float, str, bool):
             written = kind.__name__ if isinstance(kind, type) else kind
-            yield f"declares {name} as {written}; valid: int, float, str, bool, or Literal of words"
+            yield f"declares {name} as {written}; valid: int, float, str, bool, or a Literal of strings"
         else:
             try:
                 typed(kind, default)

@@ -1,7 +1,7 @@
 """Custom methods: import their code from a file or a package, and register them.
 
-A file must be self-contained: it may import installed packages and this one, but no other user files, which would be
-missing on the nodes. A package comes with all its .py files. Installed packages are not copied, because the jobs'
+A file must be self-contained: it may import this project and installed packages, but no other user files, which the
+nodes would lack. A package is copied with all of its .py files. Installed packages are not copied, because the jobs'
 Python has them. Errors in custom code are reported in one line, with the exception and its location.
 """
 
@@ -28,7 +28,7 @@ from harness.methods.method import BadMethod as BadMethod
 from harness.methods.method import Method
 
 PREFIX = "method/"
-"""Prefix of a method's files among the recorded code files."""
+"""Name prefix of a method's files in a code record."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class MethodSource:
     code_hash: str
     """Hash of the code that started the run, 16 hex digits (`PlugIn.code_hash`)."""
     distribution: str | None = None
-    """Name and version of the installed distribution; None: not part of one."""
+    """Name and version of the installed distribution that contains the code; None: there is none."""
     at_default: tuple[str, ...] = ()
-    """Hyper-parameters equal to their default, so ids can be computed without the method's code."""
+    """Hyper-parameters equal to their default, recorded to compute ids without the method's code."""
     speed_only: tuple[str, ...] = ()
     """Hyper-parameters that do not change the text, and so are not part of sample ids."""
 
@@ -68,19 +68,19 @@ class OwnCode:
     """A custom method or grader with its code."""
 
     name: str
-    """A method's name in runs, tables and plots; for a grader its function's name."""
+    """The method's name in runs, tables and plots, or the name of the grader's function."""
     reference: str
     """`file.py:Name` without the folder, or `package.module:Name`."""
     source: Source
 
     @property
     def code_hash(self) -> str:
-        """16 hex digits over all files."""
+        """Hash of all files, 16 hex digits."""
         return hash_of(self.recorded_digests)
 
     @property
     def recorded_digests(self) -> dict[str, str]:
-        """Digests of the files under their names in a code record."""
+        """Digests of the files, by their names in a code record."""
         return recorded_digests(self.source.files)
 
 
@@ -110,7 +110,7 @@ def register(plugin: PlugIn) -> None:
 
 
 def recorded_digests(files: Mapping[str, bytes]) -> dict[str, str]:
-    """Return the digests of a method's files under their names in a code record."""
+    """Return the digests of a method's files, by their names in a code record."""
     return {f"{PREFIX}{name}": digest_of(content) for name, content in files.items()}
 
 
@@ -121,7 +121,7 @@ def recorded_hash(files: Mapping[str, str]) -> str | None:
 
 
 def hash_of(digests: Mapping[str, str]) -> str:
-    """Return 16 hex digits over files, given as names with digests."""
+    """Return a hash, 16 hex digits, of files given by name and digest."""
     return digest_of("".join(f"{name} {digest}\n" for name, digest in sorted(digests.items())).encode())
 
 
@@ -131,7 +131,7 @@ _OWN_PACKAGES = {"harness", "jobs", "grading", "warehouse"}
 
 
 class MethodFailed(RuntimeError):
-    """A custom method raised an exception; the message contains its class, text and location."""
+    """A custom method raised an exception; the message contains the exception's class, text and location."""
 
 
 def from_file(path: Path) -> Source:
@@ -208,7 +208,7 @@ def _place_of(top: ModuleType, module: ModuleType) -> Path:
 
 
 def _files(place: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of a module's or package's .py files, without hidden files and external links."""
+    """Yield name and content of a module's or package's .py files, except hidden files and links out of the package."""
     if place.is_file():
         yield place.name, place.read_bytes()
         return
@@ -236,7 +236,7 @@ def _check_imports(name: str, before: set[str], own: str | None = None) -> None:
 
 @contextlib.contextmanager
 def _no_bytecode() -> Iterator[None]:
-    """Write no bytecode next to user files: bytecode from the same second would hide an edit."""
+    """Write no bytecode next to user files: after an edit in the same second, Python would load stale bytecode."""
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         yield
@@ -255,7 +255,7 @@ def _errors_in_one_line() -> Iterator[None]:
 
 
 def failure_in(method: Method, error: Exception) -> MethodFailed | None:
-    """Return the exception to raise instead of a custom method's; None for a built-in method."""
+    """Return the exception that replaces an error of a custom method; None for a built-in method."""
     module = type(method).__module__
     if module.partition(".")[0] in _OWN_PACKAGES:
         return None
@@ -266,7 +266,7 @@ def failure_in(method: Method, error: Exception) -> MethodFailed | None:
 def described(error: BaseException, file: str | None = None) -> str:
     """Return class, message and location of an exception, as `KeyError: 'x' (my_method.py:31)`.
 
-    The location is the last one in `file`, otherwise the origin of the exception outside the import machinery.
+    The location is the innermost one in `file`, otherwise the innermost one outside the import machinery.
     """
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename == file] or [

@@ -1,8 +1,8 @@
 """Resolve method references: a built-in name, `file.py:Class` or `package.module:Class`.
 
 Custom methods are imported, checked and registered (`harness.methods.plugins`) under a short name: the class's `name`,
-or the class name in lower case. Run folders and job code store a custom method as one archive: `method.json`, and its
-files below `code/`. Graders use the same references and archives (`jobs.graders`).
+or the class name in lower case. Run folders and job code store a custom method as one archive, with `method.json` and
+the method's files below `code/`. Graders use the same references and archives (`jobs.graders`).
 """
 
 from __future__ import annotations
@@ -40,10 +40,7 @@ _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def resolve(reference: str) -> str:
-    """Return a method's name after loading it into `harness.methods`.
-
-    Raises BadMethod, a ValueError of one line with the valid forms.
-    """
+    """Return the name of the method; a custom one is loaded first. Raises BadMethod, a ValueError of one line."""
     if reference in METHODS or (":" not in reference and reference in plugins.registered):
         return reference
     try:
@@ -76,9 +73,9 @@ def beside(reference: str, folder: Path) -> str:
 
 
 def located(reference: str, kind: Literal["class", "function"]) -> tuple[Source, str, str]:
-    """Import a reference; return the code, the name in it, and the reference without a folder.
+    """Import the code of a reference. Raises BadMethod.
 
-    Raises BadMethod.
+    Returns the code, the name of the class or function, and the reference without a folder.
     """
     module, colon, name = reference.rpartition(":")
     forms = FORMS.replace("CLASS", kind.upper())
@@ -123,7 +120,7 @@ def _is_file(text: str) -> bool:
 
 
 _FILE_TIME = (1980, 1, 1, 0, 0, 0)
-"""Modification time of every file in an archive, so equal code gives equal bytes."""
+"""Modification time of every file in an archive, constant so that equal code gives equal bytes."""
 _ABOUT, _CODE = "method.json", "code"
 _MAX_BYTES = 64 * 2**20
 """Maximum unpacked size of an archive."""
@@ -145,7 +142,7 @@ def packed(plugin: OwnCode) -> bytes:
 
 
 def files_packed(content: bytes) -> dict[str, bytes]:
-    """Return the code files of an archive by name. Only .py files are valid: Python would prefer a .pyc.
+    """Return the code files of an archive by name. Only .py files are valid, because Python would load a .pyc instead.
 
     Raises BadMethod if the archive is damaged or contains other files.
     """
@@ -159,7 +156,7 @@ def files_packed(content: bytes) -> dict[str, bytes]:
                 parts = PurePosixPath(name).parts
                 is_code = name == "/".join((_CODE, *parts[1:])) and name.endswith(".py") and ".." not in parts
                 if names.count(name) > 1 or not (is_code or name == _ABOUT):
-                    raise BadMethod(f"the code archive contains {name}; valid: .py files, each once")
+                    raise BadMethod(f"the code archive contains {name}; valid: method.json and .py files, each once")
             return {name[len(_CODE) + 1 :]: archive.read(name) for name in names if name != _ABOUT}
     except (zipfile.BadZipFile, KeyError, OSError, UnicodeDecodeError, RuntimeError, zlib.error) as error:
         raise BadMethod(f"the code archive is damaged: {error}") from error
@@ -182,8 +179,8 @@ def unpacked(
     """Import an archive's code from temporary files, which are removed when the process exits.
 
     `made` is called with the code, the name and the reference; its result is returned. `code_hash` and `expected`: the
-    required hash and reference; nothing is imported if they differ. Installed code is not in the archive, and so its
-    hash is not compared. Raises BadMethod if the archive is damaged or cannot be imported.
+    required hash and reference; nothing is imported if they differ. The hash of installed code is not compared,
+    because the archive does not contain the code. Raises BadMethod if the archive is damaged or cannot be imported.
     """
     files = files_packed(content)
     try:

@@ -1,22 +1,22 @@
 """RSD: reward-guided speculative decoding (Liao et al., arXiv 2501.19324, section 3, algorithm 1).
 
 The draft writes a step and a process reward model rates it. A weighting function maps the reward to the probability of
-keeping the step (algorithm 2); otherwise the target writes the step. The chain is thus drawn from a mixture of both
-models that prefers steps of high reward, not from the target's distribution. The paper shows that the best function
-under a budget for the target is a step function with threshold delta, and uses 0.7 for every model.
+keeping the step (algorithm 2). If the step is not kept, the target writes it. The chain is thus drawn from a mixture of
+both models that prefers steps with a high reward, not from the target's distribution. The paper shows that the best
+function under a budget for the target is a step function with threshold delta, and uses 0.7 for every model.
 
 Choices of this implementation, compared with the authors' code (BaohaoLiao/RSD):
-- Steps end at the run's step separator (code: at a blank line) and after `step_tokens` (code: no limit below that of
-  the reply).
+- Steps end at the run's step separator (code: at a blank line) or after `step_tokens` (code: only the reply's limit
+  applies).
 - The reward model continues the chain as the other models read it (code: problem and reply, without the models'
-  prompt). Its question is data (`--prompts`, table reward), so reward models of other formats can be described: a
-  causal model with two labels, a value head, or a classifier like the paper's (Skywork-o1-Open-PRM). Target steps are
-  not rated, as in the code.
+  prompt). A prompt file (`--prompts`, table reward) can adapt the question to the reward model: a causal model with two
+  labels, a value head, or a classifier like the paper's (Skywork-o1-Open-PRM). As in the code, the target's steps are
+  not rated.
 - The reward is that of the step alone, as in the code: no product or minimum over the chain.
-- Repeated steps, budget and context end a chain, as in every method here. The code also ends chains after 100 steps
-  and batches that finish no problem for five steps; both are omitted.
+- Chains end with a repeated step, the budget or the context, as in every method here. The code also ends a chain after
+  100 steps, and a batch that finishes no problem for five steps; both limits are omitted.
 - Both models use the run's sampling (code: greedy, temperature 0, one sample).
-- Besides the threshold, clipping is available as weighting function; the paper's experiments use the threshold.
+- The weighting function is the threshold, as in the paper's experiments, or clipping.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from harness.trace import Decision
 
 @dataclass(frozen=True)
 class RSD(Method):
-    """RSD's hyper-parameters; calling it drafts, rates, and keeps or rewrites each step."""
+    """RSD: draft and rate each step; keep it, or let the target rewrite it."""
 
     delta: float = parameter(
-        0.7, help="Minimum accepted reward, from 0 to 1 (RSD paper and code: 0.7). 0 accepts every draft."
+        0.7, help="Minimum reward of accepted steps, from 0 to 1 (RSD paper and code: 0.7). 0 accepts all steps."
     )
     weighting: Literal["binary", "clipping"] = parameter(
         "binary",
         help="binary: a step is kept if its reward is at least --delta (RSD's optimal function). "
-        "clipping: it is kept with a probability that equals its reward, and --delta is not used (RSD section 3).",
+        "clipping: it is kept with a probability equal to its reward, without --delta (RSD section 3).",
     )
     step_tokens: int = parameter(512, help="Maximum length of a step, in tokens (not in the paper).")
 
@@ -84,10 +84,10 @@ class RSD(Method):
                 )
 
     def _threshold(self, chain: Chain) -> float:
-        """Return the minimum accepted reward; under clipping a random number from (0, 1).
+        """Return the minimum accepted reward: delta or, under clipping, a random number between 0 and 1.
 
-        With a uniform threshold, a step is kept with a probability equal to its reward. The number depends only on the
-        sample's seed and the step's index, so a resumed sample repeats its decisions.
+        With a uniformly random threshold, a step is kept with a probability equal to its reward. The number depends
+        only on the sample's seed and the step's index, so a resumed sample repeats its decisions.
         """
         if self.weighting == "binary":
             return self.delta

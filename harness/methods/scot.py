@@ -1,8 +1,8 @@
 """SCoT: speculative chain of thought (Wang et al., arXiv 2504.19095, section 3).
 
 The draft writes N whole chains in parallel (3.2). In one forward pass the target picks the most probable of N + 1
-numbers, the last of which rejects all chains (3.4, equation 3). It then answers from the question and the chosen chain.
-If all are rejected, it thinks about the question again and answers.
+numbers, the last of which rejects all chains (3.4, equation 3). The target then answers from the problem and the chosen
+chain. If it has rejected all chains, it rethinks the problem and answers.
 
 Sections are those of arXiv version 1; the version in Findings of ACL 2026 was not consulted. Choices of this
 implementation:
@@ -28,7 +28,7 @@ from harness.trace import Candidate
 
 @dataclass(frozen=True)
 class SCoT(Method):
-    """SCoT's hyper-parameters; calling it drafts N whole chains, selects one, and answers or rethinks."""
+    """SCoT: draft N whole chains and select one; answer from it, or rethink."""
 
     drafts: int = parameter(
         5,
@@ -73,7 +73,7 @@ class SCoT(Method):
         return self.drafts * min(self.draft_tokens, token_budget)
 
     def texts(self, role: Role, token_budget: int) -> tuple[Text, ...]:
-        """The draft writes no answer; the target reads all drafts after the selection's question."""
+        """The draft writes no answer; the target reads all drafts within the selection's question."""
         longest = "draft_tokens" if self.draft_tokens <= token_budget else "token_budget"
         if role == "draft":
             return (Text(min(self.draft_tokens, token_budget), (longest,)),)
@@ -125,7 +125,7 @@ class SCoT(Method):
     def _withdraw_unfinished(self, drafts: list[Completion], candidates: list[Candidate]) -> None:
         """Withdraw truncated chains from the choice, because they have no conclusion.
 
-        They stay if every chain was truncated and the target may not reject all.
+        If every chain was truncated and the target may not reject all, none is withdrawn.
         """
         if not self.error_correction and all(d.finish == "length" for d in drafts):
             return
@@ -136,7 +136,7 @@ class SCoT(Method):
             candidate.option = None if is_cut_off else finished.setdefault(candidate.option, len(finished))
 
     def _question_tokens(self, tokenizer: Tokenizer, problem: Problem, wording: Prompts) -> int:
-        """Return the tokens of a selection without its drafts, including the token of the reply."""
+        """Return the number of tokens of a selection's question without the drafts, plus one for the reply."""
         drafts = ["0"] * self.drafts
         question = chain_choice_question(tokenizer, problem, drafts, wording, may_reject=self.error_correction)
         return len(question.ids) - self.drafts + 1

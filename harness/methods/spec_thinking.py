@@ -1,20 +1,21 @@
 """Speculative Thinking: the target takes over when the draft reflects (Yang et al., arXiv 2504.12329, section 3).
 
-The draft writes the chain. After every step separator, its next n1 tokens are searched for keywords. If they affirm,
-reflect or verify, the target writes n1 tokens in their place, and n2 more if its own tokens announce a verification.
-After c reflecting thoughts, the target is made to search for mistakes and writes n3 tokens. The draft continues from
-wherever the target stopped.
+The draft writes the chain. After every step separator, the draft's next n1 tokens are searched for keywords that
+affirm, reflect or verify. If one is found, the target writes n1 tokens in place of the draft's, and n2 more if these
+announce a verification. After c reflecting thoughts, the target is told to search for mistakes and writes n3
+tokens. The draft continues wherever the target stopped.
 
 The paper's abstract and summaries of it were consulted; the names n1, n2, n3 and c are the paper's. Defaults, keywords
 and other details follow the authors' code (uservan/speculative_thinking, its setting for a 1.5B draft and a 32B
-target). A thought reflects if at least as many of its keywords reflect or verify as affirm. Keywords match inside words
-and in any case. Only thoughts taken over by the target count towards c; c and n3 grow with every search for mistakes.
+target). A thought reflects if it has keywords that reflect or verify, and at least as many of them as keywords that
+affirm. Keywords match inside words and ignore case. Only thoughts taken over by the target count towards c; c and n3
+grow with every search for mistakes.
 
 Differences from the code:
-- If nothing takes over, the draft's n1 tokens are kept (code: drawn again).
+- If the target does not take over, the draft's n1 tokens are kept (code: generated again).
 - A step separator ends the draft's n1 tokens.
 - The n2 tokens of a verification are part of the thought.
-- If the target stops at a separator, the draft's next thought is searched, too.
+- If the target stops at a separator, the draft's next n1 tokens are searched, too.
 - The sentence that starts a search for mistakes is this project's (`recap`).
 - Sampling follows the run (code: temperature 0.6, top-p 0.95 and top-k 50).
 """
@@ -43,14 +44,14 @@ _MOST_CHARACTERS = 1000
 
 @dataclass(frozen=True)
 class SpecThinking(Method):
-    """Speculative Thinking's hyper-parameters; calling it lets the draft write and the target take over."""
+    """Speculative Thinking: the draft writes, and the target takes over thoughts with keywords."""
 
     n1: int = parameter(
-        20, help="Draft tokens that are searched for keywords, and tokens that the target writes in their place."
+        20, help="Number of draft tokens searched for keywords, and of target tokens that replace them."
     )
-    n2: int = parameter(125, help="Tokens that the target adds if its own n1 tokens announce a verification; 0: none.")
+    n2: int = parameter(125, help="Number of tokens that the target adds if its n1 tokens verify; 0: none.")
     n3: int = parameter(
-        125, help="Tokens that the target writes in a search for mistakes; +25 each time, up to 200 (authors' code)."
+        125, help="Number of target tokens in a search for mistakes; +25 each time, up to 200 (authors' code)."
     )
     c: int = parameter(
         15,
@@ -72,8 +73,8 @@ class SpecThinking(Method):
     )
     begin_tokens: int = parameter(
         0,
-        help="Tokens that the target writes before the draft starts. The authors' code uses 100 for drafts that are "
-        "not reasoning models.",
+        help="Number of tokens that the target writes before the draft starts. The authors' code uses 100 for drafts "
+        "that are not reasoning models.",
     )
     takeover: Literal["keywords", "always"] = parameter(
         "keywords",
@@ -131,7 +132,7 @@ class SpecThinking(Method):
         return _count(text, f"{self.affirmation_words},{self.reflection_words},{self.verification_words}")
 
     def _reflects(self, text: str) -> bool:
-        """Return whether at least as many of a thought's keywords reflect or verify as affirm."""
+        """Return whether a thought reflects: at least one keyword reflects or verifies, and not fewer than affirm."""
         reflecting = _count(text, f"{self.reflection_words},{self.verification_words}")
         return reflecting > 0 and reflecting >= _count(text, self.affirmation_words)
 

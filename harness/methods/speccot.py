@@ -1,8 +1,8 @@
 """SpecCoT: speculative exploration (Shi et al., Findings of EMNLP 2025, section 3).
 
-The target opens with k guidance tokens (3.2). For every further step the draft proposes N continuations in parallel
-(3.3). In one forward pass and one token the target chooses one of them or rejects them all; after a rejection it writes
-the step itself (3.4).
+The target first writes k guidance tokens (3.2). For every further step the draft proposes N continuations in parallel
+(3.3). With a single token, in one forward pass, the target chooses one of them or rejects them all. After a rejection,
+the target writes the step itself (3.4).
 
 No prompts or code are published. Choices of this implementation:
 - The question asks for the proposal that is correct and takes the solution furthest, and for a rejection if every
@@ -32,7 +32,7 @@ from harness.trace import Candidate, Verdict
 
 @dataclass(frozen=True)
 class SpecCoT(Method):
-    """SpecCoT's hyper-parameters; calling it writes guidance, then drafts and judges N candidates per step."""
+    """SpecCoT: write guidance, then draft and judge N candidates for every step."""
 
     drafts: int = parameter(
         5,
@@ -50,8 +50,8 @@ class SpecCoT(Method):
     verdict: Literal["joint", "separate", "none"] = parameter(
         "joint",
         help="joint: one choice among all candidates and a rejection (SpecCoT section 3.4). "
-        "separate: the target scores each candidate from 0 to 9 in its own sequence (not in the paper). "
-        "none: the only candidate is accepted, so the target only gives guidance (figure 1b).",
+        "separate: the target scores each candidate from 0 to 9, in a separate request (not in the paper). "
+        "none: the single candidate is accepted, so the target only writes the guidance (figure 1b).",
     )
     """With separate verdicts the accepted candidate is already in the target's prefix cache, after the chain."""
     threshold: float = parameter(
@@ -60,7 +60,7 @@ class SpecCoT(Method):
     skip_agreed: bool = parameter(
         False, help="Accept a step without a verdict when all N drafts are identical (not in the paper)."
     )
-    """Steps on which samples of one model agree are more often right, and a verdict takes a third of a step's time."""
+    """Steps are more often right if several samples of a model agree, and a verdict takes a third of a step's time."""
 
     answer_by: Literal["target", "draft"] = parameter(
         "target",
@@ -88,7 +88,7 @@ class SpecCoT(Method):
 
     @property
     def rubric(self) -> bool:
-        """True for separate verdicts: their question is one word, explained in the target's prompt."""
+        """True for separate verdicts, whose question is one word, explained in the target's prompt."""
         return self.verdict == "separate"
 
     def questions(self, role: Role, tokenizer: Tokenizer, wording: Prompts) -> Iterator[Question]:
@@ -101,7 +101,7 @@ class SpecCoT(Method):
         return {"joint": self.drafts, "separate": 1, "none": 0}[self.verdict] * min(self.step_tokens, token_budget)
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
-        """The draft's candidates for a step share everything before it."""
+        """The draft's candidates for a step share the cache of everything before it."""
         candidates = (self.drafts - 1) * min(self.step_tokens, token_budget) if role == "draft" else 0
         return super().cached_tokens(role, token_budget) + candidates
 
@@ -133,7 +133,7 @@ class SpecCoT(Method):
     async def _separate(
         self, chain: Chain, target: Model, candidates: list[Candidate], proposed: list[Completion], draft: Model
     ) -> tuple[Verdict, int]:
-        """Return the verdict on the best candidate and its option, after scoring every candidate."""
+        """Score every candidate; return the verdict on the best one, and its option."""
         verdicts = await chain.score_each(target, candidates, proposed, draft)
         for verdict in verdicts:
             verdict.score = mean_score(verdict)

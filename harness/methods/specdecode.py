@@ -18,7 +18,7 @@ from harness.recording import Model
 
 @dataclass(frozen=True)
 class SpecDecode(Method):
-    """The target writes chain and answer in one completion, several tokens per forward pass if proposals match."""
+    """The target writes chain and answer in one completion, with several tokens per forward pass if proposals match."""
 
     @property
     def roles(self) -> tuple[Role, ...]:

@@ -1,11 +1,11 @@
 """Self-consistency and log-probability bounds, after the abstract of SpecGuard (Purohit et al., arXiv 2604.15244).
 
 The draft samples k candidates for a step, and the most consistent one is selected. It is accepted if its score is at
-least tau. Otherwise the target samples k steps, one of which is selected in the same way.
+least tau. Otherwise the target samples k steps, and the most consistent one becomes the step.
 
-The paper's score is beta times confidence plus 1 - beta times grounding. Grounding needs attention weights, which are
-not available here. This is therefore the ablation "SC + LPBV" (table 1): self-consistency and confidence only. The
-paper's beta is 0.3, and its ablation is less accurate than the full method.
+The paper's score is beta * confidence + (1 - beta) * grounding, with beta 0.3. Grounding needs attention weights, which
+are not available here. This is therefore the paper's ablation "SC + LPBV" (table 1): self-consistency and confidence
+only. It is less accurate than the full method.
 
 The paper's full text was not consulted: this follows its abstract and reviews. Choices of this implementation:
 - Log-probabilities are the draft's own, at temperature 1.
@@ -14,7 +14,7 @@ The paper's full text was not consulted: this follows its abstract and reviews. 
 - Steps end at a blank line or after 512 tokens.
 - Sampling follows the run (paper: temperature 0.7 and top-p 0.8). The paper's variant "greedy" is k = 1 at
   temperature 0.
-- The trace contains the target's selected sample, and the tokens of all its samples.
+- Of the target's samples, the trace contains the text of the selected one and the token count of all.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from harness.trace import Decision
 
 @dataclass(frozen=True)
 class SpecGuard(Method):
-    """SpecGuard's hyper-parameters; calling it samples, selects, and accepts or rewrites each step."""
+    """SpecGuard: sample candidates for each step, select one, and accept it or let the target write the step."""
 
     k: int = parameter(
-        16, help="Number of candidates per step, for the draft and for the target when it writes the step (section 4)."
+        16, help="Number of candidates per step, of the draft and, after a rejection, of the target (section 4)."
     )
     tau: float = parameter(0.7, help="Minimum accepted confidence, from 0 to 1 (SpecGuard section 4).")
     l_min: float = parameter(
         -7.0,
-        help="Log-probability in nats of a step's least probable token that maps to confidence 0; 0 nats map to "
-        "confidence 1 (bounds not in the paper). With tau 0.7 a token may be as improbable as 12 %.",
+        help="Log-probability of a step's least probable token, in nats, that means confidence 0; 0 nats mean "
+        "confidence 1 (bounds not in the paper). By default, accepted tokens have a probability of at least 12 %.",
     )
     step_tokens: int = parameter(512, help="Maximum length of a step, in tokens (not in the paper's abstract).")
 
@@ -59,7 +59,7 @@ class SpecGuard(Method):
         return self.k
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
-        """The candidates for a step share everything before it, in both models."""
+        """In both models, the candidates for a step share the cache of everything before it."""
         return super().cached_tokens(role, token_budget) + (self.k - 1) * min(self.step_tokens, token_budget)
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:

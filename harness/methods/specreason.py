@@ -2,18 +2,18 @@
 
 The small model (draft) speculates one step and the base model (target) scores it from 0 to 9 in one prefill-only pass.
 At or above the threshold the step is accepted; below it the base model rewrites the step. Both models alternate until
-the reply contains an answer, including the part after the thought. The paper does not define the end of a chain; the
+the reply contains an answer, also in the part after the thought. The paper does not define the end of a chain; the
 authors' code ends it at the first answer, even inside the thought (`ends_at`).
 
-Steps end at a blank line and have at most 512 tokens, as in the authors' code (the paper has no limit). A truncated
-step is continued by the next one, which is scored as a step of its own (code: a blank line separates them). The wording
-of the scoring question is this project's: it asks whether a step is correct, valid and useful, like the paper's utility
-score, while the code's asks to ignore usefulness. The code's can be set with --prompts (harness/papers/prompts.toml).
+Steps end at a blank line and have at most 512 tokens, as in the authors' code (the paper has no limit). The next step
+continues a truncated one, and is scored separately (code: a blank line separates them). The wording of the scoring
+question is this project's: it asks whether a step is correct, valid and useful, like the paper's utility score. The
+code's asks to ignore usefulness, and can be set with --prompts (harness/papers/prompts.toml).
 
 Sections are those of arXiv version 1; the version of NeurIPS 2025 (arXiv version 2) was not consulted.
 
-With `ends_at` "boxed" two differences remain: the step that reaches the token budget is truncated there, and a step
-that repeats the previous one ends the chain (code: from the third step on).
+With `ends_at` "boxed" two differences from the code remain: a step is truncated where the token budget ends, and a step
+that repeats the previous one ends the chain (code: only from the third step on).
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from harness.recording import Model
 
 @dataclass(frozen=True)
 class SpecReason(Method):
-    """SpecReason's hyper-parameters; calling it drafts, scores, and accepts or rewrites each step."""
+    """SpecReason: draft and score each step; accept it, or let the target rewrite it."""
 
     threshold: float = parameter(
         7.0, help="Minimum accepted score, from 0 to 9 (SpecReason section 4.1; figure 4 sweeps 3, 5 and 7)."
     )
     threshold_slope: float = parameter(
         0.0,
-        help="Increment of the threshold per step; the sum is clamped to 0–9 (not in the paper). "
-        "A negative slope is strictest on early steps, a positive one on late steps.",
+        help="Change of the threshold per step; the threshold stays within 0–9 (not in the paper). "
+        "Below 0, early steps have the highest threshold; above 0, late steps.",
     )
     score: Literal["greedy", "average"] = parameter(
         "greedy",
@@ -63,8 +63,8 @@ class SpecReason(Method):
     ends_at: Literal["answer", "boxed"] = parameter(
         "answer",
         help="answer: the chain ends with the answer after the thought. "
-        "boxed: it ends with the first step that contains 'boxed' or 'Answer:', even inside the thought, and a "
-        "</think> without an answer is removed (SpecReason authors' code).",
+        "boxed: it ends with the first step that contains 'boxed', 'Answer:' or 'ANSWER:', even inside the thought; "
+        "</think> is removed from all other steps (SpecReason authors' code).",
     )
 
     def __post_init__(self) -> None:
@@ -74,7 +74,7 @@ class SpecReason(Method):
 
     @property
     def parallel(self) -> int:
-        """With lookahead a discarded completion may still run at the same time as the next one."""
+        """With lookahead, a discarded completion may still be running next to the following one."""
         return 2 if self.lookahead else 1
 
     @property

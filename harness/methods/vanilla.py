@@ -22,8 +22,8 @@ class Vanilla(Method):
     model: Literal["draft", "target"] = parameter("target", help="The model of the pair that runs alone.")
     answer_tokens: int = parameter(
         0,
-        help="Above 0: close the problem's beginning, which is empty in benchmarks, as the thought, and "
-        "answer it in at most this many tokens (python -m jobs sweep-budget).",
+        help="Above 0: take the problem's beginning (empty in benchmarks) as the whole thought, and write only the "
+        "answer, in at most this many tokens (used by python -m jobs sweep-budget).",
         is_usual=False,
     )
 
