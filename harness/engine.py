@@ -79,7 +79,7 @@ class Completion:
     """Mean log-probability of the generated tokens, in nats; None if not requested."""
     proposed_tokens: int | None = None
     """Tokens proposed by token-level speculation; None without it, or if the engine does not count them."""
-    confirmed_tokens: int | None = None
+    accepted_tokens: int | None = None
     """Proposed tokens that were accepted and are part of the completion."""
     token_logprobs: tuple[float, ...] | None = None
     """Log-probability (nats) of each of the `num_tokens` generated tokens under the model's own distribution, at

@@ -322,7 +322,7 @@ async def check_lossless(machine: Machine, proposing: Proposer) -> list[Measured
     changed = sum(a.token_ids != b.token_ids for a, b in zip(plain, now, strict=True))
     found = [Measured("changed", changed, f"of {len(now)}", "=", 0)]
     if proposed := sum(completion.proposed_tokens or 0 for completion in now):
-        accepted = sum(completion.confirmed_tokens or 0 for completion in now)
+        accepted = sum(completion.accepted_tokens or 0 for completion in now)
         found.append(Measured("accepted tokens", accepted, "", ">=", 1))
         found.append(Measured("rejected tokens", proposed - accepted, "", ">=", 1))
     return found

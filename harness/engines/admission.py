@@ -2,19 +2,20 @@
 
 If an engine has more contexts than its KV cache holds, it evicts and recomputes some. A stepwise method reads every
 chain again at every step, so even a slightly too small cache misses almost always. Too few concurrent samples leave the
-engine idle. The principle: a sample is admitted if the maximum expected total from then on, with a margin, fits in
-every cache.
+engine idle. A sample is therefore admitted if the highest expected total from then on, with a margin, fits in every
+cache.
 
-A sample's share of a cache is its prompt (shared by samples of one problem), its chain, and a step's temporary tokens:
-parallel candidates and the verdict's question. Temporary tokens always count, although a sample holds them only for
-part of a step: their remains push other samples' chains out of the cache before they are read again.
+In a cache, a sample holds its prompt (shared by samples of one problem), its chain, and a step's temporary tokens:
+parallel candidates and the verdict's question. Temporary tokens always count, although a sample needs them only for
+part of a step: afterwards they stay in the cache, and evict other samples' chains before these are read again.
 
 Samples are at different points of their chains. At any moment they hold about half of their final size, and while some
 grow, others end and leave. The forecast therefore uses the maximum total over time instead of the sum of final lengths.
 It is computed from the distribution of lengths: a sample with x emitted tokens is still running t tokens later with
 probability S(x + t) / S(x), and then holds x + t. Time is counted in tokens, because requests in one batch grow at
-about the same speed. S is estimated from ended and running samples (a life table: a running sample is longer than its
-current length), mixed with a few imaginary samples to define it from the start.
+about the same speed. S(x), the probability that a sample emits more than x tokens, is estimated from ended and running
+samples (a life table: a running sample will be longer than its current length). A few imaginary samples define S before
+any sample has ended.
 
 `python -m tools.simulate.cache` compares this policy with the previous one, which reserved the 90th percentile of the
 lengths of ended samples; tools/simulate/README.md has the table.
@@ -37,9 +38,9 @@ from numpy.typing import NDArray
 Array: TypeAlias = NDArray[np.float64]
 
 _HISTORY = 256
-"""Number of recent steps and ended samples in averages."""
+"""Number of recent steps, and of recently ended samples, in averages."""
 _INTERVALS = 64
-"""Resolution of lengths; finest for short ones, where most samples of a skewed distribution end."""
+"""Number of length intervals; they are smallest for short lengths, where most samples of a skewed distribution end."""
 _IMAGINED_SAMPLES = 4.0
 _IMAGINED_AT_BUDGET = 0.25
 """Share of imaginary samples that reach the token budget; the others' lengths are uniform below it."""
@@ -60,7 +61,7 @@ class Lengths:
         self._ended.append(emitted_tokens)
 
     def survival(self, running: Array) -> tuple[Array, Array]:
-        """Estimate the distribution, including the emitted tokens of each running sample.
+        """Estimate the distribution from ended samples and `running`, the emitted tokens of each running one.
 
         Returns, at each point of the grid, the probability that a sample emits more, and the squared relative standard
         error of that probability (Greenwood's formula).
@@ -84,8 +85,8 @@ class Lengths:
 class CacheForecast:
     """Forecast of the tokens of all running samples in each cache, without prompts.
 
-    Arrays are by cache and future time, counted in tokens on the grid of lengths. Time-independent arrays have one
-    column.
+    Arrays of caches have a row per cache and a column per future time, counted in tokens on `grid`. Arrays independent
+    of time have one column.
     """
 
     grid: Array
@@ -98,11 +99,11 @@ class CacheForecast:
     extra: Array
     """Tokens of a sample besides its chain: candidates, a verdict's question, unfilled blocks."""
     mean: Array | float = 0.0
-    """In tokens."""
+    """Expected total, in tokens."""
     chance: Array | float = 0.0
-    """Variance from different sample lengths."""
+    """Variance of the total, due to the random lengths of samples."""
     doubt: Array | float = 0.0
-    """Standard deviation from the estimated distribution, whose error is the same for all samples."""
+    """Standard deviation of the total, due to the estimated distribution, whose error is common to all samples."""
 
     def with_samples(self, emitted: Array) -> CacheForecast:
         """Return the forecast with further samples, given their emitted tokens."""
@@ -124,10 +125,10 @@ class CacheForecast:
         """Return whether the samples fit into every cache.
 
         `prompts`: tokens of all prompts by cache. `own_prompt`: the part added by the latest sample. Two totals must
-        stay within each capacity at all times. The first covers these samples, plus `_CAUTION` standard deviations. The
-        second also covers `num_later` samples that start afterwards, at the maximum rate of the caches. Without the
-        second, samples that start and end together would leave no room for others meanwhile, and the cache would be
-        half empty on average.
+        stay within each capacity at all times. The first is that of these samples, plus `_CAUTION` standard deviations.
+        The second adds `num_later` samples that start afterwards, at a rate near the caches' maximum (`_PACE`). Without
+        it, samples that start and end together would leave no room for others meanwhile, and the cache would be half
+        empty on average.
         """
         room = self.capacity - prompts
         if np.any(self.mean + _CAUTION * np.sqrt(self.chance + self.doubt**2) > room):
@@ -156,7 +157,7 @@ BLOCK_TOKENS = 32
 _CAUTION = 1.5
 """Standard deviations between the expected total and the capacity."""
 _PACE = 0.7
-"""Reserved share of the rate of starts that fills the cache."""
+"""Rate of later starts for which room is reserved, relative to the highest sustainable rate."""
 _FORECAST_SECONDS = 0.25
 """Maximum age of a forecast."""
 _WAIT_SECONDS = 1.0
@@ -172,7 +173,7 @@ class Cache:
     width: int = 1
     """Number of a sample's sequences that grow at the same time; above 1 if a method drafts whole chains."""
     step_tokens: float = 0.0
-    """Initial estimate of tokens besides prompt and chain: candidates of a step, a verdict's question."""
+    """Tokens besides prompt and chain (a step's candidates, a verdict's question), until steps are measured."""
 
 
 @dataclass(eq=False)
@@ -225,7 +226,7 @@ class Admission:
     async def admit(
         self, problem: str, prompt_tokens: Mapping[str, int], emitted_tokens: int = 0, num_later: int = 1 << 20
     ) -> Admitted:
-        """Wait for room for one sample and return it, for `grew` and `release`.
+        """Wait for room for one sample and admit it; pass the result to `grew` and `release`.
 
         `prompt_tokens`: prompt length by role. `emitted_tokens`: tokens emitted before a resumption. `num_later`:
         number of samples still to be admitted after this one. One sample always runs, even if it is larger than a
@@ -243,7 +244,7 @@ class Admission:
                 await self._wait_a_moment()
 
     async def _wait_a_moment(self) -> None:
-        """Wait until a sample ends, or for a while: room may also appear without an end."""
+        """Wait until a sample ends, but not long: room may also appear without that."""
         self._released.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_WAIT_SECONDS):  # wait_for of Python 3.11 can lose a cancellation
@@ -252,7 +253,7 @@ class Admission:
     def try_admit(
         self, problem: str, prompt_tokens: Mapping[str, int], emitted_tokens: int = 0, num_later: int = 1 << 20
     ) -> Admitted | None:
-        """Return the result of `admit`, or None if the sample does not fit now."""
+        """Admit a sample without waiting (see `admit`); return None if it does not fit now."""
         if not self._fits(problem, prompt_tokens, emitted_tokens, num_later):
             return None
         now = self._clock()

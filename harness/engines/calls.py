@@ -1,13 +1,13 @@
-"""Handling of engine calls: timing, parallel requests, taking turns, and stalls.
+"""Engine calls: timing, parallel requests, taking turns, and stalls.
 
-Turns: while one engine is working, requests to the other one wait. SpecReason's paper describes its system this way
-(section 4.1), but its published script starts 16 processes against both servers, so both work at once. SCoT's code runs
-one problem at a time; SpecCoT's is not published. By default both engines here work whenever there is a request for
-them. `--take-turns` turns that off, to measure its gain.
+Turns: while one engine is working, requests to the other engine wait. SpecReason's paper describes its system this way
+(section 4.1), but the published script starts 16 processes that use both servers, so both work at the same time. SCoT's
+code runs one problem at a time; SpecCoT's code is not published. By default, both engines here work whenever they have
+requests. `--take-turns` makes them alternate, to measure the gain of working at the same time.
 
-Stalls: an engine with unfinished requests may stop working, for instance on a hung GPU. Its processes are alive, so the
-call would never return and its node would stay allocated. Each engine reports its own work
-(see `harness.engines.vllm_patches.report_work`).
+Stalls: an engine with unfinished requests may stop working, for instance on a hung GPU. Its processes stay alive, so the
+call would never return, and the node would stay allocated. Engines therefore report their work to a `StallClock` (see
+`harness.engines.vllm_patches.report_work`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _Reply = TypeVar("_Reply", Generation, Choice, Likelihood, Rating)
 
 
 class CallClock:
-    """Times of one call. An engine may set the start of its work and the time of the first token."""
+    """Times of one call. An engine may set `queued_seconds` and `first_token_seconds`."""
 
     def __init__(self, in_flight: int) -> None:
         """Start the clock. `in_flight`: number of running calls, including this one."""
@@ -58,7 +58,7 @@ class CallClock:
         self._end_seconds = self.elapsed()
 
     def timing(self) -> Timing:
-        """Return the times of an ended call; the first token's time defaults to the end."""
+        """Return the times of an ended call; without a first token's time, the end is used."""
         end = self._end_seconds
         first = end if self.first_token_seconds is None else min(self.first_token_seconds, end)
         return Timing(self._submitted_at, min(self.queued_seconds, end), first, end, self._in_flight)
@@ -83,7 +83,7 @@ class Calls:
 
 
 async def gather_or_cancel(requests: Sequence[Awaitable[_T]]) -> list[_T]:
-    """Return all results. If one request fails or the caller is cancelled, the other requests are cancelled."""
+    """Return the results of all requests; if one fails or the caller is cancelled, the others are cancelled."""
     if len(requests) == 1:
         return [await requests[0]]
     tasks = [asyncio.ensure_future(request) for request in requests]
@@ -101,9 +101,9 @@ def room_behind(prompt: Sequence[int], context_tokens: int, vocabulary: int | No
     """
     room = context_tokens - len(prompt)
     if not prompt or room < 1:
-        raise RequestRefused(f"a prompt of {len(prompt)} tokens in a context of {context_tokens}")
+        raise RequestRefused(f"a prompt of {len(prompt)} tokens is invalid in a context of {context_tokens}")
     if vocabulary is not None and not all(0 <= i < vocabulary for i in prompt):
-        raise RequestRefused(f"a token id outside the vocabulary of {vocabulary}")
+        raise RequestRefused(f"the prompt has a token id outside the vocabulary of {vocabulary}")
     return room
 
 
@@ -117,7 +117,7 @@ def check_options(options: Sequence[int], vocabulary: int | None = None) -> None
 def check_continuation(prompt: Sequence[int], continuation: Sequence[int]) -> None:
     """Raise RequestRefused if the prompt or the continuation of a `log_probabilities` is empty."""
     if not prompt or not continuation:
-        raise RequestRefused(f"a continuation of {len(continuation)} tokens after a prompt of {len(prompt)}")
+        raise RequestRefused(f"a prompt of {len(prompt)} and a continuation of {len(continuation)} tokens: one is empty")
 
 
 def finite(role: Role, options: Sequence[int], logprobs: Sequence[float]) -> tuple[float, ...]:
@@ -126,18 +126,18 @@ def finite(role: Role, options: Sequence[int], logprobs: Sequence[float]) -> tup
     Raises VerdictUnavailable.
     """
     if not all(map(math.isfinite, logprobs)):
-        raise VerdictUnavailable(f"the {role} engine returned {tuple(logprobs)} for {list(options)}")
+        raise VerdictUnavailable(f"the {role} engine returned values not all finite: {tuple(logprobs)} for {list(options)}")
     return tuple(logprobs)
 
 
 NUM_RANKED = 20
-"""Number of most probable tokens in an entropy: the maximum of vLLM's default settings."""
+"""Number of most probable tokens in an entropy: the maximum that vLLM returns by default."""
 
 
 def entropy_bound(logprobs: Iterable[float]) -> float:
     """Return a lower bound on a distribution's entropy (nats) from the log-probabilities of some of its tokens.
 
-    All other tokens count as one. The bound lacks the entropy among them, times their total probability.
+    All other tokens count as one token, so the entropy among them is missing, weighted by their total probability.
     """
     known = [x for x in logprobs if math.isfinite(x)]
     rest = max(0.0, 1.0 - sum(math.exp(x) for x in known))
@@ -145,13 +145,13 @@ def entropy_bound(logprobs: Iterable[float]) -> float:
 
 
 def ranked_entropy(logprobs: Sequence[float], num_ranked: int) -> float:
-    """Return the bound from the `num_ranked` most probable tokens.
+    """Return the lower bound on an entropy from the most probable tokens (see `entropy_bound`).
 
-    Raises VerdictUnavailable if one is missing or infinite.
+    Raises VerdictUnavailable if there are fewer than `num_ranked` log-probabilities, or one is not finite.
     """
     if len(logprobs) < num_ranked or not all(map(math.isfinite, logprobs)):
         raise VerdictUnavailable(
-            f"fewer than {num_ranked} finite log-probabilities of a token ({len(logprobs)} returned)"
+            f"{len(logprobs)} log-probabilities of a token; an entropy needs {num_ranked} or more, all finite"
         )
     return entropy_bound(logprobs)
 
@@ -162,8 +162,8 @@ Kind = Literal["named", "ranked"]
 class Batches:
     """Keeps requests for specific tokens (verdicts) and for the most probable ones (entropies) in separate batches.
 
-    vLLM's V1 runner applies the specific tokens of a batch's verdicts to all of its requests, and returns -inf for the
-    rest. Requests of one kind run together, and those of the other kind wait. If only one kind is used, nothing waits.
+    vLLM's V1 runner applies the specific tokens of a batch's verdicts to all requests of the batch, and returns -inf for
+    all other tokens. Requests of one kind therefore run together, and those of the other kind wait.
     """
 
     def __init__(self) -> None:
@@ -190,8 +190,8 @@ class Batches:
 class Turns:
     """Lets the engines of a worker take turns.
 
-    The turn passes on when the working engine is done and requests for the other one wait. New requests to the working
-    engine join in, unless requests for the other engine wait, which would otherwise never get their turn.
+    The turn passes when the working engine is done and requests for the other engine wait. New requests for the working
+    engine start at once, unless requests for the other engine wait, which would otherwise never get their turn.
     """
 
     def __init__(self) -> None:
@@ -202,7 +202,7 @@ class Turns:
 
     @contextlib.asynccontextmanager
     async def turn(self, role: Role) -> AsyncIterator[float]:
-        """Work in the role's turn; yield the waiting time in seconds."""
+        """Wait for the role's turn and hold it; yield the waiting time in seconds."""
         requested_at = time.monotonic()
         wake_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((role, wake_up))
@@ -227,7 +227,7 @@ class Turns:
 
 
 class EngineWrapper:
-    """Forwards every request to the inner engine, in its turn if there are turns; waiting counts as queueing."""
+    """Forwards every request to an engine, with `turns` only in the engine's turn; waiting counts as queueing."""
 
     def __init__(self, engine: Engine, role: Role, turns: Turns | None = None) -> None:
         self.inner = engine
@@ -283,23 +283,22 @@ class EngineWrapper:
 
 
 def taking_turns(engines: Mapping[Role, Engine]) -> dict[Role, Engine]:
-    """Return a worker's engines, wrapped to never work at the same time."""
+    """Return a worker's engines, wrapped so that only one works at a time."""
     turns = Turns()
     return {role: EngineWrapper(engine, role, turns) for role, engine in engines.items()}
 
 
 LIMIT = "HARNESS_ENGINE_STALL_SECONDS"
-"""Environment variable: seconds without any work after which an engine is terminated; 0 for never. It is not a setting
-of a run, because results do not depend on it."""
+"""Environment variable: seconds without work after which an engine with unfinished requests is terminated; 0: never. It
+is not a setting of a run, because results do not depend on it."""
 _DEFAULT_LIMIT_SECONDS = 1800.0
 """Far above the longest step: vLLM itself ends an engine whose ranks compute for more than 300 s."""
 _MOST_SECONDS_PER_LOOK = 10.0
-"""Maximum time counted per check. If this process was suspended or lacked processor time, it could not observe the
-engine."""
+"""Maximum idle time counted between two checks: a suspended or slow worker process could not observe the engine."""
 
 
 def limit_seconds() -> float:
-    """Return the limit set in the environment. Raises ValueError."""
+    """Return the stall limit from the environment, in seconds; 0: none. Raises ValueError."""
     text = os.environ.get(LIMIT, "").strip()
     try:
         limit = float(text) if text else _DEFAULT_LIMIT_SECONDS
@@ -327,7 +326,7 @@ class StallClock:
     def stalled(self, num_unfinished: int) -> str | None:
         """Return a message if the limit has passed with unfinished requests; None otherwise.
 
-        Call it about every second. Idle time counts from the first check with an unfinished request, or the first one
+        Call it about every second. Idle time starts at the first check with an unfinished request, or the first check
         after the last work. An engine without requests is never stalled.
         """
         now = self._now()

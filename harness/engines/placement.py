@@ -1,8 +1,8 @@
 """Assign a worker's GPUs ("cards"; `--draft.gpus 0 --target.gpus 1,2,3,4`) and cores to its engines.
 
 GPUs are numbered from 0 among those visible to the worker, in the order of CUDA_VISIBLE_DEVICES or of Slurm's
-allocation. On the node each index is mapped to a name that is the same in every process (harness.gpus). Cheap to
-import; a login node without GPUs checks what it can.
+allocation. On the node, each index is mapped to a GPU name that is the same in every process (harness.gpus). Cheap to
+import, so a login node without GPUs can check the flags.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Placement = Mapping[Role, tuple[int, ...] | None]
 _Name = TypeVar("_Name")
 
 ALL = "all"
-"""Flag value for any of the worker's GPUs."""
+"""Value of the flag for all of the worker's GPUs."""
 _ITEM = re.compile(r"(\d{1,3})(?:-(\d{1,3}))?")
 
 
@@ -32,7 +32,7 @@ def parse(text: str) -> tuple[int, ...]:
     for item in text.split(","):
         found = _ITEM.fullmatch(item.strip())
         if found is None:
-            raise ValueError("expected indices of the worker's GPUs from 0 on, such as 0 or 1,2,3,4 or 1-4")
+            raise ValueError("expected indices of the worker's GPUs, starting at 0, such as 0 or 1,2,3,4 or 1-4")
         first, last = int(found[1]), int(found[2] or found[1])
         if last < first:
             raise ValueError(f"{item.strip()} is not a range; write {last}-{first}")
@@ -48,14 +48,14 @@ def written(numbers: Iterable[int]) -> str:
 
 
 def num_cards(placement: Placement, widths: Mapping[Role, int]) -> int:
-    """Return the number of GPUs used by engines of these widths; engines without a placement share GPUs."""
+    """Return the number of GPUs of all engines. `widths`: GPUs per engine; engines without a placement share GPUs."""
     named = {number for numbers in placement.values() for number in numbers or ()}
     unnamed = max((width for role, width in widths.items() if placement.get(role) is None), default=0)
     return max(len(named | set(range(unnamed))), 1)
 
 
 def check(placement: Placement, num_available: int | None, where: str) -> None:
-    """Raise ValueError if an index exceeds a worker's GPUs; `num_available` is None if unknown."""
+    """Raise ValueError if a GPU index is too high. `num_available`: number of the worker's GPUs; None if unknown."""
     for role, numbers in placement.items():
         if numbers is not None and num_available is not None and max(numbers) >= num_available:
             valid = {0: "", 1: "0 or "}.get(num_available, f"0 to {num_available - 1}, or ")
@@ -78,9 +78,9 @@ def on_each_card(placed: Mapping[_Name, Collection[int | str] | None]) -> list[l
 
 
 def devices(placement: Placement) -> dict[Role, tuple[str, ...] | None]:
-    """Return the names of each engine's GPUs for the visibility variable; None: all of the worker's.
+    """Return the names of each engine's GPUs, for CUDA_VISIBLE_DEVICES; None: all GPUs of the worker.
 
-    Raises ValueError if this worker has fewer GPUs.
+    Raises ValueError if this worker has too few GPUs.
     """
     if all(numbers is None for numbers in placement.values()):
         return dict.fromkeys(placement)
@@ -93,10 +93,10 @@ def devices(placement: Placement) -> dict[Role, tuple[str, ...] | None]:
 
 
 MOST_BYTES_ON_ONE_CORE = 64_000_000
-"""Maximum bytes of weights for an engine with few requests to run on one core. Its threads wait for each other dozens
-of times per token, which for so few weights costs at least as much as a second thread saves. A prompt of 60 new tokens
-took the bundled target (10 MB) 25 ms on one core and 34 ms on two; tokens were equally fast. For SmolLM2-135M (270 MB),
-one core was a fifth slower per token and a tenth faster per prompt."""
+"""Maximum bytes of weights for an engine with few requests to run on one core. Threads wait for each other dozens of
+times per token; with so few weights, this costs at least as much as a second thread saves. The bundled target (10 MB)
+read 60 new prompt tokens in 25 ms on one core and in 34 ms on two; generation was equally fast. SmolLM2-135M (270 MB)
+was a fifth slower per generated token on one core, and a tenth faster per prompt."""
 CONCURRENCY_TO_SPLIT = 3
 """Minimum number of concurrent samples to give each engine its own cores."""
 
@@ -110,11 +110,11 @@ def core_lists(
 ) -> dict[Role, str | None]:
     """Return the cores for each engine's threads; None leaves the choice to the operating system.
 
-    The engines of one sample work one after the other, so with one or two concurrent samples each engine has all cores.
-    Engines of `small` models then have one core each; the target has the last one. With more samples all engines work
-    at the same time, and threads on shared cores would wait for each other at every barrier. The cores are therefore
-    divided: a quarter for the draft, and another for a reward model. If there are too few for three engines, the reward
-    model shares the draft's cores.
+    The engines of one sample work one after the other, so with one or two concurrent samples each engine has all cores,
+    except that engines of `small` models have one core each: the target the last core, the others the first one. With
+    more samples, all engines work at the same time, and threads on shared cores would wait for each other at every
+    barrier. The cores are therefore divided: a quarter for the draft, a quarter for a reward model, and the rest for
+    the target. If there are too few cores for three engines, the reward model shares the draft's cores.
     """
     cores = sorted(os.sched_getaffinity(0)) if cores is None else cores
     groups: dict[Role, list[int]] = dict.fromkeys(roles, cores)

@@ -1,19 +1,19 @@
 """The engines of one worker over several runs: opened when first needed, and shared by all runs that can use them.
 
-An engine stays open during runs that do not use it, until another one needs its share of the memory. Meanwhile it costs
-less than 2 % of a core. Engines start one after the other, each within its own share, so the other open engines do not
-matter.
+An engine stays open during runs that do not use it, until another engine needs the memory. An idle engine costs less
+than 2 % of a core. Engines start one after the other, each within its own share of the memory, so open engines do not
+affect a start.
 
-One engine serves two runs if its settings are equal to what each run would use alone, except for:
+One engine serves two runs if both would start it with the same settings, except for:
 
-- the context: a run's own limit applies to its requests (`LeasedEngine`), and the engine is opened with the longest;
-- the number of sequences, on a CPU: the engine is opened with the maximum, which does not change the latency of one
-  concurrent sample, and no run sends more parallel requests than its own number. On a GPU, vLLM also sizes CUDA graphs
-  and buffers by it, with an unmeasured effect on latency, so there it must be equal;
-- the memory: a run with one concurrent sample uses the smallest cache, which always holds it. A run with several uses a
-  smaller cache than its own only if it holds all concurrent samples, to avoid slowing a baseline;
-- mean log-probabilities, which are requested per request;
-- prompt conventions: each run uses its own tokenizer.
+- the context: the engine is opened with the longest, and a run's own limit applies to its requests (`LeasedEngine`);
+- the number of sequences, on a CPU: the engine is opened with the maximum. This does not change the latency of one
+  concurrent sample, and no run sends more parallel requests than its own number. On a GPU the numbers must be equal,
+  because vLLM also sizes CUDA graphs and buffers by them, with an unmeasured effect on latency;
+- the memory: a run with one concurrent sample uses the smallest cache, which always fits one sample. A run with several
+  uses a cache smaller than its own only if all concurrent samples fit, to avoid slowing a baseline;
+- mean log-probabilities, which each request sets;
+- prompt conventions, because each run uses its own tokenizer.
 
 All other settings must be equal: they affect speed or text, and vLLM cannot change them while it runs.
 """
@@ -41,7 +41,7 @@ from harness.weights.tokenizer import HFTokenizer
 
 @dataclass(frozen=True)
 class EngineNeed:
-    """One engine of a run, as the run would start it alone."""
+    """An engine that a run needs, with the settings that the run would use alone."""
 
     role: Role
     path: str
@@ -51,13 +51,13 @@ class EngineNeed:
     mean_logprobs: bool = field(default=False, compare=False)
     """Whether mean log-probabilities of all generated text are requested."""
     one_in_flight: bool = field(default=False, compare=False)
-    """True if the run has one concurrent sample, which fits in every cache that its engine starts with."""
+    """True if the run has one concurrent sample, which fits in any cache with which its engine starts."""
     kv_tokens: int | None = field(default=None, compare=False)
     """Size of the cache in tokens; None before the engine has started."""
 
     @property
     def memory(self) -> tuple[float, int | None]:
-        """The engine's share of the memory, and the size of its cache if set."""
+        """The engine's share of the memory, and the size of its cache in bytes if set."""
         return self.settings.memory_fraction, self.settings.kv_cache_bytes
 
 
@@ -95,18 +95,18 @@ class EngineStart:
     """One start of an engine, which may serve several runs."""
 
     start_id: str
-    """Unique: time, host, process and role."""
+    """Unique id: time, host, process and role."""
     seconds: float
 
 
 class LeasedEngine(EngineWrapper):
-    """A shared engine for one run: uses the run's request settings, and does not close the engine."""
+    """A shared engine as used by one run: requests have the run's settings, and `close` does not end the engine."""
 
     def __init__(self, opened: _OpenEngine, need: EngineNeed, *, is_warm: bool):
         super().__init__(opened.engine, need.role)
         self.need, self.settings, self.start = need, opened.need.settings, opened.start
         self.is_warm = is_warm
-        """True if an earlier run has used this start."""
+        """True if an earlier run has used the engine since this start."""
 
     @property
     def context_tokens(self) -> int:
@@ -141,20 +141,20 @@ class LeasedEngine(EngineWrapper):
 
 
 START_ORDER: tuple[Role, ...] = ("target", "draft", "reward")
-"""The large engine first."""
+"""Order of engine starts, with the large engine first."""
 _RESET_SECONDS = 10.0
-"""Maximum time for the previous run's last requests to leave the engine."""
+"""Maximum time for the last requests of the previous run to end."""
 _RESET_POLL_SECONDS = 0.05
 
 
 @dataclass(eq=False)
 class _OpenEngine:
     need: EngineNeed
-    """The need with the settings that the engine was opened with."""
+    """The need for which the engine was opened, with the settings used."""
     engine: Engine
     start: EngineStart
     is_used: bool = False
-    """True once a run has used it, unlike after a run that was canceled while its next engine started."""
+    """True once a run has used the engine; a run canceled while its engines start does not count."""
 
     async def talk_as(self, need: EngineNeed) -> None:
         """Use a run's tokenizer in the engine, which serves one run at a time."""
@@ -183,10 +183,10 @@ class EnginePool:
         self._open: list[_OpenEngine] = []
 
     def plan(self, runs: Sequence[Sequence[EngineNeed]]) -> list[int]:
-        """Return the indices of the given runs in an order with few engine starts.
+        """Return the indices of the runs in an order with few engine starts.
 
-        The next run is always the one with the largest part of its engines open, or the first of several. An engine is
-        opened with settings for all needs that may share it.
+        The next run is always the one with the largest part of its engines open; in a tie, the first one. An engine
+        will be opened with settings for all planned needs that may share it.
         """
         self._planned += itertools.chain(*runs)
         opened, order = [one.need for one in self._open], list[int]()
@@ -205,9 +205,9 @@ class EnginePool:
         await self.close()
 
     async def lease(self, needs: Iterable[EngineNeed], log_dir: Path) -> dict[Role, LeasedEngine]:
-        """Return the engines of the next run by role; others are closed if their memory is needed.
+        """Return the engines of the next run by role; other engines are closed if their memory is needed.
 
-        The prefix caches of reused engines are empty. Raises EngineDied if an engine does not start.
+        The prefix caches of reused engines are cleared. Raises EngineDied if an engine does not start.
         """
         ordered = sorted(needs, key=lambda need: START_ORDER.index(need.role))
         while True:
@@ -241,11 +241,11 @@ class EnginePool:
         return _Arranged({}, [], [self._serving(need) for need in needs])
 
     def _serving(self, need: EngineNeed) -> EngineNeed:
-        """Return the need with the settings for opening its engine: those for all needs that may share it."""
+        """Return the need with settings for all planned needs that may share the engine."""
         together = [need.settings, *(planned.settings for planned in self._planned if may_share(need, planned))]
         contexts = [settings.max_context for settings in together]
         known = [context for context in contexts if context is not None]
-        longest = max(known) if len(known) == len(contexts) else None  # None, the model's limit, is longer than any
+        longest = max(known) if len(known) == len(contexts) else None  # None is the model's limit, the longest context
         most = max(settings.max_num_seqs for settings in together)
         smallest = min(together, key=lambda one: one.memory_fraction) if need.one_in_flight else need.settings
         settings = replace(need.settings, max_context=longest, max_num_seqs=most)
@@ -260,7 +260,7 @@ class EnginePool:
         except EngineDied:
             if wanted == need:
                 raise
-            self._planned.clear()  # the longest context may not fit into the smallest memory: use the run's own
+            self._planned.clear()  # the longest context may not fit into the smallest memory: use the run's settings
             wanted = need
             engine = await registry.start(wanted, need.role, wanted.settings, log_path)
         start_id = f"{started_at:%Y%m%dT%H%M%S.%f}-{socket.gethostname()}-{os.getpid()}-{need.role}"
@@ -279,7 +279,7 @@ class EnginePool:
 async def _is_as_new(engine: Engine) -> bool:
     """Clear the prefix cache left by the previous run; return False if the engine cannot be reused as fresh.
 
-    An engine that died and was replaced is not reused: every run has its own spare replacement.
+    An engine that died and was replaced is not reused, because an engine is replaced only once.
     """
     if engine.restarts:
         return False

@@ -1,22 +1,22 @@
 """The processes of an engine: environment, log, files on the node, and cleanup.
 
-Environment and file descriptors belong to the whole process and are inherited by new children. Therefore only one
-engine starts at a time, and both are restored once it has started.
+Environment and file descriptors belong to the whole process, and new child processes inherit them. Therefore only one
+engine starts at a time, and both are restored once the engine has started.
 
 vLLM's engine processes outlive a killed worker and keep the GPU's memory. Every process of an engine therefore has a
-mark in its initial environment, to be found whatever its name, parent and state. A guard process next to the worker
-(this file, run as a script) kills all processes with the worker's mark once the worker has ended. To keep it at a few
-megabytes, only the standard library is imported here.
+mark in its initial environment, by which it can be found, whatever its name, parent and state. A guard process next to
+the worker (this file, run as a script) kills all processes with the worker's mark once the worker has ended. This file
+imports only the standard library at the start, so the guard needs only a few megabytes.
 
 vLLM, Triton, FlashInfer and CUDA keep compiled code below the home directory, which is usually shared by all nodes. A
 hundred nodes that start together would write the same files there. vLLM also writes one of its files in place and may
-read a partial one (compilation/backends.py in vLLM 0.32). Two workers of one node therefore have separate folders on
-the node's own disk. A worker uses the first unlocked one, so later workers find code compiled earlier.
+read an incomplete one (compilation/backends.py in vLLM 0.32). The workers of a node therefore have separate folders on
+the node's own disk. A worker uses the first unlocked folder, so it finds code that earlier workers compiled.
 
 Every start of vLLM also leaves sockets and a rendezvous file with random names in the folder for temporary files. Here
-that is a folder of the worker, removed when the worker ends. Leftovers of a killed worker, including shared memory, are
-removed by the same user's next worker on the node. Python's own cleanup helper is not enough, because Slurm kills it
-together with the job.
+each worker has such a folder, which is removed when the worker ends. Leftovers of a killed worker, including shared
+memory, are removed by the same user's next worker on the node. Python's resource tracker is not enough, because Slurm
+kills it together with the job.
 """
 
 from __future__ import annotations
@@ -56,24 +56,25 @@ _STARTS = itertools.count()
 _MAX_ROUNDS = 5
 _STARTING = threading.Lock()
 _SPARED = b"multiprocessing.resource_tracker"
-"""Exits by itself after the processes that use it, and then removes their shared memory."""
+"""Marks Python's resource tracker, which exits by itself after the processes that use it, and then removes their shared
+memory."""
 _guards: dict[int, subprocess.Popen[bytes]] = {}
-"""Guards by the process that started them."""
+"""Guards by the id of the process that started them."""
 _GUARD_POLL_SECONDS, _GUARD_SCAN_SECONDS, _GUARD_MAX_SECONDS = 0.5, 0.2, 60.0
 _EMPTY_SCANS = 2
-"""Consecutive scans without results before the guard ends: a process may be starting another one."""
+"""Consecutive scans without a process after which the guard ends: a process may be starting another one."""
 
 
 @contextlib.contextmanager
 def starting(log_path: Path, variables: Mapping[str, str | None]) -> Iterator[EngineProcesses]:
-    """Set variables (None: unset) and redirect output to the log file for this process and its new children.
+    """Set variables (None: unset) and redirect output to the log file, for this process and its new child processes.
 
-    Yields the processes that are started inside.
+    Yields the processes started in this context.
     """
     with _STARTING:
         engine = EngineProcesses()
         _start_guard()
-        # vLLM's process titles would otherwise overwrite the initial environment.
+        # SPT_NOENV keeps vLLM's process titles from overwriting the initial environment.
         marks = {MARK: engine.mark, "SPT_NOENV": "1"}
         with _environment({**variables, **marks}), output_to(log_path):
             yield engine
@@ -86,7 +87,7 @@ class EngineProcesses:
         self.mark = f"{_worker_mark()}{next(_STARTS)}"
 
     def find(self) -> set[psutil.Process]:
-        """Return the running ones. Reads the environment of every process of this user."""
+        """Return the running processes. Reads the environment of every process of this user."""
         import psutil
 
         found = set()
@@ -121,7 +122,7 @@ def _worker_mark() -> str:
 
 
 def _marked(entry: bytes) -> list[int]:
-    """Return this user's processes whose environment contains an entry or prefix of one; only on Linux."""
+    """Return the ids of this user's processes whose environment contains these bytes; empty unless on Linux."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended, or belongs to another user
@@ -143,7 +144,8 @@ def _start_guard() -> None:
     if os.getpid() in _guards or not Path("/proc/self/environ").is_file():
         return
     guard = _guards[os.getpid()] = subprocess.Popen(
-        # Isolated and without site-packages, to start within milliseconds. Reads this file, which may be in a zip.
+        # Isolated and without site-packages, to start within milliseconds. The code comes from standard input, because
+        # this file may be in a zip.
         [sys.executable, "-I", "-S", "-B", "-", str(os.getpid()), f"{MARK}={_worker_mark()}"],
         cwd="/",
         stdin=subprocess.PIPE,
@@ -160,7 +162,7 @@ def _guard(worker: int, entry: bytes) -> None:
     if not entry.startswith(f"{MARK}={worker}-".encode()):
         raise ValueError(f"not a mark of the engines of worker {worker}: {entry!r}")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # sent to the worker's whole group; this process ends with the worker
+        signal.signal(number, signal.SIG_IGN)  # the worker's whole group gets these; the guard ends after the worker
     while os.getppid() == worker:
         time.sleep(_GUARD_POLL_SECONDS)
     deadline, empty_scans = time.monotonic() + _GUARD_MAX_SECONDS, 0
@@ -173,9 +175,9 @@ def _guard(worker: int, entry: bytes) -> None:
 def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
     """Set variables, and afterwards restore them and all variables of vLLM.
 
-    vLLM sets some in this process for certain models (VLLM_USE_DEEP_GEMM_E8M0, VLLM_USE_BREAKABLE_CUDAGRAPH), which
-    would change the computations of the next engine. Other threads read the environment meanwhile, so a variable that
-    stays set is never unset in between.
+    For certain models vLLM itself sets variables in this process (VLLM_USE_DEEP_GEMM_E8M0,
+    VLLM_USE_BREAKABLE_CUDAGRAPH), which would change the computations of the next engine. Other threads may read the
+    environment meanwhile, so a variable that is set before and after is not unset in between.
     """
 
     def changed() -> list[str]:
@@ -198,7 +200,7 @@ def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def output_to(log_path: Path) -> Iterator[None]:
-    """Redirect descriptors 1 and 2 to the file, to include the output of native code and dying processes."""
+    """Redirect descriptors 1 and 2 to the file, which also captures the output of native code and dying processes."""
     log_path.parent.mkdir(parents=True, exist_ok=True)
     originals = [os.dup(1), os.dup(2)]
     file = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)  # less the umask
@@ -231,25 +233,25 @@ FOLDERS: Mapping[str, str] = {
     "TILELANG_CACHE_DIR": "tilelang",
     "TVM_FFI_CACHE_DIR": "tvm_ffi",
 }
-"""Environment variables of the libraries, with their folder names."""
+"""Environment variables for the libraries' cache folders, with the folders' names."""
 _NUM_FOLDERS = 64
-"""Maximum number of a user's workers on a node with a persistent folder."""
+"""Maximum number of a user's workers on a node that have a folder."""
 _TEMPORARY = "tmp"
-"""Folder for files without use after this worker."""
+"""Name of the folder for files that are not needed after this worker."""
 _TEMPORARY_FOLDER, _SOCKET_FOLDER = "TMPDIR", "VLLM_RPC_BASE_PATH"
 _MAX_SOCKET_FOLDER_CHARACTERS = 70
-"""A socket's path has at most 107 characters, and vLLM appends 37."""
+"""Limit due to vLLM, which appends 37 characters: a socket's path has at most 107."""
 _SHORT = "/tmp"
-"""Place of sockets if the folder for temporary files has a long name, as in jobs of some sites."""
+"""Folder for sockets if the path of the folder for temporary files is too long, as in jobs of some sites."""
 _held: dict[tuple[int, str], tuple[Path, int]] = {}
-"""Folders and locks by process and disk; a forked process also has its parent's."""
+"""Folder and lock by process id and disk; a forked process also has those of its parent."""
 
 
 def node_variables() -> dict[str, str]:
     """Return the variables that put caches, temporary files and sockets on the node's own disk.
 
-    Variables already set in the environment are omitted, except for the folder of temporary files, which is below the
-    one in the environment.
+    Variables already set in the environment are omitted, except for the folder of temporary files: it is placed inside
+    the one set in the environment.
     """
     disk = tempfile.gettempdir()
     folder = _folder(disk)
@@ -265,7 +267,7 @@ def node_variables() -> dict[str, str]:
 
 
 def note_shared_memory(processes: Iterable[int]) -> None:
-    """Record the shared memory of an engine's processes; if this worker is killed, the next one removes it."""
+    """Record the shared memory of an engine's processes. If this worker is killed, the next one removes the memory."""
     held = _held.get((os.getpid(), tempfile.gettempdir()))
     if held is None:
         return
@@ -285,7 +287,7 @@ def _folder(disk: str) -> Path | None:
             folder, lock = _take(Path(disk))
             (folder / _TEMPORARY).mkdir(mode=0o700)
         except OSError as error:
-            warnings.warn(f"storing compiled code in the home directory, because {error}", stacklevel=3)
+            warnings.warn(f"compiled code will be stored in the home directory, because {error}", stacklevel=3)
             return None
         atexit.register(shutil.rmtree, folder / _TEMPORARY, ignore_errors=True)
         _held[process, disk] = folder, lock
@@ -293,13 +295,13 @@ def _folder(disk: str) -> Path | None:
 
 
 def _take(disk: Path) -> tuple[Path, int]:
-    """Return an unused folder with the descriptor of its lock, which is held until this worker ends.
+    """Return an unused folder and the descriptor of its lock, which is held until this worker ends.
 
-    Raises OSError if there is none.
+    Raises OSError if there is no such folder.
     """
     root = disk / f"speculative-harness-{os.getuid()}"
     root.mkdir(mode=0o700, exist_ok=True)
-    status = root.lstat()  # its contents will be executed, so no other user may write there
+    status = root.lstat()  # the folder's contents will be executed, so no other user may write there
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise OSError(f"other users may write to {root}")
     for number in range(_NUM_FOLDERS):
@@ -313,7 +315,7 @@ def _take(disk: Path) -> tuple[Path, int]:
 
 
 def _locked(folder: Path) -> int | None:
-    """Return the descriptor of a folder's lock; None if another worker has it or locks are unsupported."""
+    """Return the descriptor of a folder's lock; None if another worker has the lock or locks are unsupported."""
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -337,7 +339,7 @@ def _remove_left(folder: Path) -> None:
 
 
 SEGMENTS_LIST = "shared-memory"
-"""Name of the file that lists shared-memory segments."""
+"""Name of the file that lists a worker's shared-memory segments."""
 _SEGMENTS = Path("/dev/shm")
 _MAPPED = re.compile(r" /dev/shm/(psm_[0-9a-f]{8})$", re.MULTILINE)
 _NAME = re.compile(r"psm_[0-9a-f]{8}")
@@ -354,8 +356,8 @@ def remove_noted_segments(folder: Path, segments: Path = _SEGMENTS) -> None:
                     (segments / name).unlink()
 
 
-# The first and last line of an engine's start in its log, and vLLM's lines between them. A worker that is starting
-# engines has no journal yet, so only these logs show its progress.
+# Lines in an engine's log: the first and the last line of a start, and vLLM's lines between them. A worker that is
+# starting engines has no journal yet, so only these logs show its progress.
 
 _BEGIN = re.compile(
     r"^== the (?P<role>\w+) engine starts in process (?P<pid>[1-9]\d{0,8}) on (?P<host>\S+) at .*$", re.MULTILINE
@@ -373,7 +375,7 @@ PHASES = {
     "Graph capturing finished": "preparing the first requests",
     "init engine (profile, create kv cache, warmup model) took": "first requests of the warm-up",
 }
-"""Lines printed by vLLM 0.31 and 0.32, and the phases that they start."""
+"""Texts logged by vLLM 0.31 and 0.32, and the phases that they begin."""
 _DONE = re.compile(r"checkpoint shards:\s+(\d+)% Completed|Capturing CUDA graphs[^:\n]*:\s+(\d+)%")
 
 
@@ -391,7 +393,7 @@ def log_end_of_start(log: Path, role: Role, *, is_ready: bool) -> None:
 def start_phase(log: Path) -> str | None:
     """Return the phase of a starting engine, as `target: loading weights (50 %)`.
 
-    None if no engine is starting: it has started or failed, or its worker has ended, as far as this machine can tell.
+    None if the engine has started or failed, or if its worker has ended, as far as this machine can tell.
     """
     import psutil
 
@@ -418,13 +420,13 @@ def last_lines(log: Path) -> str:
 
 
 def root_cause(log: Path) -> str | None:
-    """Return the first exception since an engine's last start: later ones only report a failed child process."""
+    """Return the first exception since an engine's last start; later ones only report that a child process failed."""
     exception = re.search(r"(?:^|\] )((?:\w+\.)*\w+(?:Error|Exception): .+)$", _since_start(log), re.MULTILINE)
     return exception[1].strip() if exception else None
 
 
 def _since_start(log: Path) -> str:
-    """Return a log's text since the last start in it; empty if there is no log."""
+    """Return a log's text since the last start of the engine; empty if there is no log."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))

@@ -1,7 +1,7 @@
 """The engines by name, their capabilities, and their start.
 
-An engine is a class with `start` in a module of its own, and an entry in `_ENGINES`. Code outside this folder does not
-depend on engine names. A module is imported when its engine starts.
+An engine is a class with a `start` method in a separate module, and an entry in `_ENGINES`. Code outside this folder
+does not depend on engine names. A module is imported only when its engine starts.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from harness.engines.settings import EngineSettings
 
 SERVED = "served"
-"""The engine of served models. It is not chosen by name but by a server address as model."""
+"""Name of the engine for served models. It is chosen by a server address as the model, not by name."""
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """Capabilities and requirements of an engine, for launches, checks and reports."""
+    """Capabilities and requirements of an engine, read by launches, checks and reports."""
 
     place: str
-    """Module and class."""
+    """`module:Class`."""
     runs_models: bool = True
-    """Whether it loads the launch's models, with their tokenizers and chat templates."""
+    """Whether it runs the models of the launch, with their tokenizers and chat templates."""
     counts_as_result: bool = True
     """Whether its texts are valid results for a method or model."""
     runs_here: bool = True
@@ -47,10 +47,10 @@ class Capabilities:
     adapter_packages: tuple[str, ...] | None = None
     """Packages required for verdicts with an adapter; None if these are unsupported."""
     has_processes: bool = False
-    """Whether it runs in separate processes, with separate cores on a CPU. Its start takes as long as many samples."""
+    """Whether it has its own processes and, on a CPU, its own cores. A start takes as long as many samples."""
     has_prefix_cache: bool = True
     is_reference: bool = False
-    """Whether it is the reference for other engines' verdicts."""
+    """Whether other engines' verdicts are compared with its verdicts."""
     packages: tuple[str, ...] = ()
     """Required packages in addition to the project's."""
 
@@ -79,7 +79,7 @@ _ENGINES: Mapping[str, Capabilities] = {
     SERVED: Capabilities("harness.engines.served.served_engine:ServedEngine", runs_here=False, max_cards=0),
 }
 CHOICES = tuple(name for name in _ENGINES if name != SERVED)
-"""Values of `--engine`; `auto` selects the first installed one that runs models."""
+"""Values of `--engine`, besides `auto`, which selects the first installed engine that runs models."""
 AUTO = "auto"
 
 
@@ -96,14 +96,14 @@ class ModelSource(Protocol):
 
 
 class EngineClass(Protocol):
-    """Interface for starting an engine."""
+    """Interface of an engine's class."""
 
     async def start(
         self, model_path: str, role: Role, settings: EngineSettings, log_path: Path, revision: str | None = None
     ) -> Engine:
-        """Start an engine whose output goes to `log_path`. Raises EngineDied.
+        """Start an engine that logs to `log_path`. Raises EngineDied.
 
-        `model_path`: a folder or a hub id with its `revision`; empty for an engine without a model.
+        `model_path`: a folder, or a hub id with a `revision`; empty for an engine without a model.
         """
 
 
@@ -121,9 +121,10 @@ def capabilities(name: str) -> Capabilities:
 
 
 def resolved(name: str, *, is_here: bool = True) -> str:
-    """Resolve an engine name: `auto` is the first installed one that runs models, otherwise the last one.
+    """Resolve an engine name: `auto` is the first installed engine that runs models, otherwise the last one.
 
-    If the engine runs in another Python, `auto` is the first one; the worker reports missing packages.
+    If the engine runs in another Python environment (`is_here` is false), `auto` is the first engine that runs models,
+    and the worker reports missing packages.
     """
     if name != AUTO:
         return name
@@ -132,7 +133,7 @@ def resolved(name: str, *, is_here: bool = True) -> str:
 
 
 def missing_packages(name: str) -> list[str]:
-    """Return the engine's required packages that are missing from this Python."""
+    """Return the engine's required packages that are missing from this Python environment."""
     return [package for package in capabilities(name).packages if find_spec(package) is None]
 
 
@@ -151,8 +152,9 @@ async def open_engines(
 ) -> AsyncIterator[dict[Role, Engine]]:
     """Yield engines by role, and close all of them on exit. Raises EngineDied if an engine does not start.
 
-    The engines start one after the other, beginning with the large one: parallel starts would misjudge each other's
-    memory. The same model in both roles gets two engines, so all methods of a comparison share the machine equally.
+    The engines start one after the other, the large one first: each start measures the free memory, which a parallel
+    start would change. The same model in both roles gets two engines, so all methods of a comparison share the machine
+    equally.
     """
     sources: dict[Role, ModelSource | None] = {"target": target, "draft": draft}
     engines: dict[Role, Engine] = {}
@@ -169,7 +171,7 @@ async def open_engines(
 
 
 async def start(source: ModelSource | None, role: Role, settings: EngineSettings, log_path: Path) -> Engine:
-    """Start one engine, whose output goes to `log_path`. Raises EngineDied, and ValueError without a required model."""
+    """Start one engine that logs to `log_path`. Raises EngineDied, and ValueError if a required model is missing."""
     if source is None and capabilities(settings.kind).runs_models:
         raise ValueError(f"this method needs a {role} model")
     path, revision = (source.path, source.revision) if source is not None else ("", None)

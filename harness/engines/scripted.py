@@ -3,8 +3,8 @@
 Everything else is real: ids, stop strings, limits, seeds, a prefix cache with its counts, parallel requests.
 
 The default script of a dry run is a simulated model that solves small sums in a few steps, sometimes wrongly. It reads
-the chain in its prompt, so it can continue after any accepted step of either model. Its draws depend on the seed, so a
-run without models is as reproducible as a run with models.
+the chain in its prompt, so it can continue after any accepted step of either model. Its random numbers depend on the
+seed, so a run without models is as reproducible as a run with models.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TokenScript = Callable[[str, str], tuple[float, float]]
 """(all text before a token, the token's text) -> its log-probability and the entropy of its distribution, in nats."""
 
 SCRIPTED_SECONDS = "HARNESS_SCRIPTED_SECONDS"
-"""Environment variable: seconds per call of a scripted engine, to try a cluster without models."""
+"""Environment variable: seconds per call of a scripted engine, to test a cluster without models."""
 _CONTEXT_TOKENS, _BLOCK_TOKENS = 1 << 16, 16
 _SPECIALS = ("<|end|>", "<think>", "</think>")
 _EOS = 256
@@ -53,7 +53,7 @@ _MIN_PROBABILITY = 1e-12
 
 
 class ByteTokenizer:
-    """One token per UTF-8 byte, followed by three control tokens."""
+    """A tokenizer with one token per UTF-8 byte, and three control tokens."""
 
     def __init__(self, *, thinks: bool = False) -> None:
         self._thinks = thinks
@@ -182,7 +182,7 @@ class ScriptedEngine:
         if (failure := self.failures.get(len(self.requests) - 1)) is not None:
             raise failure
         if not prompt or tokens < 1 or len(prompt) >= self.context_tokens:
-            raise RequestRefused(f"{len(prompt)} prompt tokens and {tokens} more, of {self.context_tokens}")
+            raise RequestRefused(f"{len(prompt)} prompt tokens and {tokens} more in a context of {self.context_tokens}")
 
     def _completion(self, prompt: Sequence[int], text: str, sampling: Sampling, limit: int) -> Completion:
         finish: Finish = "eos"
@@ -244,7 +244,7 @@ def _encode(text: str, specials: Sequence[str]) -> list[int]:
 _SUM = re.compile(r"(-?\d+)\s*([-+*])\s*(-?\d+)")
 _NUMBER = re.compile(r"-?\d+")
 _WRONG_MARK = "roughly"
-"""Every wrong step contains this word, for the simulated judge."""
+"""Word in every wrong step, which tells the simulated judge that the step is wrong."""
 _END = "<|end|>"
 """Separates a chain from the question after it."""
 _STEPS = (
@@ -270,7 +270,7 @@ class SimulatedModel:
         return [self._continued(prompt, sampling.seed + i, is_random) for i in range(sampling.n)]
 
     def judge(self, prompt: str, labels: tuple[str, ...]) -> list[float]:
-        """Return each label's probability: low scores for wrong steps, the last label if all are wrong."""
+        """Return each label's probability. Wrong steps score low; if all options are wrong, the last label wins."""
         subject = prompt.rsplit("\nUser: ", 1)[0] if labels[0] == "0" else prompt.rsplit("\nUser: ", 1)[-1]
         draw = _uniform(prompt, "judge")
         if labels[0] == "0":
@@ -333,7 +333,7 @@ def _uniform(*parts: str) -> float:
 
 
 def dry_run_engine(role: Role, settings: EngineSettings) -> ScriptedEngine:
-    """Return an engine with a simulated model, which has a higher skill for the target."""
+    """Return an engine with a simulated model, which is less skilled for the draft."""
     model = SimulatedModel(skill=0.7 if role == "draft" else 0.95)
     return ScriptedEngine(
         model.write,

@@ -1,4 +1,4 @@
-"""Settings of engines at their start. Cheap to import on a login node: needs neither torch nor vLLM."""
+"""The settings with which engines start. Cheap to import on a login node: needs neither torch nor vLLM."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from harness.weights.templates import NO_CONVENTIONS, Conventions
 Device = Literal["gpu", "cpu"]
 
 _ALL_SHARES: Mapping[Device, float] = {"gpu": 0.90, "cpu": 1.0}
-"""Default memory share of all engines if no plan can be calculated (harness.sizing). On a GPU this includes weights and
-leaves the rest to CUDA contexts and NCCL; on a CPU it refers to the memory of all KV caches."""
+"""Default memory share of all engines together, if no plan can be calculated (harness.sizing). On a GPU: of the GPU's
+memory, including weights; CUDA contexts and NCCL need the rest. On a CPU: of the memory of all KV caches."""
 _SHARES_BESIDE: Mapping[Device, Mapping[Role, float]] = {
     "gpu": {"draft": 0.12, "reward": 0.20},
     "cpu": {"draft": 0.25, "reward": 0.25},
 }
-"""Shares of engines besides the target's, which gets the rest."""
+"""Shares of the engines next to the target, which gets the rest."""
 _CPU_KV_SHARE_OF_MEMORY = 0.15
-"""Share of the available memory for the KV caches of both engines; float32 weights need most of the rest."""
+"""Share of the available memory for all KV caches; float32 weights need most of the rest."""
 _CPU_KV_MAX_BYTES = 32 << 30
 _CPU_KV_MIN_BYTES = 256 << 20
 _CPU_BLOCK_TOKENS = 32
@@ -45,7 +45,7 @@ _MOST_REQUESTS = 1024
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """Settings of one engine. For None, the engine chooses the value."""
+    """Settings of one engine. Unless stated otherwise, None leaves the choice to the engine."""
 
     kind: str = "vllm"
     """The engine's name (harness.engines.registry)."""
@@ -54,7 +54,7 @@ class EngineSettings:
     """`auto`: the stored type of the weights (on a CPU resolved by pair_settings)."""
     tensor_parallel: int = 1
     visible_devices: tuple[str, ...] | None = None
-    """Names of the GPUs visible only to this engine's processes; None: all of the worker's."""
+    """Names of the GPUs that this engine's processes can see; None: all GPUs of the worker."""
     memory_fraction: float = 0.9
     """This engine's share of each GPU's memory."""
     kv_cache_bytes: int | None = None
@@ -101,12 +101,13 @@ def pair_settings(
 ) -> dict[Role, EngineSettings]:
     """Return the settings for the engines of one worker, resolved on its node.
 
-    `models`: each engine's tensor-parallel size, GPUs, share of a GPU's memory (on a CPU of the KV caches'), and data
-    type if it is not `dtype`. On GPUs, harness.sizing chooses shares and sizes. `candidates`: parallel completions per
-    sample by the draft; `target_candidates`: parallel requests to the target next to it. `adapter`: for the target's
-    verdicts. `take_turns`: engines that take turns share all cores. `small`: roles whose models need only one core with
-    one or two concurrent samples (`small_models`). `kv_bytes`: total size of all KV caches on a CPU (None: derived from
-    free memory). Raises ValueError if the shares of engines on the same GPUs exceed 1, or this worker lacks a GPU.
+    `models`: each engine's tensor-parallel size, GPUs, share of a GPU's memory (on a CPU: of the KV caches), and
+    data type if it differs from `dtype`. On GPUs, harness.sizing chooses shares and sizes. `candidates`: parallel
+    completions per sample by the draft or a single engine. `target_candidates`: parallel requests per sample to every
+    other engine. `adapter`: for the target's verdicts. `take_turns`: the engines take turns, so each has all cores.
+    `small`: roles whose models run on one core if at most two samples are concurrent. `kv_bytes`: total size of all KV
+    caches on a CPU; None: derived from the free memory. Raises ValueError if the shares of engines on the same GPUs
+    exceed 1, or the worker lacks a requested GPU.
     """
     device = device or accelerator()
     own = {role: (models or {}).get(role) or ModelSettings() for role in roles}
@@ -163,15 +164,15 @@ def _device_names(kind: str, device: Device, placed: Placement) -> dict[Role, tu
 def most_requests(
     role: Role, roles: Collection[Role], concurrency: int, candidates: int, target_candidates: int = 1
 ) -> int:
-    """Return an engine's maximum requests per batch; `candidates` are those of the draft, or of a single engine."""
+    """Return an engine's maximum number of requests per batch (for the arguments see `pair_settings`)."""
     at_once = candidates if role == "draft" or len(roles) == 1 else target_candidates
     return max(1, min(concurrency * at_once, _MOST_REQUESTS))
 
 
 def batched_tokens(settings: EngineSettings, context: int | None) -> int:
-    """Return the maximum number of tokens computed in one batch, with a context of this length.
+    """Return the maximum number of tokens computed in one batch. `context`: maximum context, in tokens.
 
-    On a GPU it fits the tokens that all sequences may accept at once, on a CPU a whole prompt.
+    On a GPU a batch fits one token and all proposed tokens of every sequence, on a CPU a whole prompt.
     """
     per_sequence = 1 + (settings.speculation.tokens if settings.speculation else 0)
     return max(BATCHED_TOKENS, settings.max_num_seqs * per_sequence if settings.device == "gpu" else context or 0)
@@ -231,23 +232,23 @@ _REASONS = (
     ),
     ("adapters are only supported with --target.adapter", "enable_lora max_loras max_lora_rank default_mm_loras"),
     (
-        "set by the harness, which reads the engine's replies and times",
+        "set by the harness, to read the engine's replies and times",
         "enable_prefix_caching enable_chunked_prefill scheduling_policy disable_log_stats max_logprobs logprobs_mode "
         "runner convert skip_tokenizer_init language_model_only per_request_spec_decode_metrics stream_interval "
         "distributed_timeout_seconds tokens_only enable_sleep_mode",
     ),
     (
-        "it would run code outside the recorded code",
+        "it would run code that is not recorded",
         "trust_remote_code worker_cls worker_extension_cls scheduler_cls logits_processors io_processor_plugin "
         "reasoning_parser_plugin model_class_overrides kv_transfer_config ec_transfer_config log_config_file",
     ),
     ("credentials are read from the environment (HF_TOKEN) and never recorded", "hf_token"),
 )
 _RESERVED: Mapping[str, str] = {name: reason for reason, names in _REASONS for name in names.split()}
-"""Reserved arguments, with the reason or alternative."""
+"""Reserved arguments, each with the reason or the alternative."""
 UNPLANNED = ("quantization", "quantization_config", "kv_cache_dtype", "cpu_offload_gb", "hf_overrides", "load_format",
              "num_gpu_blocks_override", "kv_cache_memory_bytes", "block_size")  # fmt: skip
-"""Arguments that change an engine's memory and are not part of its plan (harness.sizing)."""
+"""Arguments that change an engine's memory, but are not part of its sizing (harness.sizing)."""
 
 
 def check_arguments(role: str, arguments: Mapping[str, Json]) -> None:
@@ -270,7 +271,7 @@ def check_arguments(role: str, arguments: Mapping[str, Json]) -> None:
 def declared_arguments() -> frozenset[str]:
     """Return the arguments of the installed vLLM's engine; empty without vLLM.
 
-    They are read from its source, because importing it takes seconds.
+    They are read from vLLM's source, because importing vLLM takes seconds.
     """
     spec = find_spec("vllm")
     files = [Path(folder) / "engine" / "arg_utils.py" for folder in (spec and spec.submodule_search_locations) or ()]

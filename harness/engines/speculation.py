@@ -21,23 +21,24 @@ DraftSampling = Literal["greedy", "probabilistic"]
 LOOKUPS: tuple[Proposer, ...] = ("ngram", "suffix")
 """Proposers that copy tokens from the text without a model: they have no weights and do not sample."""
 DEFAULT_TOKENS: Mapping[Proposer, int] = {"draft": 5, "ngram": 5, "suffix": 24, "eagle3": 5, "mtp": 1}
-"""Tokens proposed at a time. Five as in SpecReason (arXiv 2504.07891, section 5.1); vLLM's limit for suffix, which
-chooses fewer by itself; one for mtp, because most targets have one layer for further tokens."""
+"""Number of tokens proposed at a time. Five as in SpecReason (arXiv 2504.07891, section 5.1). For suffix vLLM's maximum,
+below which suffix chooses the number itself. One for mtp: most targets have one layer for further tokens."""
 SUFFIX_REMEDY = "--spec-decode suffix needs: pip install arctic-inference==0.1.1 (built with a C++20 compiler)"
 _NGRAM_LONGEST, _NGRAM_SHORTEST = 4, 2
-"""Length range of the text suffix that is looked up in the text, in tokens."""
+"""Maximum and minimum length, in tokens, of the text's end that is looked up in the rest of the text."""
 SAMPLING_FIELD = "draft_sample_method"
-"""Field of vLLM's SpeculativeConfig; versions without it always use the most probable token."""
+"""Field of vLLM's SpeculativeConfig; versions without it always propose the most probable token."""
 
 
 @dataclass(frozen=True)
 class Speculation:
-    """The proposer of tokens, their number per step, and their sampling."""
+    """The proposer of tokens, the number of tokens proposed at a time, and their sampling."""
 
     proposer: Proposer
     tokens: int
     model: str | None = None
-    """Folder or hub id of the proposing weights, loaded by the target's engine (None: the target's own, or none)."""
+    """Folder or hub id of the proposing weights, loaded by the target's engine. None: the target's own weights, or no
+    weights."""
     revision: str | None = None
     sampling: DraftSampling = "greedy"
 
@@ -55,8 +56,8 @@ class Speculation:
         if self.proposer == "ngram":
             config |= {"prompt_lookup_max": _NGRAM_LONGEST, "prompt_lookup_min": _NGRAM_SHORTEST}
         if self.proposer == "suffix":
-            # vLLM would also look up tokens in earlier outputs of the engine. These include other samples of the same
-            # problem, so the speed would depend on the number and order of samples.
+            # vLLM would also look up tokens in earlier outputs of the engine, including other samples of the same
+            # problem. The speed would then depend on the number and order of samples.
             config |= {"suffix_decoding_max_cached_requests": 0}
         if self.model is not None:
             config |= {"model": self.model}
@@ -67,7 +68,7 @@ class Speculation:
 
 
 def proposer(method: str, spec_decode: str | None) -> Proposer | None:
-    """Return the proposer for `--spec-decode` (None: flag not used).
+    """Return the proposer for `--spec-decode`; None without speculation. `spec_decode`: None if the flag is not set.
 
     Raises ValueError if the flag contradicts the method.
     """
@@ -83,7 +84,7 @@ def proposer(method: str, spec_decode: str | None) -> Proposer | None:
 def check_flags(
     proposing: Proposer | None, spec_model: str | None, spec_sampling: str | None, spec_tokens: int | None = None
 ) -> None:
-    """Raise ValueError, in one line with the valid forms, if flags do not fit --spec-decode."""
+    """Raise ValueError, in one line with the valid form, if a flag does not fit the value of --spec-decode."""
     if spec_model is not None and not spec_model.strip():
         raise ValueError("--spec-model is empty: pass a model's name, a hub id or a folder")
     if proposing is None:
@@ -94,7 +95,7 @@ def check_flags(
             raise ValueError(f"--spec-tokens {spec_tokens}: requires --spec-decode {', '.join(PROPOSERS)}")
         return
     if proposing == "eagle3" and spec_model is None:
-        raise ValueError("--spec-decode eagle3 requires --spec-model: a head trained for the target")
+        raise ValueError("--spec-decode eagle3 requires --spec-model with a head trained for the target")
     if proposing in LOOKUPS:
         if spec_model is not None:
             raise ValueError(f"--spec-model {spec_model}: only for draft, eagle3 and mtp; {proposing} uses no model")
@@ -103,7 +104,7 @@ def check_flags(
 
 
 def proposing_roles(proposing: str | None, spec_model: str | None) -> tuple[Role, ...]:
-    """Return additional models of the run that propose tokens."""
+    """Return the roles of additional models that propose tokens."""
     return ("draft",) if proposing == "draft" and spec_model is None else ()
 
 
@@ -115,7 +116,7 @@ def tokens_at_a_time(proposing: Proposer | None, spec_tokens: int | None) -> int
 def draft_sampling(proposing: str | None, spec_sampling: str | None) -> str | None:
     """Return the sampling of proposed tokens; None if no model proposes tokens.
 
-    `spec_sampling` is None if not set: vLLM then uses the most probable token.
+    `spec_sampling`: None if it is not set; vLLM then proposes the most probable token.
     """
     return None if proposing is None or proposing in LOOKUPS else spec_sampling or "greedy"
 
@@ -125,12 +126,13 @@ def unsupported_reason(
 ) -> str | None:
     """Return why token-level speculation is unsupported, in one line with the valid form; None if it is supported.
 
-    `is_here`: whether the workers run in a Python like this one, to check the packages of suffix.
+    `is_here`: whether the workers have the same Python environment as this process; only then the package for suffix is
+    checked.
     """
     if not registry.capabilities(kind).speculates:
         return f"token-level speculation requires --engine vllm, not {kind}"
     if device == "cpu" and temperature > 0:
-        wrong = "on a CPU, vLLM samples wrong tokens with token-level speculation"
+        wrong = "on a CPU with token-level speculation, vLLM samples wrong tokens"
         return f"{wrong} at temperature {temperature}: use --temperature 0, or run on a GPU"
     if is_here and proposing == "suffix" and find_spec("arctic_inference") is None:
         return SUFFIX_REMEDY
@@ -146,8 +148,9 @@ def greedy_drafts_notice(sampling: str | None, temperature: float) -> str | None
 
 
 def check_pair(proposing: str, target: models.ModelRef, speculator: models.ModelRef | None) -> None:
-    """Raise ValueError, in one line, if a draft is an EAGLE-3 head, or a head is invalid or for another target.
+    """Raise ValueError, in one line, if --spec-model does not fit --spec-decode or the target.
 
+    Rejected are an EAGLE-3 head as a draft, another model as a head, and a head for a target with another hidden size.
     vLLM checks the rest when the engine starts, and everything if the weights are not available locally.
     """
     config = models.config_at_hand(speculator) if speculator and proposing in ("draft", "eagle3") else None

@@ -1,6 +1,6 @@
 """The reference engine: plain transformers, one request at a time, with equal results wherever torch runs.
 
-For machines without vLLM support, and to check vLLM's replies. It is simple rather than fast, without batching or
+For machines that vLLM does not support, and to check vLLM's replies. Simple rather than fast: it has no batching and no
 prefix cache.
 """
 
@@ -35,14 +35,14 @@ _HEADS = ("ForSequenceClassification", "ForTokenClassification")
 
 
 class TransformersEngine:
-    """One model in this process."""
+    """An Engine with one model in this process."""
 
     kv_tokens: int | None = None
     restarts: int = 0
-    """Always 0: the engine dies with this process."""
+    """Always 0, because the engine dies with this process."""
 
     def __init__(self, model_path: str, role: Role, settings: EngineSettings, revision: str | None = None) -> None:
-        """Load the model; blocks."""
+        """Load the model; blocks until it is loaded."""
         from transformers import AutoConfig
 
         self.role, self.settings = role, settings
@@ -74,11 +74,11 @@ class TransformersEngine:
         log_path: Path | None = None,
         revision: str | None = None,
     ) -> TransformersEngine:
-        """Load a model in a thread; nothing is logged. Raises EngineDied."""
+        """Load a model in a thread; writes no log. Raises EngineDied."""
         try:
             return await asyncio.to_thread(cls, model_path, role, settings, revision)
         except (ImportError, OSError, ValueError, RuntimeError) as error:
-            traceback.clear_frames(error.__traceback__)  # they reference the loaded part of the model
+            traceback.clear_frames(error.__traceback__)  # the frames reference the loaded part of the model
             _release_memory()
             raise EngineDied(f"the {role} engine did not start: {error}") from error
 
@@ -128,7 +128,7 @@ class TransformersEngine:
         calls.room_behind(prompt, self.context_tokens, self._vocabulary)
 
     async def _in_thread(self, work: Callable[[threading.Event], _T], clock: CallClock) -> _T:
-        """Run blocking work, one call at a time; if the caller is cancelled, it stops at the next token."""
+        """Run blocking work, one call at a time. If the caller is cancelled, generation stops at the next token."""
         cancelled = threading.Event()
         async with self._lock:
             if self._loaded is None:
@@ -141,7 +141,7 @@ class TransformersEngine:
                 cancelled.set()
                 await asyncio.wait({thread})
                 raise
-            except RuntimeError as error:  # a problem of the machine, such as too little memory
+            except RuntimeError as error:  # a problem of the machine, such as insufficient memory
                 raise EngineDied(f"the {self.role} engine failed: {error}") from error
 
     def _write(
@@ -217,7 +217,7 @@ class TransformersEngine:
 
         ids = torch.tensor([[*prompt, *continuation]], device=self._model.device)
         with torch.inference_mode():
-            # The logits before each token of the continuation; those after the last one are not used.
+            # Logits that predict each token of the continuation; those after its last token are dropped.
             logits = self._model(input_ids=ids, logits_to_keep=len(continuation) + 1).logits[0, :-1].float()
             given = logits.gather(-1, ids[0, len(prompt) :, None])[:, 0] - logits.logsumexp(-1)
         clock.first_token_seconds = clock.elapsed()
@@ -229,7 +229,7 @@ class TransformersEngine:
         with torch.inference_mode():
             logits = self._model(input_ids=torch.tensor([list(prompt)], device=self._model.device)).logits
         clock.first_token_seconds = clock.elapsed()
-        return tuple(logits.reshape(-1, logits.shape[-1])[-1].float().tolist())  # for sequences or the last token
+        return tuple(logits.reshape(-1, logits.shape[-1])[-1].float().tolist())  # of the sequence, or of its last token
 
     def _forward(self, ids: Sequence[int], cache: Cache | None) -> tuple[torch.Tensor, Cache]:
         """Return the next token's logits, shape (vocabulary,) in float32 on the CPU, and the extended KV cache."""
@@ -243,9 +243,10 @@ class TransformersEngine:
 def _sampled_token(
     logits: torch.Tensor, sampling: Sampling, generator: torch.Generator, seen: Sequence[int] = ()
 ) -> int:
-    """Return one token: the most probable at temperature 0, otherwise sampled within the limits.
+    """Return one token: the most probable one at temperature 0, otherwise a sampled one.
 
-    In vLLM's order: penalty for `seen` tokens, temperature, min-p, top-k, then top-p of the remaining tokens.
+    The parameters apply in vLLM's order: repetition penalty for `seen` tokens, temperature, min-p, top-k, and top-p of
+    the remaining tokens.
     """
     import torch
 
@@ -270,7 +271,7 @@ def _sampled_token(
 
 
 def _loader(config: PretrainedConfig) -> Any:
-    """Return the transformers class that loads a model with its rating head, or a causal model."""
+    """Return the transformers class for loading a model: with its rating head, otherwise as a causal model."""
     import transformers
 
     names = [*architectures(config.to_dict())]
@@ -285,7 +286,7 @@ def _eos_ids(model: PreTrainedModel, tokenizer: HFTokenizer) -> set[int]:
 
 
 def _device(settings: EngineSettings) -> str:
-    """Return torch's name of the engine's device. The worker itself computes, so it sees all of its GPUs."""
+    """Return torch's name of the engine's device, chosen among all GPUs that the worker process sees."""
     if settings.device == "cpu":
         return "cpu"
     names = gpus.visible_names()
@@ -293,7 +294,7 @@ def _device(settings: EngineSettings) -> str:
 
 
 def _release_memory() -> None:
-    """Release a GPU's memory: torch keeps freed memory, which engines in other processes need."""
+    """Return freed GPU memory to the driver: torch keeps it, but engines in other processes need it."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         gc.collect()

@@ -1,8 +1,7 @@
-"""A model on vLLM: sending requests, interpreting outputs, and managing the engine's processes.
+"""A model on vLLM: sends requests, interprets outputs, and manages the engine's processes.
 
-The processes are started, replaced once if they die or stop working, and ended. Replacement is safe because every
-request has a seed: unanswered requests are sent again and generate the same tokens. Written for vLLM 0.31 and later, on
-CPUs and GPUs.
+If the processes die or stop working, they are replaced once. Replacement is safe because every request has a seed:
+unanswered requests are sent again and generate the same tokens. Written for vLLM 0.31 and later, on CPUs and GPUs.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 Argument = str | float | Mapping[str, str | int] | None
 """A value of a vLLM argument."""
 ALL_TOKENS = -1
-"""vLLM's value for log-probabilities of the whole vocabulary."""
+"""vLLM's value for requesting log-probabilities of the whole vocabulary."""
 
 _logger = logging.getLogger(__name__)
 _VERDICT_PRIORITY, _GENERATION_PRIORITY = 0, 1
@@ -69,7 +68,7 @@ class VLLMEngine:
     def __init__(
         self, model_path: str, role: Role, settings: EngineSettings, log_path: Path, revision: str | None
     ) -> None:
-        """Raises ValueError if the stall limit in the environment is invalid. Nothing is started yet."""
+        """Create an engine without starting it. Raises ValueError if the environment has an invalid stall limit."""
         self.llm: AsyncLLM | None = None
         """vLLM's AsyncLLM; None before the start and after `close`."""
         self.lora: LoRARequest | None = None
@@ -82,9 +81,9 @@ class VLLMEngine:
         self.context_tokens = self.vocabulary = 0
         self.kv_tokens: int | None = None
         self.draft_sample_method: str | None = None
-        """vLLM's sampling of proposed tokens; None if no model proposes any."""
+        """vLLM's sampling of proposed tokens; None if no model proposes tokens."""
         self.model_runner: str | None = None
-        """vLLM's active model runner, `v1` or `v2`; None if this vLLM does not report it."""
+        """vLLM's model runner, `v1` or `v2`; None if this vLLM does not report it."""
         self.role, self.settings = role, settings
         self._model_path, self._revision, self._log_path = model_path, revision, log_path
         self._replacement: asyncio.Task[None] | None = None
@@ -115,7 +114,7 @@ class VLLMEngine:
             processes.log_end_of_start(self._log_path, self.role, is_ready=is_ready)
 
     async def replace(self, dead: AsyncLLM) -> None:
-        """Replace the dead AsyncLLM by a new engine; concurrent callers wait for the same start.
+        """Replace a dead AsyncLLM by a new engine; concurrent callers wait for the same start.
 
         Raises EngineDied if the engine was closed, has died twice, or does not start.
         """
@@ -149,8 +148,8 @@ class VLLMEngine:
             raise
         self.llm = llm
         self.check_ids = vllm_patches.after_start(llm)
-        # Keep a reference, because an event loop holds its tasks weakly. The task ends by itself once another engine
-        # has taken over.
+        # Keep a reference, because an event loop holds only weak references to tasks. The task ends by itself once
+        # another engine has taken over.
         self._death_watch = asyncio.create_task(self._watch_for_death(llm))
         if self.settings.speculation is not None and self.settings.speculation.drafts:
             self.draft_sample_method = getattr(llm.vllm_config.speculative_config, SAMPLING_FIELD, "greedy")
@@ -178,12 +177,12 @@ class VLLMEngine:
                 from vllm.v1.engine import core_client
                 from vllm.v1.engine.async_llm import AsyncLLM
 
-                # vLLM reads it when the module is imported, perhaps before the variable was set.
+                # vLLM reads the variable when this module is imported, perhaps before the variable was set.
                 core_client.VLLM_ENGINE_READY_TIMEOUT_S = int(os.environ["VLLM_ENGINE_READY_TIMEOUT_S"])
                 vllm_patches.before_start()
                 arguments = engine_arguments(self._model_path, self._revision, self.settings)
                 llm = AsyncLLM.from_engine_args(arguments)
-                logging.getLogger("vllm").setLevel(logging.ERROR)  # in this process; the engine's log has everything
+                logging.getLogger("vllm").setLevel(logging.ERROR)  # only in this process; the engine's log is complete
                 return llm
             except Exception as error:  # any vLLM error: the cause is in the output
                 lines = processes.last_lines(self._log_path)
@@ -208,7 +207,7 @@ class VLLMEngine:
         self.lora = lora
 
     async def _abandon_start(self, thread: asyncio.Future[AsyncLLM]) -> None:
-        """Abort a start that is no longer needed, by killing its processes."""
+        """Abort a start that is no longer needed by killing the processes."""
         while not thread.done():
             if self.processes is not None:
                 await asyncio.to_thread(self.processes.kill)
@@ -233,8 +232,8 @@ class VLLMEngine:
     async def _watch_for_death(self, llm: AsyncLLM) -> None:
         """Fail the requests of a dead or stalled engine, and end its remaining processes.
 
-        vLLM fails requests only once, and later requests would hang. Its other processes continue for many seconds
-        after one has died.
+        vLLM fails the running requests only once, so later requests would hang. After the death of one process, its
+        other processes continue for many seconds.
         """
         engine_processes, is_ended = self.processes, False
         while self.llm is not None and self.llm is llm:
@@ -248,7 +247,7 @@ class VLLMEngine:
             await asyncio.sleep(_DEATH_POLL_SECONDS)
 
     def _fail_requests(self, llm: AsyncLLM) -> None:
-        """Fail all running requests first, so vLLM does not report its own shutdown as a failure."""
+        """Fail all running requests, before vLLM is shut down and reports that as a failure."""
         from vllm.v1.engine.exceptions import EngineDeadError
 
         if llm.output_handler is not None:
@@ -262,7 +261,7 @@ class VLLMEngine:
                 engine_processes.kill()  # vLLM would first wait for them
             if llm is not None:
                 llm.shutdown()
-                llm.shutdown = lambda: None  # its destructor would call it again at interpreter exit, and fail
+                llm.shutdown = lambda: None  # the destructor would call it again at interpreter exit, and fail
         finally:
             if engine_processes is not None:
                 engine_processes.kill(grace_seconds)
@@ -272,7 +271,7 @@ class VLLMEngine:
     async def start(
         cls, model_path: str, role: Role, settings: EngineSettings, log_path: Path, revision: str | None = None
     ) -> VLLMEngine:
-        """Start an engine whose output goes to `log_path`. Raises EngineDied with the end of that output."""
+        """Start an engine that logs to `log_path`. Raises EngineDied with the end of its output."""
         engine = cls(model_path, role, settings, log_path, revision)
         try:
             await engine._start_logged()
@@ -292,8 +291,8 @@ class VLLMEngine:
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
         room = calls.room_behind(prompt, self.context_tokens)
-        # One request per completion instead of vLLM's n: with n, vLLM reports the cache hits of the last completion,
-        # which include the cache entries of the first one.
+        # One request per completion instead of vLLM's n: with n, vLLM reports only the cache hits of the last
+        # completion, which include cache entries of the first one.
         all_params = [self._generation_params(sampling, i, min(room, sampling.max_tokens)) for i in range(sampling.n)]
         ids = self._checked(prompt)
         apart = self._batches.of("ranked") if sampling.entropies else contextlib.nullcontext()
@@ -333,13 +332,13 @@ class VLLMEngine:
         async with self._calls.clocked() as clock:
             output = await self._request(ids, await self._rating_params(), _VERDICT_PRIORITY)
         rated = cast("PoolingRequestOutput[PoolingOutput]", output)
-        # One row for the text, one per token, or one per token marked in the model's configuration.
+        # One row for the text, one per token, or one per marked token (the model's configuration sets the mark).
         rows = rated.outputs.data.float().reshape(-1, rated.outputs.data.shape[-1])
         outputs = calls.finite(self.role, range(rows.shape[-1]), rows[-1].tolist())
         return Rating(outputs, len(prompt), rated.num_cached_tokens or 0, clock.timing())
 
     async def _rating_params(self) -> PoolingParams:
-        """Return the parameters of a `rate`. Raises EngineDied for a model whose head returns no classes."""
+        """Return the parameters of a `rate`. Raises EngineDied if vLLM cannot classify with the model's head."""
         from vllm import PoolingParams
 
         assert self.llm is not None
@@ -363,12 +362,12 @@ class VLLMEngine:
         )
 
     def _verdict_params(self, options: Sequence[int]) -> list[SamplingParams]:
-        """Return alternative parameters of a `choose`, to be tried in order until all options are in the answer.
+        """Return parameters of a `choose`, to be tried in order until the answer contains all options.
 
-        Without token-level speculation: one token with the log-probabilities of all options. No request in the same
-        batch may set `logprobs` above 0 (`Batches`): combined with logprob_token_ids, the V1 runner would silently
-        return -inf. With speculation vLLM ignores logprob_token_ids, so the most probable tokens are requested. Raises
-        RequestRefused.
+        Without token-level speculation, a single request returns the log-probabilities of all options. No other request
+        in its batch may set `logprobs` above 0 (`Batches`): next to logprob_token_ids, the V1 runner would silently
+        return -inf. With speculation, vLLM ignores logprob_token_ids, so increasing numbers of the most probable tokens
+        are requested. Raises RequestRefused.
         """
         ids = list(options)
         if self.settings.speculation is None:
@@ -376,7 +375,7 @@ class VLLMEngine:
         return [_one_token(allowed_token_ids=ids, logprobs=number) for number in numbers_listed(self.vocabulary)]
 
     def _checked(self, prompt: Sequence[int]) -> list[int]:
-        """Return a copy of the prompt as a list. Raises RequestRefused if the model lacks one of its ids."""
+        """Return a copy of the prompt as a list. Raises RequestRefused if an id is not a token of the model."""
         ids = list(prompt)
         try:
             self.check_ids(ids)
@@ -389,8 +388,8 @@ class VLLMEngine:
     ) -> RequestOutput:
         """Return the finished output of one request.
 
-        If the engine dies meanwhile, or ends the request for its own reasons (`abort`, `error`), the request is sent to
-        a new engine.
+        If the engine dies meanwhile, or ends the request without finishing it (`abort`, `error`), the request is sent
+        to a new engine. Raises EngineDied and RequestRefused.
         """
         from vllm.v1.engine.exceptions import EngineDeadError
 
@@ -434,7 +433,7 @@ class VLLMEngine:
         return output
 
     async def _warm_up(self) -> None:
-        """Send one request of each kind, so compilation does not add to the first sample's latency."""
+        """Send one request of each kind, so that compilation does not add to the first sample's latency."""
         prompt = self.tokenizer.encode("Hello")
         assert self.llm is not None
         if self.has_head:
@@ -446,7 +445,7 @@ class VLLMEngine:
         await self._send(self.llm, prompt, verdict, _VERDICT_PRIORITY, self.lora)
 
     def _completion(self, output: CompletionOutput, sampling: Sampling) -> Completion:
-        """Convert vLLM's CompletionOutput; the end-of-sequence token is counted but not kept."""
+        """Convert vLLM's CompletionOutput; the end-of-sequence token counts but is removed."""
         ids = tuple(output.token_ids)
         num_tokens = len(ids)
         finish: Finish = "length"
@@ -466,13 +465,13 @@ class VLLMEngine:
 
 
 _NUM_LISTED = (20, 1000, 10_000)
-"""Numbers of most probable tokens to request, in order, until every option of a verdict is included. All tokens come
-last: on a GPU the engine then sorts the whole vocabulary for every request of the batch, in memory not reserved for it
-(3 MiB per row for 152,000 tokens)."""
+"""Numbers of most probable tokens to request, in order, until they include every option of a verdict. Requesting all
+tokens is the last resort: on a GPU the engine then sorts the whole vocabulary for every request of the batch, in memory
+that is not reserved (3 MiB per row for 152,000 tokens)."""
 
 
 def numbers_listed(vocabulary: int) -> list[int]:
-    """Return the numbers of most probable tokens to request in order; the last value means all tokens."""
+    """Return the numbers of most probable tokens to request, in order; the last one is ALL_TOKENS."""
     return [*(number for number in _NUM_LISTED if number < vocabulary), ALL_TOKENS]
 
 
@@ -501,7 +500,7 @@ def _params(**parameters: float | list[int] | list[str] | None) -> SamplingParam
 
 
 def _timing(clock: CallClock, outputs: Sequence[RequestOutput]) -> Timing:
-    """Return the times of a call; queueing and first token are those of the first served request."""
+    """Return the times of a call; queueing time and first token are the earliest of all requests."""
     metrics = [m for m in (output.metrics for output in outputs) if getattr(m, "first_token_ts", 0.0)]
     if metrics:
         arrived = min(m.queued_ts for m in metrics)
@@ -516,9 +515,9 @@ def token_logprobs(output: CompletionOutput) -> tuple[float, ...]:
 
 
 def entropies(output: CompletionOutput, num_ranked: int) -> tuple[float, ...]:
-    """Return a lower bound on the entropy at each token of vLLM's CompletionOutput.
+    """Return a lower bound on the entropy at each token of vLLM's CompletionOutput, in nats.
 
-    Raises VerdictUnavailable if a position lacks some of the `num_ranked` most probable tokens.
+    Raises VerdictUnavailable if a position has fewer than `num_ranked` finite log-probabilities.
     """
     lists = ([entry.logprob for entry in ranked.values()] for ranked in output.logprobs)
     return tuple(ranked_entropy(logprobs, num_ranked) for logprobs in lists)
@@ -529,7 +528,7 @@ def given_logprobs(
 ) -> tuple[float, ...]:
     """Return the log-probabilities of a prompt's ids from `start` on, from vLLM's `prompt_logprobs`.
 
-    Raises EngineDied if the engine does not return them, which then holds for every text.
+    Raises EngineDied if the engine does not return them, because it never will.
     """
     if prompt_logprobs is None or len(prompt_logprobs) != len(ids):
         raise EngineDied("this engine does not return the log-probabilities of a prompt")
@@ -538,7 +537,7 @@ def given_logprobs(
 
 
 def speculated_tokens(output: CompletionOutput) -> tuple[int | None, int | None]:
-    """Return a completion's numbers of proposed and accepted tokens; None if this vLLM does not count them."""
+    """Return a completion's numbers of proposed and of accepted tokens; None if this vLLM does not count them."""
     counts = getattr(output, "spec_decode_metrics", None)
     if counts is None:
         return None, None
@@ -546,7 +545,7 @@ def speculated_tokens(output: CompletionOutput) -> tuple[int | None, int | None]
 
 
 def model_runner_of(config: VllmConfig) -> str | None:
-    """Return a configuration's model runner. vLLM 0.32 uses v1 without Triton, and for features missing from v2."""
+    """Return the model runner of a configuration. vLLM 0.32 uses v1 if Triton is missing or v2 lacks a feature."""
     is_second: bool | None = getattr(config, "use_v2_model_runner", None)
     return None if is_second is None else "v2" if is_second else "v1"
 
@@ -554,8 +553,8 @@ def model_runner_of(config: VllmConfig) -> str | None:
 def _kv_tokens(cache: CacheConfig) -> int | None:
     """Return the size of a cache in tokens; None if vLLM does not report it.
 
-    If layers of several kinds share a pool, the size is smaller than that of its blocks: vLLM's own figure assumes
-    requests of the maximum length.
+    If layers of several kinds share a pool, the cache has fewer tokens than the pool's blocks. vLLM's own number, which
+    assumes requests of the maximum length, is used then.
     """
     if not cache.num_gpu_blocks:
         return None
@@ -567,16 +566,17 @@ START_SECONDS = 3600
 """Maximum duration of a start. vLLM's own limit of 600 s is too short for a large model on a slow filesystem."""
 _DEFAULTS: Mapping[str, str] = {
     "VLLM_ENGINE_READY_TIMEOUT_S": str(START_SECONDS),
-    # All processes of an engine are on this node. vLLM would read the node's address from the routing table. On compute
-    # nodes without a route to the internet, other processes may not be able to connect to it.
+    # All processes of an engine are on this node. vLLM would read the node's address from the routing table; on compute
+    # nodes without a route to the internet, processes may not be able to connect to that address.
     "VLLM_HOST_IP": "127.0.0.1",
-    # FlashInfer does not support seeds per request, which are used in every request here. If enabled, it is still
+    # FlashInfer does not support seeds per request, and every request here has one. If enabled, FlashInfer is still
     # compiled at the start, with a compiler that nodes often lack.
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
 }
-"""Defaults, overridden by the user's environment."""
+"""Default environment variables, which the user's environment overrides."""
 _FLOAT32_DOTS = "TRITON_F32_DEFAULT"
-"""Triton's float32 multiplication; the default uses 10 of 23 bits, including in float32 attention."""
+"""Environment variable of Triton for float32 multiplication; the default uses 10 of 23 mantissa bits, even in float32
+attention."""
 
 
 def variables(settings: EngineSettings) -> dict[str, str | None]:
@@ -614,8 +614,8 @@ IN_CORE = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 takes as long to start again, and polls for its next batch without pause on the cores that the other engine computes on:
 with two cores, the bundled draft wrote a token in 7.5 ms instead of 1.6."""
 _ADAPTER_SLOTS = 2
-"""One slot for the adapter and an empty one: on the CPU, vLLM applies the last slot's weights to tokens of the base
-model if a batch also contains the adapter's (vllm-project/vllm#48421)."""
+"""One slot for the adapter, and an empty last one: if a batch on a CPU contains tokens of both the adapter and the base
+model, vLLM applies the last slot's weights to the base model's tokens (vllm-project/vllm#48421)."""
 
 
 def engine_arguments(model_path: str, revision: str | None, settings: EngineSettings) -> AsyncEngineArgs:
@@ -675,9 +675,9 @@ def lora_request(settings: EngineSettings) -> LoRARequest | None:
 
 
 def _batching(settings: EngineSettings, context: int | None) -> dict[str, Argument]:
-    """Return the arguments on batching. On a CPU prompts must not be split over two batches.
+    """Return the arguments for batching. On a CPU, a prompt must not be split over two batches.
 
-    vLLM 0.32 rewinds the generator of a seeded request with a split prompt. CPU generators do not support that, and the
+    If it is, vLLM 0.32 rewinds the random generator of a seeded request. CPU generators do not support that, and the
     engine dies ("CPU Generator does not use offset").
     """
     chunks: dict[str, Argument] = {} if settings.device == "gpu" else {"enable_chunked_prefill": False}
@@ -687,8 +687,8 @@ def _batching(settings: EngineSettings, context: int | None) -> dict[str, Argume
 def _speculative_config(model_path: str, revision: str | None, speculation: Speculation) -> Mapping[str, str | int]:
     """Return vLLM's `speculative_config`. Raises EngineDied if this vLLM does not support it.
 
-    Models of one family often pad their vocabularies to different sizes (R1-Distill-Qwen 1.5B and 32B do). In this case
-    only tokens in both vocabularies are proposed.
+    Models of one family often pad their vocabularies to different sizes (R1-Distill-Qwen 1.5B and 32B do). Then only
+    tokens in both vocabularies are proposed. A draft with another vocabulary size must be greedy.
     """
     from vllm.config import SpeculativeConfig
 
@@ -698,7 +698,7 @@ def _speculative_config(model_path: str, revision: str | None, speculation: Spec
         sizes = [_text_config(*model).vocab_size for model in models]
         if sizes[0] != sizes[1] and speculation.sampling != "greedy":
             have = f"vocabularies of {sizes[0]} (draft) and {sizes[1]} (target) tokens"
-            raise EngineDied(f"vLLM cannot sample drafts for {have}: omit --spec-sampling probabilistic")
+            raise EngineDied(f"vLLM cannot sample draft tokens with {have}: omit --spec-sampling probabilistic")
         config |= {"use_heterogeneous_vocab": True} if sizes[0] != sizes[1] else {}
     supported = {field.name for field in dataclasses.fields(SpeculativeConfig)}
     if unknown := sorted(config.keys() - supported):

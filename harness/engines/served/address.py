@@ -12,19 +12,19 @@ from harness.engine import Role
 
 _SCHEME = re.compile(r"https?://", re.IGNORECASE)
 _OF_ANOTHER_FORM = re.compile(r"[a-z][a-z0-9+.-]*:/|(\[[0-9a-f:]+\]|[\w.-]+):\d+(/|$)", re.IGNORECASE)
-"""Texts that look like an address without http(s), and are neither known models nor hub ids."""
+"""Pattern of texts that look like an address without http(s) and cannot be a known model or a hub id."""
 _VERSION_PATH = "/v1"
 _MOST_CHARACTERS = 500
 _VALID = "valid: http://HOST:PORT/v1"
 
 
 def is_address(name: str) -> bool:
-    """Return whether a model is given by a server address. The address may still be invalid."""
+    """Return whether a model's name is a server address. The address may still be invalid."""
     return _SCHEME.match(name.strip()) is not None
 
 
 def refuse_other_forms(flag: str, name: str) -> None:
-    """Raise ValueError if a name looks like an address but is not valid; the message omits it, due to credentials."""
+    """Raise ValueError if a name looks like an address but is none. As it may contain credentials, it is not shown."""
     if not is_address(name) and _OF_ANOTHER_FORM.match(name.strip()):
         raise ValueError(f"{flag}: not a server address; {_VALID}")
 
@@ -57,7 +57,7 @@ class ServerAddress:
         """Parse the value of `flag`. Raises ValueError with one line, without credentials."""
         text = text.strip()
         if len(text) > _MOST_CHARACTERS:
-            raise ValueError(f"{flag}: the address has {len(text)} characters; at most {_MOST_CHARACTERS}, {_VALID}")
+            raise ValueError(f"{flag}: the address has {len(text)} characters; maximum: {_MOST_CHARACTERS}; {_VALID}")
         try:
             split = urlsplit(text)
             port = split.port
@@ -67,7 +67,7 @@ class ServerAddress:
             raise ValueError(f"{flag}: the address has no host, or port 0; {_VALID}")
         if split.username is not None or split.password is not None or "@" in split.netloc:
             variable = f"HARNESS_{flag.strip('-').upper()}_API_KEY"
-            raise ValueError(f"{flag}: the address would be recorded with its user name or password; set {variable}")
+            raise ValueError(f"{flag}: the address is recorded, so it must not contain a user name; set {variable}")
         if split.query or split.fragment:
             raise ValueError(f"{flag}: the address must not contain ? or #, because it is recorded; {_VALID}")
         path = split.path.rstrip("/").removesuffix(_VERSION_PATH).rstrip("/")
@@ -101,4 +101,4 @@ class ServedModel:
     model: str
     """The model's id at the server."""
     fingerprint: str | None = None
-    """The model's identity, see `harness.engines.served.discovery.fingerprint`; None: it is not checked."""
+    """The model's expected identity (see `harness.engines.served.discovery.fingerprint`); None: not checked."""

@@ -1,4 +1,4 @@
-"""Requests to a server: with retries, a size limit, and no key in any message."""
+"""Requests to a server, with retries and a size limit; no message contains the key."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from harness.engines.served import interfaces
 from harness.engines.served.address import ServerAddress, key_variable
 
 MOST_ATTEMPTS = 8
-"""With waits, this covers about a minute and a half of downtime, such as a restart behind a proxy."""
+"""Maximum number of attempts per request. With the waits, this covers about 90 seconds of downtime, such as a restart
+behind a proxy."""
 _FIRST_WAIT_SECONDS = 1.0
 _LONGEST_WAIT_SECONDS = 30.0
 _CONNECT_SECONDS = 10.0
 _MOST_BYTES = 128 << 20
-"""Maximum reply size. The log-probabilities of a whole vocabulary of 256,000 tokens have about 30 MiB."""
+"""Maximum size of a reply. Log-probabilities of a whole vocabulary of 256,000 tokens take about 30 MiB."""
 _REFUSED = (400, 413, 414, 422)
 _FORBIDDEN = (401, 403)
 _NOT_OFFERED = (404, 405, 501)
@@ -33,7 +34,7 @@ _TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
 
 
 class NotOffered(EngineDied):
-    """The server does not offer the request, or no longer does; the message is one line."""
+    """The server does not support this request, or no longer does; the message is one line."""
 
 
 class _TryAgain(Exception):
@@ -43,7 +44,7 @@ class _TryAgain(Exception):
 
 
 class Connection:
-    """A connection to one server for a role. Retried requests are identical, so a seed always gives the same text."""
+    """A connection to the server of a role. Retried requests are identical and have the same seed."""
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class Connection:
         first_wait_seconds: float = _FIRST_WAIT_SECONDS,
         reply_seconds: float | None = None,
     ) -> None:
-        """`reply_seconds`: maximum time without a byte of a reply; None for no limit."""
+        """`reply_seconds`: maximum time to wait for the next byte of a reply; None for no limit."""
         self.address, self.role = address, role
         self.num_resent = 0
         """Number of requests sent again after a failure."""
@@ -87,8 +88,8 @@ class Connection:
     async def post(self, path: str, body: Mapping[str, Json], control: Mapping[str, Json] | None = None) -> Json:
         """Return the JSON of a POST. Raises EngineDied, NotOffered and RequestRefused.
 
-        `control`: a request of the same kind that the server can answer. A request that keeps failing with status 500
-        is only refused if the control succeeds: then the server works, and the request itself fails.
+        `control`: a request of the same kind that a working server answers. If a request keeps failing with status 500
+        but the control succeeds, the request itself is the cause, and RequestRefused is raised instead of EngineDied.
         """
         try:
             return await self._tried("POST", path, orjson.dumps(body), orjson.dumps(control) if control else None)
@@ -110,7 +111,7 @@ class Connection:
             latest = failure
         if latest.status == 500 and control is not None and await self._answers(path, control):
             self.num_resent += 1
-            try:  # once more: the server may have recovered just before the control request
+            try:  # once more, because the server may have recovered just before the control request
                 return await self._once(verb, path, body)
             except _TryAgain as failure:
                 if failure.status == 500:

@@ -1,7 +1,7 @@
 """Discover a server's model and features, before any sample depends on them.
 
-`find` and `check` send requests in the caller's event loop; `find_here` and `check_here`, with their own time limit,
-are for launches and preceding checks.
+`find` and `check` send requests in the caller's event loop. `find_here` and `check_here` are for launches and the
+checks before them; they have a separate event loop and a time limit.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from harness.problems import hub
 from harness.weights import models
 from harness.weights.tokenizer import HFTokenizer
 
-_KNOWN_KINDS = "valid: a server of vLLM, SGLang or llama.cpp, which support token ids and return log-probabilities"
+_KNOWN_KINDS = "valid: a server of vLLM, SGLang or llama.cpp, which accept token ids and return log-probabilities"
 PADDED_TOKENS = 4096
-"""Maximum number of vocabulary rows beyond the tokenizer's ids; higher ids are invalid."""
+"""Number of ids accepted above the tokenizer's, for padded vocabularies; higher ids are invalid."""
 _MODEL_ID = re.compile(r"[^\x00-\x20\x7f]{1,200}")
 _MOST_MODELS_SHOWN = 10
 _MOST_CONTEXT = 1 << 30
@@ -47,11 +47,11 @@ _TEXTS = (
 )
 _QUESTION = "What is 1 + 1? Answer with one digit: 0 1 2 3 4 ~ ^"
 _TOLERANCE = 0.1
-"""Tolerance in nats for log-probabilities across requests: results vary with batch composition."""
+"""Maximum difference of a token's probability between two requests: results vary with the batch."""
 
 
 class ServerUnfit(ValueError):
-    """The server cannot be used as requested; the message is one line with the missing feature."""
+    """The server cannot be used as requested; the message is one line with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Found:
     model: str
     """The model's id for requests."""
     root: str | None
-    """The loaded files as reported by the server, if their name differs from the model's."""
+    """The name of the loaded files as reported by the server; None if not reported, or equal to the model's id."""
     context_tokens: int | None
     """Maximum length of prompt plus completion; None if it is not reported."""
     version: str | None
@@ -74,7 +74,7 @@ class Found:
 
 
 async def find(connection: Connection, wanted: str | None = None) -> Found:
-    """Identify a server. `wanted`: the model to use, if there are several.
+    """Identify a server and its model. `wanted`: the model's id; may be None if the server has one model.
 
     Raises ServerUnfit if the server's kind is unknown or it does not serve the model, EngineDied if it does not
     respond, and BadReply.
@@ -98,7 +98,7 @@ async def find(connection: Connection, wanted: str | None = None) -> Found:
 async def check(connection: Connection, found: Found, tokenizer: HFTokenizer) -> list[str]:
     """Try every kind of request; return notices for the user, one line each.
 
-    Raises ServerUnfit if the server lacks a feature required by methods, EngineDied if it does not respond.
+    Raises ServerUnfit if the server lacks a feature that methods require, and EngineDied if it does not respond.
     """
     asked, interface = Asked(found.model, tokenizer.num_tokens + PADDED_TOKENS, "harness-probe"), found.interface
     notices = await _check_tokenizer(connection, found, tokenizer)
@@ -107,19 +107,19 @@ async def check(connection: Connection, found: Found, tokenizer: HFTokenizer) ->
         request = interface.writing(asked, prompt, Sampling(2, 0.5, 0.9, ("\n\n",), 1), logprobs=0)
         written = interface.written(await connection.post(interface.path, request), asked, 2)
         if written.token_ids and not written.logprobs:
-            raise BadReply("it does not return log-probabilities for generated tokens")
+            raise BadReply("the server does not return log-probabilities for generated tokens")
         ways = await _check_verdict(connection, found, asked, prompt, tokenizer.encode(_QUESTION))
     except (RequestRefused, NotOffered, BadReply) as error:
         raise ServerUnfit(f"{connection.name} cannot be used: {error}") from None
     if ways > 1:
         notices.append(
-            f"{connection.name} has no log-probabilities for specific tokens; verdicts request the top N: slower"
+            f"{connection.name} has no log-probabilities for specific tokens; verdicts request the top N (slower)"
         )
     return notices
 
 
 def fingerprint(model: str, tokenizer: HFTokenizer) -> str:
-    """Return a served model's identity: its name at the server, its tokenizer and its chat template."""
+    """Return a served model's identity, from its id at the server, the tokenizer and the chat template."""
     own = [tokenizer.fingerprint, tokenizer.template]
     return f"served:{model}:{hashlib.sha256(repr(own).encode()).hexdigest()[:16]}"
 
@@ -155,10 +155,10 @@ async def _interface(connection: Connection, owner: Json) -> Interface:
 
 
 async def _told(connection: Connection, path: str, *place: str) -> Json:
-    """Return the value at a place in a reply; None if the server does not return it."""
+    """Return the value at a place in the reply to a GET; None if the server does not return it."""
     try:
         return field(await connection.get(path), *place)
-    except EngineError:  # not offered, or not to this key
+    except EngineError:  # not supported, or not allowed with this key
         return None
 
 
@@ -172,19 +172,19 @@ def _model_id(value: Json) -> str | None:
 
 
 async def _check_tokenizer(connection: Connection, found: Found, tokenizer: Tokenizer) -> list[str]:
-    """Compare the server's decoded texts with ours. Raises ServerUnfit."""
+    """Compare the texts that the server decodes with this tokenizer's; return notices. Raises ServerUnfit."""
     for text in _TEXTS:
         ids = tokenizer.encode(text)
         try:
             reply = await connection.post("/detokenize", found.interface.detokenizing(found.model, ids))
         except (NotOffered, RequestRefused):
-            return [f"{connection.name} does not detokenize, so its tokenizer cannot be compared"]
+            return [f"{connection.name} does not support /detokenize, so its tokenizer cannot be checked"]
         there = next(
             (value for name in ("prompt", "content", "text") if (value := field(reply, name)) is not None), None
         )
         if there not in (text, f" {text}", text.removeprefix(" ")):  # some add or drop a space before the first word
             differs = f"has another tokenizer: {ids[:8]} is {text[:24]!r} here and {str(there)[:60]!r} there"
-            raise ServerUnfit(f"{connection.name} {differs}; pass the right one with --{connection.role}.tokenizer")
+            raise ServerUnfit(f"{connection.name} {differs}; pass its tokenizer with --{connection.role}.tokenizer")
     return []
 
 
@@ -193,7 +193,7 @@ async def _check_verdict(
 ) -> int:
     """Return the number of requests per verdict. Raises an EngineError if the server returns no usable verdict.
 
-    The log-probability of an option must be the model's own, independent of the other options.
+    To be usable, an option's log-probability must not depend on the other options.
     """
     options = list(dict.fromkeys(tokens))[:12]
     ways, of_many = await judge(connection, found.interface, asked, prompt, options)
@@ -209,9 +209,9 @@ async def _check_verdict(
 async def judge(
     connection: Connection, interface: Interface, asked: Asked, prompt: Sequence[int], options: Sequence[int]
 ) -> tuple[int, Judged]:
-    """Return the log-probabilities of options, and the number of requests.
+    """Return the number of requests that were needed, and the log-probabilities of the options.
 
-    Raises EngineDied, RequestRefused, BadReply, and NotFinite if no kind of request returns all of them.
+    Raises EngineDied, RequestRefused, BadReply, and NotFinite if none of the alternative requests returns all options.
     """
     missing: list[int] = list(options)
     requests, controls = (interface.judging(asked, ids, options) for ids in (prompt, prompt[:1]))
@@ -221,32 +221,32 @@ async def judge(
         except RequestRefused as refusal:
             if number == 1:
                 raise
-            lacks = f"it does not return log-probabilities for the tokens {missing[:5]}"
+            lacks = f"the server does not return log-probabilities for the tokens {missing[:5]}"
             raise BadReply(f"{lacks}; start vLLM with --max-logprobs -1: {refusal}") from None
         missing = [option for option in options if option not in judged.logprobs]
         if not missing:
             return number, judged
-    raise NotFinite(f"it returned no finite log-probabilities for the tokens {missing[:5]}")
+    raise NotFinite(f"the server returned no finite log-probabilities for the tokens {missing[:5]}")
 
 
 _ATTEMPTS, _FIRST_WAIT_SECONDS = 2, 0.2
 FIND_SECONDS = 30.0
-"""Time limit for a server's description, which needs no computation."""
+"""Time limit for identifying a server, which needs no computation by a model."""
 CHECK_SECONDS = 240.0
-"""Time limit for texts and verdicts, which may wait for other users' requests."""
+"""Time limit for trying requests, which may wait for other users' requests."""
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class OwnTokenizer:
-    """The local tokenizer of a served model."""
+    """The local tokenizer of a served model, with its source."""
 
     source: models.ModelRef
     tokenizer: HFTokenizer
 
 
 def find_here(address: ServerAddress, role: Role, wanted: str | None) -> Found:
-    """Identify the server of a role. Raises ValueError with one line, and EngineDied without an answer."""
+    """Identify the server of a role. Raises ValueError with one line, and EngineDied if the server does not respond."""
     return _run(address, role, lambda connection: find(connection, wanted), FIND_SECONDS)
 
 
@@ -259,9 +259,9 @@ def check_here(address: ServerAddress, role: Role, found: Found, own: OwnTokeniz
 
 
 def own_tokenizer(role: Role, model: str, root: str | None, named: str | None) -> OwnTokenizer:
-    """Return the tokenizer of a served model: the given one, or the one with the model's name at the server.
+    """Return the tokenizer of a served model: the `named` one, otherwise one named as the model or its files.
 
-    `root`: the loaded files as reported by the server. Raises ValueError if there is no such tokenizer.
+    `model`, `root`: ids of the model and of its files at the server. Raises ValueError if there is no such tokenizer.
     """
     reasons = []
     for name in [named] if named is not None else [model, *([root] if root else [])]:
@@ -276,13 +276,13 @@ def own_tokenizer(role: Role, model: str, root: str | None, named: str | None) -
     if named is not None:
         raise ValueError(f"--{role}.tokenizer {named}: no known model, hub id or folder with a tokenizer: {reasons[0]}")
     lacks = f"the {role}'s server calls its model {model!r}, and no tokenizer has that name"
-    raise ValueError(f"{lacks}: pass a known name, a hub id or a folder with --{role}.tokenizer")
+    raise ValueError(f"{lacks}; valid: a known name, a hub id or a folder with --{role}.tokenizer")
 
 
 def _run(
     address: ServerAddress, role: Role, ask: Callable[[Connection], Coroutine[Any, Any, _T]], limit_seconds: float
 ) -> _T:
-    """Run requests in a thread, because the caller may be in an event loop itself, as in a notebook.
+    """Run requests in a thread, because the caller may already be in an event loop, as in a notebook.
 
     Raises EngineDied after the time limit, and ValueError for a bad reply.
     """

@@ -1,4 +1,4 @@
-"""Requests to the three kinds of servers as plain JSON, and the interpretation of replies.
+"""Requests to the three kinds of servers in JSON, and the interpretation of their replies.
 
 Replies come from another program and are not trusted: each value is checked before use.
 
@@ -9,8 +9,8 @@ SGLang: its own `/generate` request, with token ids and log-probabilities of spe
 text if the server runs with `--enable-deterministic-inference`; otherwise they are ignored.
 
 llama.cpp: its own completion request, with token ids but no log-probabilities of specific tokens. Instead, requests
-list increasing numbers of most probable tokens until every option of a verdict is included. They have the model's own
-distribution, before any sampler. The whole vocabulary of SmolLM2 (49,152 tokens) is 5 MB of JSON.
+list increasing numbers of the most probable tokens, until every option of a verdict is included. The log-probabilities
+are the model's own, before any sampler. The whole vocabulary of SmolLM2 (49,152 tokens) takes 5 MB of JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple, Protocol
 from harness.engine import EngineError, Finish, Json, Sampling
 
 LEAST_LOGPROB = -9000.0
-"""vLLM's -9999 stands for a log-probability of minus infinity, which JSON does not support."""
+"""Lower values mean minus infinity, in nats: vLLM sends -9999 instead, because JSON has no infinity."""
 _MOST_CHARACTERS_SHOWN = 200
 
 
@@ -32,7 +32,7 @@ class BadReply(EngineError):
 
 
 class NotFinite(BadReply):
-    """A reply with a non-finite log-probability."""
+    """A reply in which a log-probability is missing or not finite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class Written:
     cached_tokens: int | None = None
     """Prompt tokens from the prefix cache; None if the server does not report them."""
     ranked: tuple[tuple[float, ...], ...] | None = None
-    """Log-probabilities of the most probable tokens at the same positions; None if not requested."""
+    """Log-probabilities of the most probable tokens at each position (nats); None if not requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Log-probabilities of specific tokens as the next one, as reported by a server."""
+    """Log-probabilities of specific next tokens as reported by a server."""
 
     logprobs: Mapping[int, float]
     """By token id, in nats; only finite values."""
@@ -78,13 +78,13 @@ def field(record: Json, *path: str | int) -> Json:
 
 
 def token_ids(values: Json, vocabulary: int, most: int) -> tuple[int, ...]:
-    """Return at most this many ids, each below `vocabulary`. Raises BadReply."""
+    """Check and return token ids: at most `most`, each below `vocabulary`. Raises BadReply."""
     if not isinstance(values, list) or len(values) > most:
         what = f"{len(values)} token ids instead of at most {most}" if isinstance(values, list) else "no token ids"
         raise BadReply(f"the server sent {what}")
     for value in values:
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < vocabulary:
-            raise BadReply(f"the server sent the invalid token id {shown(value)!r}, of {vocabulary} tokens")
+            raise BadReply(f"the server sent the invalid token id {shown(value)!r} for a vocabulary of {vocabulary}")
     return tuple(values)
 
 
@@ -111,7 +111,7 @@ def logprob(value: Json) -> float | None:
 
 
 def token_logprobs(values: Sequence[Json] | None, most: int) -> tuple[float, ...] | None:
-    """Return at most this many log-probabilities of the first tokens; None if the server did not send them.
+    """Return the log-probabilities of at most the first `most` tokens; None if the server did not send them.
 
     Raises BadReply for an invalid log-probability, and NotFinite for a missing or non-finite one.
     """
@@ -125,9 +125,9 @@ def token_logprobs(values: Sequence[Json] | None, most: int) -> tuple[float, ...
 
 
 def finish_of(reason: Json, matched: Json, told: Json) -> Finish:
-    """Return the reason why a completion ended. Raises BadReply with the server's full answer `told`.
+    """Return why a completion ended. Raises BadReply for an unknown reason; its message shows `told`.
 
-    `matched`: the stop string, if any.
+    `reason`: the server's reason; `matched`: the stop string, if any; `told`: the server's whole answer.
     """
     if reason not in ("stop", "length"):
         raise BadReply(f"the server ended the request with {shown(told)!r}")
@@ -138,7 +138,7 @@ Ids = Sequence[int]
 ServerKind = Literal["vllm", "sglang", "llama.cpp"]
 Body = dict[str, Json]
 Place = tuple[str, str, *tuple[str, ...]]
-"""The path of a GET, and the position in the reply."""
+"""The path of a GET, followed by the keys of a value in the reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class Asked:
     vocabulary: int
     """Exclusive upper limit of the token ids in replies."""
     cache_salt: str
-    """Requests with different salts share no prefix cache, if the server supports this."""
+    """Requests with different salts share no prefix-cache entries, if the server supports this."""
 
 
 class Reply(NamedTuple):
@@ -169,49 +169,49 @@ class Interface(Protocol):
     owner: str
     """Value of `owned_by` in the list of models."""
     own_path: str
-    """A path that only this kind has, for servers behind a proxy that changes the list of models."""
+    """A path that identifies this kind of server, even if a proxy changes the list of models."""
     path: str
     version_place: Place
     context_place: Place | None = None
-    """Position of the maximum length of prompt plus completion, if it is not in the list of models."""
+    """Place of the maximum length of prompt plus completion, if it is not in the list of models."""
     salts_caches: bool = True
     """Whether `Asked.cache_salt` separates the prefix caches of runs."""
     overrun: int = 0
-    """Maximum number of tokens beyond the limit."""
+    """Maximum number of tokens that the server may send beyond `max_tokens`."""
 
     def writing(self, asked: Asked, prompt: Ids, sampling: Sampling, *, logprobs: int | None) -> Body:
         """Return the request for one completion of a `generate`.
 
-        `logprobs`: number of most probable tokens to list for each token, 0 for only its own log-probability; None for
-        no log-probabilities.
+        `logprobs`: number of most probable tokens to list at each position. 0: only the generated token's
+        log-probability; None: no log-probabilities.
         """
 
     def reply(self, reply: Json) -> Reply:
-        """Return the parts of a completion. Raises BadReply if the server aborted it."""
+        """Return the parts of a completion in a reply. Raises BadReply if the server aborted the completion."""
 
     def judging(self, asked: Asked, prompt: Ids, options: Ids) -> Sequence[Body]:
-        """Return alternative requests of a `choose`, to be tried in order until all options are in the reply."""
+        """Return requests for a `choose`, to be tried in order until a reply contains all options."""
 
     def named(self, reply: Json, asked: Asked) -> Iterable[tuple[Json, Json]] | None:
-        """Return the tokens with log-probabilities in the reply to a `choose`; None if there are none."""
+        """Return pairs of token id and log-probability from the reply to a `choose`; None if there are none."""
 
     def cached(self, reply: Json) -> Json:
-        """Return the cached prompt tokens."""
+        """Return the number of cached prompt tokens in a reply."""
 
     def context_of(self, card: Mapping[str, Json]) -> Json:
         """Return the maximum length of prompt plus completion from an entry of the list of models, if present."""
         return card.get("max_model_len")
 
     def reading(self, asked: Asked, prompt: Ids, continuation: Ids) -> Body | None:
-        """Return the request of a `log_probabilities`; None: each token needs a separate request."""
+        """Return the request for a `log_probabilities`; None if each token needs a separate request."""
         return None
 
     def given(self, reply: Json, ids: Ids, start: int) -> Sequence[Json]:
-        """Return the log-probabilities of a prompt's ids from `start` on; fewer if the server sent none."""
+        """Return the log-probabilities of a prompt's ids from `start` on; empty if the server did not send them."""
         return ()
 
     def detokenizing(self, model: str, ids: Ids) -> Body:
-        """Return the request to `/detokenize` for the text of ids."""
+        """Return the request to `/detokenize` that decodes ids."""
         return {"model": model, "tokens": list(ids)}
 
     def written(self, reply: Json, asked: Asked, max_tokens: int) -> Written:
@@ -227,7 +227,7 @@ class Interface(Protocol):
         )
 
     def judged(self, reply: Json, asked: Asked) -> Judged:
-        """Return the log-probabilities in a reply. Raises BadReply."""
+        """Return the log-probabilities in the reply to a `choose`. Raises BadReply."""
         found = self.named(reply, asked)
         if found is None:
             raise BadReply("the server sent no log-probabilities for specific tokens")
@@ -239,16 +239,16 @@ class Interface(Protocol):
         return Judged(logprobs, count(self.cached(reply)))
 
     def read(self, reply: Json, ids: Ids, start: int) -> tuple[float, ...]:
-        """Return the log-probabilities of the ids from `start` on. Raises BadReply."""
+        """Return the log-probabilities of the ids from `start` on, in nats. Raises BadReply."""
         logprobs = token_logprobs(self.given(reply, ids, start), len(ids))
         if logprobs is None or len(logprobs) != len(ids) - start:
-            raise BadReply("the server sent no log-probabilities of a prompt")
+            raise BadReply("the server sent no log-probabilities of the prompt's tokens")
         return logprobs
 
 
 _VLLM_NUM_LISTED = (20, 1000, -1)
-"""Numbers of most probable tokens to request, in order, if the server does not support specific tokens: versions before
-0.11, or token-level speculation. More than 20 require `--max-logprobs`; -1 means all."""
+"""Numbers of most probable tokens to request, in order, if the server does not support specific tokens (vLLM before 0.11,
+or token-level speculation). More than 20 require `--max-logprobs`; -1 means all."""
 _ID_PREFIX = "token_id:"
 _DEFAULTS: Mapping[str, Json] = {
     "min_p": 0.0,
@@ -280,7 +280,7 @@ class VllmServer(Interface):
             skip_special_tokens=False,  # a stop string such as </think> may be special
             spaces_between_special_tokens=False,
         )
-        # Use ids as names: two tokens may have the same text.
+        # Identify tokens by id, because two tokens may have the same text.
         return body if logprobs is None else {**body, "logprobs": logprobs, "return_tokens_as_token_ids": True}
 
     def reply(self, reply: Json) -> Reply:
@@ -300,7 +300,7 @@ class VllmServer(Interface):
         return [named, *({**body, "logprobs": number} for number in _VLLM_NUM_LISTED)]
 
     def named(self, reply: Json, asked: Asked) -> Iterable[tuple[Json, Json]] | None:
-        """A list of all tokens also contains padding rows of the vocabulary, which are not tokens."""
+        """Omit ids beyond the vocabulary: a list of all tokens also contains the vocabulary's padding."""
         listed = field(reply, "choices", 0, "logprobs", "top_logprobs", 0)
         by_id = [(_id_in(name), value) for name, value in listed.items()] if isinstance(listed, dict) else []
         return [(token, value) for token, value in by_id if token < asked.vocabulary]
@@ -336,7 +336,7 @@ class VllmServer(Interface):
 def _id_in(name: str) -> int:
     number = name.removeprefix(_ID_PREFIX)
     if number == name or not (number.isdecimal() and number.isascii() and len(number) < 10):
-        raise BadReply(f"the server identifies a token by {shown(name)!r} instead of its id")
+        raise BadReply(f"the server identifies a token by {shown(name)!r} instead of an id")
     return int(number)
 
 
@@ -426,7 +426,7 @@ class LlamaServer(Interface):
     overrun = 16  # to complete a character
 
     def context_of(self, card: Mapping[str, Json]) -> Json:
-        """A request has the context of one slot."""
+        """The context of one slot, which serves one request."""
         return field(card, "meta", "n_ctx")
 
     def writing(self, asked: Asked, prompt: Ids, sampling: Sampling, *, logprobs: int | None) -> Body:
@@ -436,7 +436,7 @@ class LlamaServer(Interface):
             top_k=sampling.top_k,
             min_p=sampling.min_p,
             repeat_penalty=sampling.repetition_penalty,
-            # All tokens so far, as in other engines. The server allocates a buffer of this size, so 0 without penalty.
+            # All previous tokens, as in other engines. The server allocates a buffer of this size: 0 without a penalty.
             repeat_last_n=len(prompt) + sampling.max_tokens if sampling.repetition_penalty != 1 else 0,
             seed=sampling.seed % _SEEDS,
             stop=list(sampling.stop),
@@ -462,7 +462,7 @@ class LlamaServer(Interface):
         return field(reply, "timings", "cache_n")
 
     def _body(self, prompt: Ids, max_tokens: int, temperature: float, **more: Json) -> Body:
-        """Return the common parts of requests; samplers are in vLLM's order, with temperature before the nucleus."""
+        """Return the common part of requests; samplers are in vLLM's order, with temperature before top-p."""
         return {
             "prompt": list(prompt),
             "stream": False,
@@ -485,4 +485,4 @@ class LlamaServer(Interface):
 INTERFACES: Mapping[ServerKind, Interface] = {
     interface.kind: interface for interface in (SglangServer(), VllmServer(), LlamaServer())
 }
-"""By kind, in the order of trying `own_path`: vLLM's path name is also used by other servers."""
+"""Interfaces by kind, in the order in which `own_path` is tried: other servers may also have vLLM's path."""

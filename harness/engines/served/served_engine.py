@@ -32,8 +32,8 @@ from harness.engines.settings import EngineSettings
 from harness.weights.tokenizer import HFTokenizer
 
 _VERDICT_ATTEMPTS = 4
-"""vLLM's V1 runner (0.32) returns minus infinity for specific tokens in a batch with another client's request for the
-most probable ones. The next batch may be different."""
+"""Maximum number of attempts per verdict. vLLM's V1 runner (0.32) returns minus infinity for specific tokens if another
+client requests the most probable ones in the same batch; the next batch may be different."""
 
 
 class ServedEngine:
@@ -41,12 +41,12 @@ class ServedEngine:
 
     has_head = False
     kv_tokens: int | None = None
-    """None: the server admits requests to its cache itself."""
+    """None, because the server itself admits requests to its cache."""
 
     def __init__(
         self, role: Role, settings: EngineSettings, connection: Connection, tokenizer: HFTokenizer, found: Found
     ) -> None:
-        """Raises EngineDied if neither the server nor the settings determine the maximum context."""
+        """Raises EngineDied if neither the server nor the settings give the maximum context."""
         self.role, self.settings, self.found = role, settings, found
         self.connection, self.tokenizer = connection, tokenizer
         self.vocabulary = tokenizer.num_tokens + discovery.PADDED_TOKENS
@@ -69,9 +69,9 @@ class ServedEngine:
         log_path: Path | None = None,
         revision: str | None = None,
     ) -> ServedEngine:
-        """Connect to the server and try every kind of request; `model_path` has the tokenizer. Raises EngineDied."""
+        """Connect to the server and try every kind of request. `model_path`: the tokenizer's. Raises EngineDied."""
         if settings.server is None:
-            raise ValueError("the engine kind served requires a server")
+            raise ValueError("the engine kind 'served' requires a server")
         try:
             address = ServerAddress.parse(f"--{role}", settings.server.address)
             tokenizer = await asyncio.to_thread(HFTokenizer, model_path, revision, settings.conventions)
@@ -95,7 +95,7 @@ class ServedEngine:
             found = await discovery.find(connection, server.model)
             if server.kind not in (None, found.kind):
                 raise discovery.ServerUnfit(
-                    f"{connection.name} is {found.kind}, but the run started with {server.kind}"
+                    f"{connection.name} runs {found.kind}, but the run was planned with {server.kind}"
                 )
             if server.fingerprint not in (None, discovery.fingerprint(found.model, tokenizer)):
                 raise discovery.ServerUnfit(f"the tokenizer of {found.model} has changed since the run was planned")
@@ -106,7 +106,7 @@ class ServedEngine:
 
     @property
     def restarts(self) -> int:
-        """See Engine.restarts: samples with requests that were sent again have no valid latency."""
+        """Number of requests sent again (see Engine.restarts): samples running then have no valid latency."""
         return self.connection.num_resent
 
     @property
@@ -158,11 +158,11 @@ class ServedEngine:
         return Likelihood(logprobs, len(whole), 0, clock.timing())
 
     async def rate(self, prompt: Sequence[int]) -> Rating:
-        """Not supported: servers only return text and its probabilities."""
+        """Not supported: servers only return text and log-probabilities."""
         raise NotImplementedError
 
     async def reset_prefix_cache(self) -> bool:
-        """See Engine.reset_prefix_cache: later requests use a new salt, if the server separates caches by salt."""
+        """Use a new salt for later requests; some servers do not separate caches by salt."""
         if self._calls.in_flight:
             return False
         self._salt = secrets.token_hex(8)
@@ -197,7 +197,7 @@ class ServedEngine:
         return written
 
     async def _with_all_logprobs(self, prompt: Sequence[int], written: Written) -> Written:
-        """Request log-probabilities omitted by the server: llama.cpp omits those of a stop string."""
+        """Request the log-probabilities that the server omitted: llama.cpp omits those of a stop string's tokens."""
         logprobs, ranked = list(written.logprobs or ()), list(written.ranked or ())
         for place in range(len(logprobs), len(written.token_ids)):
             before, token = [*prompt, *written.token_ids[:place]], written.token_ids[place]
@@ -228,7 +228,7 @@ class ServedEngine:
         kept = ids[:-1] if written.finish == "eos" else ids
         ranked = (written.ranked or ()) if sampling.entropies else None
         if ranked is not None and len(ranked) != number:
-            raise VerdictUnavailable(f"{len(ranked)} lists of the most probable tokens instead of {number}")
+            raise VerdictUnavailable(f"the server sent {len(ranked)} lists of most probable tokens instead of {number}")
         return Completion(
             *(kept, self.tokenizer.decode(kept), written.finish, number),
             mean_logprob=sum(logprobs) / number if logprobs and sampling.mean_logprob else None,
