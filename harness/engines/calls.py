@@ -5,9 +5,9 @@ Turns: while one engine is working, requests to the other engine wait. SpecReaso
 code runs one problem at a time; SpecCoT's code is not published. By default, both engines here work whenever they have
 requests. `--take-turns` makes them alternate, to measure the gain of working at the same time.
 
-Stalls: an engine with unfinished requests may stop working, for instance on a hung GPU. Its processes stay alive, so the
-call would never return, and the node would stay allocated. Engines therefore report their work to a `StallClock` (see
-`harness.engines.vllm_patches.report_work`).
+Stalls: an engine with unfinished requests may stop working, for instance on a hung GPU. Its processes stay alive, so
+the call would never return, and the node would stay allocated. Engines therefore report their work to a `StallClock`
+(see `harness.engines.vllm_patches.report_work`).
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def check_options(options: Sequence[int], vocabulary: int | None = None) -> None
 def check_continuation(prompt: Sequence[int], continuation: Sequence[int]) -> None:
     """Raise RequestRefused if the prompt or the continuation of a `log_probabilities` is empty."""
     if not prompt or not continuation:
-        raise RequestRefused(f"a prompt of {len(prompt)} and a continuation of {len(continuation)} tokens: one is empty")
+        raise RequestRefused(f"prompt of {len(prompt)} and continuation of {len(continuation)} tokens: one is empty")
 
 
 def finite(role: Role, options: Sequence[int], logprobs: Sequence[float]) -> tuple[float, ...]:
@@ -126,7 +126,7 @@ def finite(role: Role, options: Sequence[int], logprobs: Sequence[float]) -> tup
     Raises VerdictUnavailable.
     """
     if not all(map(math.isfinite, logprobs)):
-        raise VerdictUnavailable(f"the {role} engine returned values not all finite: {tuple(logprobs)} for {list(options)}")
+        raise VerdictUnavailable(f"the {role} engine returned non-finite values: {tuple(logprobs)} for {list(options)}")
     return tuple(logprobs)
 
 
@@ -162,8 +162,8 @@ Kind = Literal["named", "ranked"]
 class Batches:
     """Keeps requests for specific tokens (verdicts) and for the most probable ones (entropies) in separate batches.
 
-    vLLM's V1 runner applies the specific tokens of a batch's verdicts to all requests of the batch, and returns -inf for
-    all other tokens. Requests of one kind therefore run together, and those of the other kind wait.
+    vLLM's V1 runner applies the specific tokens of a batch's verdicts to all requests of the batch, and returns -inf
+    for all other tokens. Requests of one kind therefore run together, and those of the other kind wait.
     """
 
     def __init__(self) -> None:

@@ -21,8 +21,8 @@ DraftSampling = Literal["greedy", "probabilistic"]
 LOOKUPS: tuple[Proposer, ...] = ("ngram", "suffix")
 """Proposers that copy tokens from the text without a model: they have no weights and do not sample."""
 DEFAULT_TOKENS: Mapping[Proposer, int] = {"draft": 5, "ngram": 5, "suffix": 24, "eagle3": 5, "mtp": 1}
-"""Number of tokens proposed at a time. Five as in SpecReason (arXiv 2504.07891, section 5.1). For suffix vLLM's maximum,
-below which suffix chooses the number itself. One for mtp: most targets have one layer for further tokens."""
+"""Number of tokens proposed at a time. Five as in SpecReason (arXiv 2504.07891, section 5.1). For suffix the maximum,
+below which vLLM chooses the number itself. One for mtp: most targets have one layer for further tokens."""
 SUFFIX_REMEDY = "--spec-decode suffix needs: pip install arctic-inference==0.1.1 (built with a C++20 compiler)"
 _NGRAM_LONGEST, _NGRAM_SHORTEST = 4, 2
 """Maximum and minimum length, in tokens, of the text's end that is looked up in the rest of the text."""

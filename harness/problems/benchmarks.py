@@ -34,7 +34,7 @@ Rows = Iterator[tuple[str, Row]]
 """Pairs of location (such as `line 3`) and row."""
 
 # MATH solutions with several boxes usually repeat one answer or box an intermediate step. In eight solutions, all boxes
-# together are the answer; in four, any box is correct. They are identified by text hash.
+# together are the answer; in four, any box is correct. The hash of the problem's text identifies these solutions.
 _ALL_BOXES = frozenset({
     "847b92c6a1d55221", "0240db7ffa8c3cd8", "c9b61debeac1e634", "681d4a2604471ef5",
     "7e91dcaf7b7d0512", "e6b9ba681655042e", "e55543f8451c83a7", "6a16dc51efa7d2d7",
@@ -100,7 +100,7 @@ def gpqa_record(row: Row) -> Record:
 _RECORDS: Mapping[str, Callable[[Row], Record]] = {
     "math": math_record, "gaokao2023en": gaokao_record, "olympiadbench": olympiadbench_record, "gpqa": gpqa_record
 }  # fmt: skip
-"""Benchmarks whose Hub rows need more than a column mapping."""
+"""Conversions for benchmarks whose Hub rows need more than a column mapping."""
 
 SELECTIONS = resources.files("harness") / "data" / "selections"
 
@@ -117,7 +117,7 @@ def listed(name: str) -> list[str]:
 
 
 def select(problems: Sequence[Problem], limit: int | None = None, ids: str | None = None) -> list[Problem]:
-    """Return the first `limit` problems selected by `ids` ("3,7,10-15", or ids), in dataset order.
+    """Return the first `limit` of the problems selected by `ids` ("3,7,10-15", or problem ids), in dataset order.
 
     A number is the row at the end of a problem id, or the index if no id ends in a number. Raises ValueError for
     unknown problems.
@@ -201,8 +201,8 @@ def load(name: str, data_dir: Path | None = None, seed: int = 0) -> list[Problem
 def load_recorded(name: str, data_dir: Path | None = None, seed: int = 0) -> Dataset:
     """Return the problems of a benchmark with their source: `file <path>`, `bundled`, or `hub <id>@<commit>`.
 
-    Sources in order: `<name>.jsonl` in `data_dir` (otherwise in $HARNESS_DATA_DIR), the bundled file, the parent
-    benchmark, the Hub. Raises ValueError for an unknown name, DatasetNotFound and BadDataset.
+    Sources in order: `<name>.jsonl` in `data_dir` (if None, in $HARNESS_DATA_DIR), the bundled file, the benchmarks
+    that contain the problems, the Hub. Raises ValueError for an unknown name, DatasetNotFound and BadDataset.
     """
     if name not in DATASETS:
         raise ValueError(f"unknown dataset {name!r}; valid: {', '.join(DATASETS)}")
@@ -274,7 +274,7 @@ def read_file(benchmark: Benchmark, path: Traversable, seed: int = 0) -> list[Pr
 
 
 def from_hub_rows(benchmark: Benchmark, rows: Sequence[Row], seed: int = 0) -> list[Problem]:
-    """Convert Hub rows. Rows without a gold answer are kept and graded `bad_gold`. Raises BadDataset."""
+    """Convert Hub rows. Rows without a gold answer are kept, and later graded `bad_gold`. Raises BadDataset."""
 
     def mapped(row: Row) -> Record:
         return {field: row[str(column)] for field, column in benchmark.columns.items()}
@@ -285,7 +285,7 @@ def from_hub_rows(benchmark: Benchmark, rows: Sequence[Row], seed: int = 0) -> l
         try:
             record = convert(row)
         except KeyError as error:
-            raise ValueError(f"no column {error}; it has {', '.join(row)}") from error
+            raise ValueError(f"no column {error}; found: {', '.join(row)}") from error
         return benchmark.problem(record, benchmark.name, number, seed, may_lack_gold=True)
 
     of_hub = benchmark.model_copy(update={"count": benchmark.hub_count or benchmark.count})
@@ -296,7 +296,7 @@ def from_hub_rows(benchmark: Benchmark, rows: Sequence[Row], seed: int = 0) -> l
 def _part(benchmark: Benchmark, whole: Dataset) -> tuple[list[Problem], str]:
     """Return the problems of a selection in its order, with unchanged ids so runs can be paired.
 
-    As many problems may be missing as are missing from the parent benchmark. Raises BadDataset.
+    No more problems may be missing than are missing from the parent benchmark. Raises BadDataset.
     """
     found = {text_hash(problem.text): problem for problem in whole.problems}
     problems = [replace(found[key], dataset=benchmark.name) for key in listed(benchmark.name) if key in found]
@@ -329,5 +329,5 @@ def _from_hub(benchmark: Benchmark, seed: int, tried: Sequence[str]) -> tuple[li
             reason = str(error)
     raise DatasetNotFound(
         f"{benchmark.name}: not found ({'; '.join([*tried, reason])}). Run once with Hub access to fill the cache, "
-        f"set --data-dir or {DATA_DIR_VARIABLE} to a folder with {benchmark.name}.jsonl, or use the bundled demo"
+        f"set --data-dir or {DATA_DIR_VARIABLE} to a folder with {benchmark.name}.jsonl, or use --dataset demo"
     )

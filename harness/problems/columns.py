@@ -24,8 +24,9 @@ LETTERS = "ABCDEFGHIJ"
 MAX_ANSWER_CHARACTERS = 2_000
 """Maximum answer length that the grader accepts (grading.bounds)."""
 AnswerRule = Literal["text", "integer", "boxed", "hashes", "letter", "index-from-0", "index-from-1"]
-"""Format of the gold answer in its column: text or a number; an integer (027 and 27.0 mean 27); the last `\\boxed` of a
-solution; after `####` at the end of a solution; letter or index of the correct option. `text` also matches options."""
+"""Format of the gold answer in its column. text: text, a number, or the letter or text of the correct option. integer:
+027 and 27.0 mean 27. boxed: in the last `\\boxed` of a solution. hashes: after the last `####` of a solution. letter,
+index-from-0, index-from-1: of the correct option."""
 MAX_PROBLEM_CHARACTERS = 1_000_000
 
 
@@ -114,7 +115,7 @@ class Description(BaseModel):
     count: Annotated[int, Field(ge=1)] | None = None
     """Required number of problems; None: any."""
     columns: Annotated[dict[str, _Column | list[_Column]], AfterValidator(known_fields)] = {}
-    """Column of each field, if named differently; `choices` can have one column per option."""
+    """Column of each field, if its name differs from the field's; `choices` can have one column per option."""
 
     @property
     def source(self) -> Path | HubSource:
@@ -128,7 +129,8 @@ class Description(BaseModel):
     def problem(self, record: Row, prefix: str, index: int, seed: int, *, may_lack_gold: bool = False) -> Problem:
         """Convert a record to a problem; the default id is `<prefix>/<index>`.
 
-        `seed` sets the order of shuffled options. Empty fields are ignored. Raises ValueError with a one-line message.
+        `seed` sets the order of shuffled options. Empty optional fields are ignored. `may_lack_gold`: the answer
+        may be empty. Raises ValueError with a one-line message.
         """
         try:
             said = Fields.model_validate({n: v for n, v in record.items() if n in REQUIRED or v not in (None, "")})
@@ -151,7 +153,7 @@ class Description(BaseModel):
 
 
 def gold(rule: AnswerRule, answer: str) -> str:
-    """Extract the gold answer from its column by a rule. Raises ValueError."""
+    """Return the gold answer from the text in its column. Raises ValueError."""
     if not answer:
         raise ValueError("the answer is empty")
     if rule == "hashes":
@@ -214,7 +216,7 @@ def answer_parts(answer: str) -> list[str]:
 
 
 def letter(rule: AnswerRule, answer: str, choices: Sequence[str]) -> str:
-    """Return the letter of the correct option, given by letter, index or text."""
+    """Return the letter of the correct option from its letter, index or text. Raises ValueError."""
     letters = LETTERS[: len(choices)]
     are_different = rule == "letter" or len(set(choices)) == len(choices)
     if not 2 <= len(choices) <= len(LETTERS) or not are_different:
@@ -235,7 +237,7 @@ def letter(rule: AnswerRule, answer: str, choices: Sequence[str]) -> str:
 def shuffled_choices(choices: Sequence[str], answer: str, key: str) -> tuple[tuple[str, ...], str]:
     """Return the shuffled options and the letter of the correct one; depends only on `key` and the option texts.
 
-    Options are sorted first, so their order in the source has no effect (on the Hub, the correct one is first).
+    Options are sorted first, so their order in the source does not matter (on the Hub, the correct one is first).
     """
     order = sorted(range(len(choices)), key=lambda i: choices[i])
     random.Random(key).shuffle(order)

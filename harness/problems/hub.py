@@ -53,10 +53,10 @@ class DatasetNotFound(LookupError):
 
 
 def read(source: HubSource) -> tuple[list[Row], str, bool]:
-    """Return the rows of a split, their commit, and whether that commit is known to be the wanted one.
+    """Return the rows of a split, their commit, and whether that commit is certainly the wanted one.
 
-    It is not if it is only the newest one in the cache, offline without a revision. Raises DatasetNotFound, including
-    when the library reads a different cached commit offline than the requested one.
+    Offline and without a revision, the newest cached commit is read, which may be outdated. Raises DatasetNotFound,
+    also if the library reads another cached commit than the requested one, as it does offline.
     """
     if not sys.stderr.isatty():
         os.environ |= {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
@@ -97,7 +97,7 @@ def _cached_commit(hub_id: str, revision: str) -> str | None:
 def quick_failure() -> Iterator[None]:
     """Avoid minutes of waiting for an unreachable Hub: huggingface_hub retries each request five times.
 
-    Tries one connection first. If it fails, the Hub's libraries are set offline within this context.
+    One connection is tried first. If it fails, the Hub's libraries are offline within this context.
     """
     if is_offline() or is_reachable():
         yield
@@ -110,7 +110,7 @@ def quick_failure() -> Iterator[None]:
 
 
 def _switch(*, is_offline: bool) -> None:
-    """Set the offline switch of huggingface_hub, and its copy in datasets, made on import."""
+    """Set the offline switch of huggingface_hub, and the copy that datasets makes on import."""
     for name in ("huggingface_hub.constants", "datasets.config"):
         if name in sys.modules:
             sys.modules[name].__dict__[_OFFLINE] = is_offline
@@ -126,7 +126,7 @@ def is_offline() -> bool:
 
 
 def offline_by(*, for_datasets: bool = False) -> str | None:
-    """Return the environment variable that sets the Hub's libraries offline, or None."""
+    """Return the environment variable that sets the Hub's libraries offline; None if there is none."""
     names = (_OFFLINE, "TRANSFORMERS_OFFLINE", *(["HF_DATASETS_OFFLINE"] if for_datasets else []))
     return next((name for name in names if os.environ.get(name, "").upper() in {"1", "ON", "YES", "TRUE"}), None)
 

@@ -24,7 +24,7 @@ class Problem:
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     id: str
-    """`<dataset>/<row>`, stable across machines."""
+    """`<dataset>/<row>` in benchmarks; in custom datasets the given id, otherwise `row/<row>`."""
     dataset: str
     text: str
     """The question as the model sees it, without instructions."""
@@ -46,11 +46,11 @@ class Problem:
     tolerance: float | None = None
     """Allowed absolute error."""
     beginning: str = ""
-    """Reasoning at the start of the reply that was not generated in the run; empty for all benchmarks."""
+    """Given start of the reply's reasoning, not generated in the run; empty in all benchmarks."""
 
     @property
     def content_hash(self) -> str:
-        """Hash (16 hex digits) of what models and graders see, i.e. without id, dataset, level, subject and family."""
+        """Hash (16 hex digits) of the fields for models and graders: all but id, dataset, level, subject and family."""
         content = {k: v for k, v in asdict(self).items() if k not in _NOT_CONTENT}
         if not self.beginning:  # keeps the recorded hashes of the benchmarks
             del content["beginning"]
@@ -59,7 +59,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class DatasetOrigin:
-    """Source of a custom dataset and how it was read."""
+    """Source of a custom dataset, and the settings with which it was read."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -69,7 +69,7 @@ class DatasetOrigin:
     """Hash of all problems in order (`dataset_hash`), including problems skipped by the run."""
     title: str | None = None
     columns: Mapping[str, str | list[str]] = field(default_factory=dict)
-    """Column of each field, if named differently; `choices` can have one column per option."""
+    """Column of each field, if its name differs from the field's; `choices` can have one column per option."""
     answer_rule: str = "text"
     """Format of the gold answer in its column (harness.problems.columns.AnswerRule)."""
     shuffle: bool = False

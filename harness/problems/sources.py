@@ -53,7 +53,7 @@ def check_exists(path: Path) -> None:
     if not os.path.isfile(path):  # noqa: PTH113 Path.is_file raises OSError for a name that is too long
         shown = str(path)[:200]
         raise BadDataset(
-            f"{shown}: no such file. A run started with it has a copy of its problems; continue it with "
+            f"{shown}: no such file. Runs started with it have a copy of the problems; continue a run with "
             "python -m jobs resume RUN or, on this machine, python -m jobs worker RUN SHARD"
         )
 
@@ -108,7 +108,7 @@ def check(dataset: str, split: str | None = None, columns: Sequence[str] = ()) -
         valid = f"{', '.join(benchmarks.DATASETS)}, {VALID}"
         raise ValueError(f"--dataset {dataset}: unknown; valid: {valid}{hint}")
     elif given := [flag for flag, value in (("--split", split), ("--columns", columns)) if value]:
-        raise ValueError(f"{' and '.join(given)}: not valid with the built-in {dataset}; only with {VALID}")
+        raise ValueError(f"{' and '.join(given)}: not valid with the built-in {dataset}, only with {VALID}")
 
 
 def is_own(dataset: str) -> bool:
@@ -118,7 +118,7 @@ def is_own(dataset: str) -> bool:
 
 
 def describe(dataset: str, split: str | None = None, columns: Sequence[str] = ()) -> Description:
-    """Combine `--dataset`, `--split` and `--columns`; flags override the TOML file. Raises ValueError."""
+    """Return a custom dataset's description. `split` and `columns` override its TOML file. Raises ValueError."""
     path, label = Path(dataset), f"--dataset {dataset}"
     if dataset.startswith(HUB):
         described: dict[str, Any] = {"hub": dataset.removeprefix(HUB)}
@@ -152,7 +152,7 @@ def describe(dataset: str, split: str | None = None, columns: Sequence[str] = ()
 
 
 def parse_columns(text: str) -> dict[str, str | list[str]]:
-    """Parse `problem=question,choices=a+b+c`. Raises ValueError."""
+    """Parse a column mapping such as `problem=question,choices=a+b+c`. Raises ValueError."""
     mapped: dict[str, str | list[str]] = {}
     for item in text.split(","):
         name, equals, column = (part.strip() for part in item.partition("="))

@@ -1,14 +1,15 @@
 """Training data: examples in token ids from runs of the harness, losses, and checks against test questions.
 
-Only training datasets are allowed, without any problem of a benchmark.
+Only training datasets are allowed. They must not contain a problem of a benchmark, except for the test questions that
+SCoT's authors trained on, if these are accepted.
 
 Alignment (section 3.3): the draft learns to write the target's chains. The loss is the mean cross-entropy of the
-chain's tokens given the question (equation 2). The chain is SCoT's request to the draft: a thought up to and including
-its `</think>` or, for a draft that does not think, the whole reply up to its end of sequence.
+chain's tokens given the question (equation 2). The chain is the text that SCoT requests from the draft: a thought up to
+and including `</think>` or, for a draft that does not think, the whole reply with its end of sequence.
 
-Selection (section 3.4): the target learns which draft is right, if any. The prompt is SCoT's own question
-(`prompts.chain_choice_question`), and the prediction is a single token. The label is a set: every right draft, or "all
-are wrong" if there is none.
+Selection (section 3.4): the target learns which draft is right, if any. The prompt is SCoT's question
+(`prompts.chain_choice_question`), and the prediction is a single token. Several tokens may be right: those of all right
+drafts, or that of "all are wrong" if no draft is right.
 
 `jobs.finished.training_data` converts run folders to these types, without torch.
 """
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 GRADED = frozenset({"correct", "wrong", "no_answer", "unparsable", "truncated"})
-"""Verdicts that decide whether a draft is right; after any other, it is unknown."""
+"""The grader's verdicts that tell whether a draft is right; after any other verdict, this is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class Drafts:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """The input of one pass, and the labels of its last positions."""
+    """The input of one forward pass, and the labels of its last positions."""
 
     sample_id: str
     inputs: tuple[int, ...]
@@ -166,7 +167,7 @@ def selection_examples(
     max_tokens: int,
     wording: Prompts = BUILT_IN,
 ) -> Examples:
-    """Return one example per sample with only graded drafts, in the wording of the run."""
+    """Return one example per sample whose drafts were all graded, with the wording of the run."""
     collected = Examples()
     for offer in offers:
         if not offer.offered:
@@ -183,7 +184,7 @@ def selection_examples(
 
 
 def labels(offer: Drafts) -> tuple[int, ...]:
-    """Return the indexes of the right options: all right drafts, or the last option, "all are wrong"."""
+    """Return the indexes of the right options: all right drafts, otherwise the last option, "all are wrong"."""
     right = tuple(i for i, draft in enumerate(offer.offered) if draft.verdict == "correct")
     return right or (len(offer.offered),)
 
@@ -199,12 +200,12 @@ def best_label_loss(logits: Tensor, label_ids: Sequence[int]) -> Tensor:
 
 
 Loss = Callable[["Tensor", Sequence[int]], "Tensor"]
-"""Maps float32 logits, (predictions, vocabulary), and label ids to a scalar."""
+"""Maps float32 logits, (predictions, vocabulary), and label ids to a scalar loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The benchmarks compared with the problems."""
+    """The benchmarks that were compared with the training problems."""
 
     compared: tuple[str, ...]
     missing_benchmarks: tuple[str, ...]
@@ -218,7 +219,7 @@ def check_dataset(dataset: str, *, accepts_test_questions: bool = False) -> None
     benchmark = benchmarks.DATASETS.get(dataset)
     if benchmark is None or not benchmark.training:
         valid = ", ".join(b.name for b in benchmarks.DATASETS.values() if b.training)
-        raise ValueError(f"{dataset} is a benchmark, and test questions must not be trained on; valid: {valid}")
+        raise ValueError(f"{dataset} is not training data, and test questions must not be trained on; valid: {valid}")
     if dataset == benchmarks.SCOT_PROGRAM and not accepts_test_questions:
         held = "the test questions 500 to 999 of gsm8k, which the SCoT authors' code trains on"
         raise ValueError(f"{dataset} contains {held}: pass --accept-test-questions to use them")
@@ -229,7 +230,7 @@ def compare_with_benchmarks(
 ) -> Comparison:
     """Compare problems with every available benchmark. Raises ValueError if a benchmark contains any of them.
 
-    `accepts_test_questions`: test questions that the SCoT authors' code trains on are counted instead; any other is
+    `accepts_test_questions`: test questions that the SCoT authors' code trains on are counted instead; all others are
     still rejected.
     """
     accepted: dict[str, int] = {}

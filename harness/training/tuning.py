@@ -3,7 +3,7 @@
 OUTPUT/training/data.jsonl      the examples in token ids; the file's hash identifies the data
 OUTPUT/training/log.jsonl       one line per optimizer step
 OUTPUT/training/identity        hash over base, data and settings
-OUTPUT/training/checkpoint.pt   during training
+OUTPUT/training/checkpoint.pt   the state for resuming, only during training
 OUTPUT/training/adapter/        LoRA weights, after training
 OUTPUT/training.json            the manifest, once the result is complete
 
@@ -78,7 +78,7 @@ class Settings:
     rank: Annotated[int, Ge(1), Le(MOST_RANK), _said("Rank of LoRA (section 4.1).")] = 8
     alpha: Annotated[_Count, _said("Scale of LoRA (authors' code).")] = 32
     dropout: Annotated[float, Ge(0), Lt(1), _said("Dropout of LoRA (authors' code).")] = 0.1
-    gradient_norm: Annotated[float, Ge(0), _said("Maximum gradient norm, by clipping (authors' code).")] = 1.0
+    gradient_norm: Annotated[float, Ge(0), _said("Norm above which gradients are clipped (authors' code).")] = 1.0
     max_tokens: Annotated[_Count, _said("Maximum example length, in tokens; longer ones are excluded.")] = 8192
     dtype: Annotated[
         Literal["auto", "bfloat16", "float32"],
@@ -92,13 +92,13 @@ class Settings:
 
 
 DEFAULTS: Mapping[Task, Settings] = {"align": Settings(5e-5), "select": Settings(1e-4)}
-"""Learning rates of the authors' code."""
+"""Default settings, with the learning rates of the authors' code."""
 
 
 def presets() -> dict[str, dict[str, Any]]:
-    """Return the presets by name: `draft`, `target`, `dataset`, and for each task its settings and `data`.
+    """Return the presets by name. Each has `draft`, `target`, `dataset`, and for each task its settings and `data`.
 
-    `data`: flags of harness.launch for the run that generates the data.
+    `data`: flags of harness.launch for the run that generates the training data.
     """
     text = resources.files("harness.training").joinpath("presets.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
@@ -106,7 +106,7 @@ def presets() -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Manifest:
-    """One finished training."""
+    """Record of one finished training."""
 
     task: Task
     identity: str
@@ -141,7 +141,7 @@ def data_hash(folder: Path, weights: str) -> str | None:
 
 
 def identity(base: ModelRef, data_sha256: str, settings: Settings) -> str:
-    """Return a hash over all inputs of the trained weights, except versions and hardware."""
+    """Return a hash over everything that determines the trained weights, except versions and hardware."""
     decisive = {name: value for name, value in asdict(settings).items() if name != "save_every"}
     inputs = {"base": base.identity, "data": data_sha256, "settings": decisive}
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
@@ -187,7 +187,7 @@ def train(
             told = {"path": base.path_or_hub_id, "revision": base.revision, "fingerprint": base.identity}
             write_manifest(output, Manifest(task, own, weights, told, about, asdict(settings)))
     except Timeout as busy:
-        raise ValueError(f"another process is training into {output}") from busy
+        raise ValueError(f"another process is training in {output}") from busy
 
 
 def steps(num_examples: int, settings: Settings) -> list[tuple[int, tuple[int, ...]]]:
@@ -209,7 +209,7 @@ def tune(
     """Train LoRA weights and return their folder in `work`, in peft's format. `own`: the training's identity.
 
     Resumes from a checkpoint in `work`, and does nothing if the weights are complete. Raises ValueError if the model
-    lacks the projections, or the folder has another training.
+    lacks one of `MODULES`, or the folder contains another training.
     """
     import torch
     from peft import get_peft_model_state_dict, set_peft_model_state_dict
@@ -263,11 +263,11 @@ def tune(
 
 
 def _claim(work: Path, own: str) -> None:
-    """Record the training's identity in its folder. Raises ValueError if the folder has another training."""
+    """Record the training's identity in its folder. Raises ValueError if the folder contains another training."""
     file = work / "identity"
     if file.exists() and file.read_text() != own:
         other = "a training with another model, other data or other settings"
-        raise ValueError(f"{work.parent} has {other}: choose another --output, or remove the folder")
+        raise ValueError(f"{work.parent} contains {other}: choose another --output, or remove the folder")
     work.mkdir(parents=True, exist_ok=True)
     file.write_text(own)
 
@@ -291,7 +291,7 @@ def _seed(seed: int, what: str, number: int) -> int:
 
 
 def load(base: ModelRef, settings: Settings) -> PreTrainedModel:
-    """Load the frozen model onto this machine's device; with several GPUs, its layers are spread over them."""
+    """Load the base model onto this machine's device, or spread its layers over several GPUs."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -335,7 +335,7 @@ TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "merges.txt", "added_tokens.json",
     "special_tokens_map.json", "chat_template.jinja", "chat_template.json", "generation_config.json",
 )  # fmt: skip
-"""Files copied unchanged, to keep the base model's token ids and chat template."""
+"""Files copied unchanged, so that token ids and chat template remain those of the base model."""
 
 
 def merge(base: ModelRef, adapter: Path, output: Path) -> None:

@@ -247,8 +247,8 @@ class Interface(Protocol):
 
 
 _VLLM_NUM_LISTED = (20, 1000, -1)
-"""Numbers of most probable tokens to request, in order, if the server does not support specific tokens (vLLM before 0.11,
-or token-level speculation). More than 20 require `--max-logprobs`; -1 means all."""
+"""Numbers of most probable tokens to request, in order, if the server does not support specific tokens (versions before
+0.11, or token-level speculation). More than 20 require `--max-logprobs`; -1 means all."""
 _ID_PREFIX = "token_id:"
 _DEFAULTS: Mapping[str, Json] = {
     "min_p": 0.0,
