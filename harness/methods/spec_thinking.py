@@ -49,7 +49,7 @@ class SpecThinking(Method):
     n1: int = parameter(
         20, help="Number of draft tokens searched for keywords, and of target tokens that replace them."
     )
-    n2: int = parameter(125, help="Number of tokens that the target adds if its n1 tokens verify; 0: none.")
+    n2: int = parameter(125, help="Number of tokens that the target adds after a verification keyword; 0: none.")
     n3: int = parameter(
         125, help="Number of target tokens in a search for mistakes; +25 each time, up to 200 (authors' code)."
     )

@@ -40,7 +40,7 @@ class SpecGuard(Method):
     l_min: float = parameter(
         -7.0,
         help="Log-probability of a step's least probable token, in nats, that means confidence 0; 0 nats mean "
-        "confidence 1 (bounds not in the paper). By default, accepted tokens have a probability of at least 12 %.",
+        "confidence 1 (bounds not in the paper). By default, each token of an accepted draft has at least 12 %.",
     )
     step_tokens: int = parameter(512, help="Maximum length of a step, in tokens (not in the paper's abstract).")
 

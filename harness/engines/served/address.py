@@ -67,7 +67,7 @@ class ServerAddress:
             raise ValueError(f"{flag}: the address has no host, or port 0; {_VALID}")
         if split.username is not None or split.password is not None or "@" in split.netloc:
             variable = f"HARNESS_{flag.strip('-').upper()}_API_KEY"
-            raise ValueError(f"{flag}: the address is recorded, so it must not contain a user name; set {variable}")
+            raise ValueError(f"{flag}: the address is recorded, so it must not contain credentials; set {variable}")
         if split.query or split.fragment:
             raise ValueError(f"{flag}: the address must not contain ? or #, because it is recorded; {_VALID}")
         path = split.path.rstrip("/").removesuffix(_VERSION_PATH).rstrip("/")

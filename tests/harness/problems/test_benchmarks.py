@@ -138,7 +138,7 @@ def test_the_hub_gets_the_pinned_revision_and_another_commit_is_refused(
 def test_an_unknown_name_other_columns_or_another_count_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^unknown dataset 'gsm9k'; valid: gsm8k, .*, demo, demo-train$"):
         load("gsm9k")
-    with pytest.raises(BadDataset, match=r"openai/gsm8k:main@\w+ .*'answer'; it has question"):
+    with pytest.raises(BadDataset, match=r"openai/gsm8k:main@\w+ .*'answer'; found: question"):
         from_hub_rows(DATASETS["gsm8k"], [{"question": "q"}])
     with pytest.raises(BadDataset, match="expected 30 for aime24"):
         from_hub_rows(DATASETS["aime24"], [{"problem": "q", "answer": "1"}])

@@ -22,7 +22,7 @@ def test_only_training_data_may_be_trained_on() -> None:
             with pytest.raises(ValueError, match="contains the test questions 500 to 999 of gsm8k"):
                 check_dataset(name)
         else:
-            with pytest.raises(ValueError, match=f"^{name} is a benchmark"):
+            with pytest.raises(ValueError, match=f"^{name} is not training data"):
                 check_dataset(name)
 
 

@@ -114,7 +114,7 @@ def test_sampling_and_conventions_make_other_samples_and_engine_arguments_anothe
         ({"target_engine": ("max_num_seqs",)}, "--target.engine max_num_seqs: expected KEY=VALUE"),
         ({"target_engine": ("max_num_seqs=8", "max_num_seqs=9")}, "max_num_seqs occurs twice"),
         ({"target_engine": ("dtype=float16",)}, "--target.engine dtype=float16: use --dtype"),
-        ({"target_engine": ("trust_remote_code=true",)}, "code outside the recorded code"),
+        ({"target_engine": ("trust_remote_code=true",)}, "it would run code that is not recorded"),
         ({"target_engine": ("max_num_seqs=8",), "engine": "transformers"}, "needs --engine vllm, not transformers"),
     ],
 )  # fmt: skip
