@@ -150,7 +150,7 @@ class Model:
         lengths = [c.num_tokens for c in reply.completions]
         call = self._record(purpose, step, reply.timing, (reply.prompt_tokens, reply.cached_tokens), lengths)
         call.proposed_tokens = _total([c.proposed_tokens for c in reply.completions])
-        call.confirmed_tokens = _total([c.confirmed_tokens for c in reply.completions])
+        call.accepted_tokens = _total([c.accepted_tokens for c in reply.completions])
         return call
 
     def _record_verdicts(self, step: int, replies: Sequence[Choice | Likelihood | Rating], written: int = 1) -> None:

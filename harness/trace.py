@@ -70,8 +70,8 @@ class Call:
     """Requests of this engine that were running or queued at submission, including this one."""
     proposed_tokens: int | None = None
     """Tokens proposed by token-level speculation, for all n completions; None without it, or if not counted."""
-    confirmed_tokens: int | None = None
-    """Proposed tokens accepted by the model; `accepted_tokens` in the warehouse."""
+    accepted_tokens: int | None = None
+    """Proposed tokens accepted by the model."""
     overlapped_seconds: float = 0.0
     """Part of `end_seconds` in which the sample did not wait for the call: above 0 for a draft started early, all of it
     for a lookahead."""

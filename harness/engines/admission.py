@@ -244,7 +244,7 @@ class Admission:
                 await self._wait_a_moment()
 
     async def _wait_a_moment(self) -> None:
-        """Wait until a sample ends, but not long: room may also appear without that."""
+        """Wait until a sample ends, at most `_WAIT_SECONDS`: room may also appear otherwise."""
         self._released.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_WAIT_SECONDS):  # wait_for of Python 3.11 can lose a cancellation

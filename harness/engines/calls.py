@@ -227,7 +227,7 @@ class Turns:
 
 
 class EngineWrapper:
-    """Forwards every request to an engine, with `turns` only in the engine's turn; waiting counts as queueing."""
+    """Forwards every request to an engine. With `turns`, it first waits for its turn, which counts as queueing."""
 
     def __init__(self, engine: Engine, role: Role, turns: Turns | None = None) -> None:
         self.inner = engine

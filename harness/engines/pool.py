@@ -10,7 +10,7 @@ One engine serves two runs if both would start it with the same settings, except
 - the number of sequences, on a CPU: the engine is opened with the maximum. This does not change the latency of one
   concurrent sample, and no run sends more parallel requests than its own number. On a GPU the numbers must be equal,
   because vLLM also sizes CUDA graphs and buffers by them, with an unmeasured effect on latency;
-- the memory: a run with one concurrent sample uses the smallest cache, which always fits one sample. A run with several
+- the memory: a run with one concurrent sample uses the smallest cache, which always fits one sample. A run with more
   uses a cache smaller than its own only if all concurrent samples fit, to avoid slowing a baseline;
 - mean log-probabilities, which each request sets;
 - prompt conventions, because each run uses its own tokenizer.

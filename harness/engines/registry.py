@@ -31,7 +31,7 @@ class Capabilities:
     place: str
     """`module:Class`."""
     runs_models: bool = True
-    """Whether it runs the models of the launch, with their tokenizers and chat templates."""
+    """Whether it uses the models of the launch, with their tokenizers and chat templates."""
     counts_as_result: bool = True
     """Whether its texts are valid results for a method or model."""
     runs_here: bool = True

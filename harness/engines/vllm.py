@@ -528,7 +528,7 @@ def given_logprobs(
 ) -> tuple[float, ...]:
     """Return the log-probabilities of a prompt's ids from `start` on, from vLLM's `prompt_logprobs`.
 
-    Raises EngineDied if the engine does not return them, because it never will.
+    Raises EngineDied if the engine does not return them, because no other request would work either.
     """
     if prompt_logprobs is None or len(prompt_logprobs) != len(ids):
         raise EngineDied("this engine does not return the log-probabilities of a prompt")

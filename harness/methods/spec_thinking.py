@@ -2,8 +2,8 @@
 
 The draft writes the chain. After every step separator, the draft's next n1 tokens are searched for keywords that
 affirm, reflect or verify. If one is found, the target writes n1 tokens in place of the draft's, and n2 more if these
-announce a verification. After c reflecting thoughts, the target is told to search for mistakes and writes n3
-tokens. The draft continues wherever the target stopped.
+announce a verification. After c reflecting thoughts, the target searches for mistakes: it continues a fixed
+sentence (`recap`) with n3 tokens. The draft continues wherever the target stopped.
 
 The paper's abstract and summaries of it were consulted; the names n1, n2, n3 and c are the paper's. Defaults, keywords
 and other details follow the authors' code (uservan/speculative_thinking, its setting for a 1.5B draft and a 32B

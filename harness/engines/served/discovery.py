@@ -178,7 +178,7 @@ async def _check_tokenizer(connection: Connection, found: Found, tokenizer: Toke
         try:
             reply = await connection.post("/detokenize", found.interface.detokenizing(found.model, ids))
         except (NotOffered, RequestRefused):
-            return [f"{connection.name} does not support /detokenize, so its tokenizer cannot be checked"]
+            return [f"{connection.name} does not answer /detokenize, so its tokenizer cannot be checked"]
         there = next(
             (value for name in ("prompt", "content", "text") if (value := field(reply, name)) is not None), None
         )

@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple, Protocol
 from harness.engine import EngineError, Finish, Json, Sampling
 
 LEAST_LOGPROB = -9000.0
-"""Lower values mean minus infinity, in nats: vLLM sends -9999 instead, because JSON has no infinity."""
+"""Log-probability (nats) up to which a value means minus infinity: vLLM sends -9999, as JSON has no infinity."""
 _MOST_CHARACTERS_SHOWN = 200
 
 

@@ -113,8 +113,8 @@ async def test_greedy_text_and_verdicts_are_those_without_it(tmp_path: Path) -> 
     [expected] = (await reference.generate(PROMPT, SAMPLING)).completions
     assert written.token_ids == expected.token_ids
     assert written.proposed_tokens is not None
-    assert written.confirmed_tokens is not None
-    assert 0.7 * written.proposed_tokens < written.confirmed_tokens <= written.proposed_tokens
+    assert written.accepted_tokens is not None
+    assert 0.7 * written.proposed_tokens < written.accepted_tokens <= written.proposed_tokens
     assert engine.draft_sample_method == "greedy"
     expected_choice = await reference.choose(PROMPT + prefix, options)
     assert choice.logprobs == pytest.approx(expected_choice.logprobs, abs=1e-3)

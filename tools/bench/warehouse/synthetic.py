@@ -42,7 +42,7 @@ CREATE MACRO call_of(purpose, model, i, n, tokens, longest, moment, seconds) AS 
     cached_tokens := (180 + 40 * i)::INTEGER, output_tokens := tokens::INTEGER,
     longest_output_tokens := longest::INTEGER, submitted_at := moment::DOUBLE, queued_seconds := 0.01,
     first_token_seconds := 0.05, end_seconds := seconds::DOUBLE, in_flight := 8::INTEGER,
-    proposed_tokens := NULL::INTEGER, confirmed_tokens := NULL::INTEGER,
+    proposed_tokens := NULL::INTEGER, accepted_tokens := NULL::INTEGER,
     overlapped_seconds := 0.0::DOUBLE);
 """
 

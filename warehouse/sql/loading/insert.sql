@@ -108,7 +108,7 @@ SELECT run_id, sample_id, call_index, call.step AS step_index,
     make_timestamp((call.submitted_at * 1e6)::BIGINT) AS submitted_at,
     call.purpose, call.model, call.n, call.prompt_tokens, call.cached_tokens, call.output_tokens,
     call.longest_output_tokens, call.queued_seconds, call.first_token_seconds, call.end_seconds, call.in_flight,
-    call.proposed_tokens, call.confirmed_tokens AS accepted_tokens,
+    call.proposed_tokens, call.accepted_tokens,
     coalesce(call.overlapped_seconds, 0) AS overlapped_seconds
 FROM numbered;
 
