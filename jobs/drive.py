@@ -52,7 +52,7 @@ Look = Literal["ended", "idle", "at work"]
 LOOK_SECONDS = 30.0
 """Time between two polls of Slurm; not shorter than the interval of `jobs status --follow`."""
 _IDLE_LOOKS = 3
-"""Consecutive polls without an active job before a wait ends, because NFS may show the last files late."""
+"""Number of consecutive polls without an active job that end a wait: NFS may show the last files late."""
 
 
 def launch(
@@ -65,7 +65,7 @@ def launch(
     waits: bool = False,
     tracker: str | None = None,
 ) -> PreparedLaunch:
-    """Carry out one launch, or print its plan; fills in `known`.
+    """Carry out one launch or, with `is_dry`, print its plan. Fills in `known`.
 
     `typed`: the names of the flags on the command line. `tracker`: where to send the result of the finished run.
     Raises the errors of `jobs.preparation.prepare` and `drive`.
@@ -138,7 +138,7 @@ def create(prepared: PreparedLaunch) -> None:
     graders.record(run, prepared.grader)
     trust.remember(run, [*trust.options(prepared.sbatch), *trust.arguments(spec.settings)])
     if prepared.launch.target_logprobs:
-        derived.ask_for_logprobs(run)  # from workers that have a target
+        derived.ask_for_logprobs(run)  # computed by workers that run a target
     if prepared.write_derived is not None:
         prepared.write_derived(run)
 
@@ -172,14 +172,14 @@ def carry_out(launches: Sequence[PreparedLaunch], console: Console) -> None:
 
 
 class _Round:
-    """A round in progress: what it prints and which runs failed.
+    """A round in progress: its output and its failures.
 
-    With several runs, each prints one numbered line: `[2/8] speccot  96.2 ± 2.8 %`. A single run or a probe prints its
-    full result.
+    With several runs, each run gets one numbered line: `[2/8] speccot  96.2 ± 2.8 %`. For a single run or a probe, the
+    full result is printed.
     """
 
     def __init__(self, console: Console, listed: Mapping[Path, RunSpec], *, is_several: bool) -> None:
-        """`listed`: the runs that are not probes, by run folder."""
+        """`listed`: specifications of the runs that are not probes, by run folder."""
         self.console, self.is_several = console, is_several
         self.failures: list[LaunchFailed] = []
         names = after.short_names([*listed.values()]) if len(listed) > 1 else []
@@ -188,7 +188,7 @@ class _Round:
         self._num_begun = 0
 
     def next(self, run: RunFolder) -> str | None:
-        """Return the start of the next run's line; None if the run is printed in full."""
+        """Return the numbered start of a run's line, counting the run; None if its full result is printed."""
         name = self._names.get(run.path)
         if name is None:
             return None
@@ -196,7 +196,7 @@ class _Round:
         return f"[{self._num_begun}/{len(self._names)}] {name}"
 
     def print_notices(self, launches: Sequence[PreparedLaunch]) -> None:
-        """Print the distinct warnings of the runs that print one line each."""
+        """Print the warnings of the runs that get one line each, without duplicates."""
         own = [prepared for prepared in launches if prepared.run.path in self._names]
         notices = Counter(notice for prepared in own for notice in prepared.plan.notices)
         for notice, number in notices.items():
@@ -297,7 +297,7 @@ class _Round:
                 _warn(f"{len(reasons)} of {len(jobs)} workers failed after the last sample: {own[0]}", self.console)
             self.conclude(run, among)
             return
-        failed = f"{len(reasons)} of {len(jobs)} workers failed: {own[0]}" if own else "its workers exited early"
+        failed = f"{len(reasons)} of {len(jobs)} workers failed: {own[0]}" if own else "workers exited early"
         name = f"{run.path.name}: " * self.is_several
         message = f"{name}{failed}. Finished samples are kept; run the same command again to resume."
         self.failures.append(LaunchFailed(message, reasons[own[0]] if own else ""))
@@ -352,7 +352,7 @@ def wait(runs: Sequence[RunFolder], console: Console) -> None:
     Slurm is polled as rarely as by `jobs status --follow`: one queue query per poll for all runs, and accounting when
     a task has left the queue. Progress is read from the run folders.
 
-    If the last job of a finished run died, its remaining steps are done here. Raises LaunchFailed if samples are
+    If the job that grades and loads a finished run died, this is done here. Raises LaunchFailed if samples are
     unfinished or a result could not be loaded. An interrupt does not affect the jobs.
     """
     pending = [

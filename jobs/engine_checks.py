@@ -1,6 +1,6 @@
 """`harness.doctor --engines`: checks with real engines, each in a separate process with a time limit.
 
-A check that hangs or dies has failed, and the next one follows. Checks of engine outputs are in
+A check that hangs or dies counts as failed, and the next check starts. Checks of engine outputs are in
 `harness.checks.engine_answers`. The checks here interrupt a run: they kill a worker and an engine and preempt a worker,
 then check that no process remains and nothing is lost.
 """
@@ -56,7 +56,7 @@ class Outcome:
     check: str
     status: Status
     reason: str = ""
-    """Why it failed or is not possible; empty if the measurements explain it."""
+    """Why the check failed or is not possible here; otherwise empty."""
     measured: tuple[Measured, ...] = ()
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ def check_engines(launch: PartialLaunch, only: Sequence[str], limit: float, *, a
     `limit`: seconds per check, including engine starts. Raises ValueError and ModelUnavailable.
     """
     if unknown := [name for name in only if name not in CHECKS]:
-        raise ValueError(f"--only: {unknown[0]!r} is not one of {', '.join(CHECKS)}")
+        raise ValueError(f"--only {unknown[0]}: no such check; valid: {', '.join(CHECKS)}")
     machine, outcomes = _machine(launch), list[Outcome]()
     for name in only or CHECKS:
         outcomes.append(in_process(machine, name, limit))
@@ -95,7 +95,7 @@ def check_engines(launch: PartialLaunch, only: Sequence[str], limit: float, *, a
 def _machine(launch: PartialLaunch) -> Machine:
     kind = registry.resolved(launch.engine)
     if registry.missing_packages(kind):
-        raise ValueError(f"--engine {kind} is not installed here with torch")
+        raise ValueError(f"--engine {kind}: the engine or torch is not installed here")
     draft = target = None
     if registry.capabilities(kind).runs_models:
         named = launch.draft.model or "demo-draft", launch.target.model or "demo-target"
@@ -117,7 +117,7 @@ def in_process(machine: Machine, name: str, limit: float) -> Outcome:
         reason = f"no answer within {limit:.0f} s"
     except EOFError:
         process.join()
-        reason = f"its process exited with {process.exitcode}"
+        reason = f"the process of the check exited with status {process.exitcode}"
     finally:
         _kill(_tree(process.pid) if process.is_alive() else [])
         process.join()
@@ -171,7 +171,7 @@ class Launched:
         return self._log.read_text("utf-8", "replace")
 
     def wait_for_steps(self) -> RunFolder:
-        """Wait until more steps are accepted, and return the run. Raises RuntimeError if it exits before."""
+        """Wait until more steps are accepted; return the run. Raises RuntimeError if the launch exits before that."""
         while not (runs := [run for path in self._output.glob("demo-*") if (run := RunFolder(path)).exists()]):
             self._wait("there was a run folder")
         follower = Follower(runs[0])
@@ -183,7 +183,7 @@ class Launched:
     def _wait(self, until: str) -> None:
         if self.process.poll() is not None:
             last = [line for line in self.printed.splitlines() if line.strip()][-1:] or ["no output"]
-            raise RuntimeError(f"the run exited with {self.process.returncode} before {until}: {last[0][:300]}")
+            raise RuntimeError(f"the run exited with status {self.process.returncode} before {until}: {last[0][:300]}")
         time.sleep(_POLL_SECONDS)
 
 
@@ -213,7 +213,7 @@ async def kill_worker(machine: Machine) -> list[Measured]:
 async def kill_engine(machine: Machine) -> list[Measured]:
     """Kill the target's engine, and wait until the run continues with a new one."""
     if not machine.can.has_processes:
-        raise NotPossible(f"the {machine.kind} engine has no process of its own")
+        raise NotPossible(f"the {machine.kind} engine does not run in a separate process")
     launched = Launched(machine)
     launched.wait_for_steps()
     cores = [one for one in engine_answers.engine_processes(launched.process.pid) if "EngineCore" in one.name()]
@@ -227,7 +227,7 @@ async def kill_engine(machine: Machine) -> list[Measured]:
 
 
 async def preempt(machine: Machine) -> list[Measured]:
-    """Send a worker Slurm's signal before the time limit, run the same command again, and check for losses."""
+    """Send a worker the signal that Slurm sends before the time limit, rerun the command, and check for losses."""
     launched = Launched(machine)
     run = launched.wait_for_steps()
     os.kill(launched.process.pid, signal.SIGUSR2)
@@ -239,7 +239,7 @@ async def preempt(machine: Machine) -> list[Measured]:
     accepted |= {i: "".join(step.text for step in trace.steps) for i, trace in state.unfinished.items()}
     again = Launched(machine)
     if code := again.process.wait():
-        raise RuntimeError(f"the repeated command exited with {code}: {again.printed.strip().splitlines()[-1:]}")
+        raise RuntimeError(f"the repeated command exited with status {code}: {again.printed.strip().splitlines()[-1:]}")
     texts = {sample["sample_id"]: text for sample, text in finished_samples(run)}
     lost = [i for i, text in accepted.items() if i not in texts or not texts[i].startswith(text)]
     ended = by_shard(run, read_state(run).endings)

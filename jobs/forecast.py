@@ -23,7 +23,7 @@ _NO_GPU = frozenset({"cpu", "unknown server", "cpu and unknown server"})
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Estimated cost of the remaining run."""
+    """Estimated cost of the rest of a run."""
 
     worker_hours: float
     low: float
@@ -115,7 +115,7 @@ def total_of(forecasts: Sequence[Forecast | None]) -> str:
 
 
 def check_forecasts(left: Mapping[str, Forecast | None], limit: float) -> None:
-    """Raise ValueError if runs need more than the limit in total, or one has no forecast. left: forecasts by run."""
+    """Raise ValueError if runs need more than the limit in total, or one has no forecast. `left`: by run name."""
     forecasts = []
     for name, forecast in left.items():
         if forecast is None:

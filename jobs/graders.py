@@ -36,11 +36,11 @@ class GraderRecord:
     reference: str | None = None
     """`file.py:function` without the folder, or `package.module:function`; None: the built-in grader."""
     code_hash: str = ""
-    """16 hex digits, computed over its files."""
+    """Hash of the grader's files, 16 hex digits; empty for the built-in grader."""
 
     @property
     def version(self) -> str:
-        """Grader version of its grades."""
+        """Grader version recorded in the grades."""
         if self.reference is None:
             return grader_version()
         return f"{VERSION} {self.reference} {self.code_hash[: codes.SHOWN_DIGITS]}"

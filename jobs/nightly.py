@@ -1,15 +1,16 @@
-"""A night: a suite launched with the date as its tag, followed by one verdict when all runs have ended.
+"""A night: a suite launched with the date as its tag, and one verdict when all its runs have ended.
 
-Nothing polls. The verdict is a job that Slurm starts after the last jobs of the runs. It resubmits unfinished work of
-dead workers, followed by another verdict job (jobs.recovery). If results are suspicious, it launches those runs again
-with another tag, and a second verdict decides.
+Nothing polls: Slurm starts the verdict job after the last jobs of the runs. If workers died, the verdict job resubmits
+their unfinished shards and then another verdict job (jobs.recovery). If results are suspicious, it launches those runs
+again with another tag, and a second verdict decides.
 
     <output>/nights/<date>.md       the verdict, missing results with reasons, recoveries
     <output>/nights/<date>.jsonl    the events: launches, verdict jobs, resubmissions
 
-A standby job replaces a verdict job that dies or fails: it depends on the failure of the first (`afternotok`) and has
-the same name, and Slurm drops it when the first succeeds (`--kill-on-invalid-dep`). A job that gives a verdict cancels
-its standby, whatever its exit code. So does the third job that fails; the night then has no verdict.
+A standby job replaces a verdict job that dies or fails. It has the same name and depends on the failure of the verdict
+job (`afternotok`); if the verdict job succeeds, Slurm drops it (`--kill-on-invalid-dep`). A job that gives a verdict
+cancels the standby job, whatever exit code follows. The third job that fails cancels it too, and the night has no
+verdict.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ from jobs.suite import Suite
 NO_VERDICT = exit_codes.WRONG_INPUT
 """Exit code if no verdict was possible; for verdicts see warehouse.nightly.judge.EXIT_CODES."""
 _MOST_FAILURES = 3
-"""Failed verdict jobs of one night after which it has no verdict; causes of earlier failures may be temporary."""
+"""Number of failed verdict jobs after which a night ends without a verdict; fewer failures may be temporary."""
 _PER_TASK = ("shards_per_task", "workers_per_task")
 _LEAST_MINUTES = 60
 _MOST_STARTS = 50
-"""Number of started verdict jobs in one night after which no further standby is submitted."""
+"""Number of started verdict jobs in one night after which no further standby job is submitted."""
 _ESCAPED = str.maketrans({character: f"\\{character}" for character in "\\`*_[]<>|"})
 
 
@@ -60,10 +61,10 @@ def carry_out(
     junit: Path | None = None,
     accept_code_change: bool = False,
 ) -> None:
-    """Launch a suite for a night, and judge it directly if its runs are on this machine.
+    """Launch a suite for a night. If its runs are on this machine, judge the night at once.
 
-    With `waits` or `junit`, the path of a JUnit file for the verdict, wait for the verdict job of runs on Slurm.
-    Fills in `known`. Raises the errors of `launch`.
+    On Slurm, a job gives the verdict; with `waits` or `junit`, wait for that job. `junit`: path of the JUnit file to
+    write. Fills in `known`. Raises the errors of `launch`.
     """
     night = Night.read(file, day, overrides)
     if is_dry:
@@ -95,14 +96,14 @@ def carry_out(
 
 @dataclass(frozen=True)
 class Night:
-    """A suite on one night, with its files."""
+    """A suite on one night, with the files of that night."""
 
     file: Path
-    """The suite's file."""
+    """The suite file."""
     day: date
     suite: Suite
     is_confirming: bool = False
-    """Whether the suspicious runs have been launched again."""
+    """True in the second round, which launches the suspicious runs again to confirm them."""
 
     @classmethod
     def read(cls, file: Path, night: date, overrides: Mapping[str, Any] | None = None) -> Night:
@@ -137,25 +138,25 @@ class Night:
     def submit_verdict(self, jobs: Sequence[str]) -> str:
         """Submit the verdict job, to start once `jobs` have ended; return its id. Raises SlurmError.
 
-        It replaces a pending verdict job of an earlier launch, and waits for one that is running.
+        The new job replaces pending verdict jobs of earlier launches, and waits for those that are not pending.
         """
         with RunFolder(self.folder).lock("submission"):
             others = self._others()
             waits_for = [*jobs, *(task.job_id for task in others if task.state != "PENDING")]
             job = self._submit({"dependency": f"afterany:{':'.join(waits_for)}"} if waits_for else {})
-            # Another user's job cannot be canceled here; it judges again.
+            # Another user's verdict job cannot be canceled from here, and will run as well.
             client.cancel_tasks([task for task in others if task.state == "PENDING" and not task.colleague])
             self._stand_by(job)
         return job
 
     def ensure_successor(self) -> None:
-        """Submit a standby for this verdict job unless one exists."""
+        """Submit a standby job for this verdict job, unless there is one or too many verdict jobs have started."""
         job, starts = client.this_job(), len(self.record.events("started"))
         if job is not None and starts < _MOST_STARTS and not self._others():
             self._stand_by(job)
 
     def dismiss_successors(self) -> None:
-        """Cancel the standby of this verdict job, which is done, whatever its exit code."""
+        """Cancel the standby job: this verdict job is done, whatever exit code follows."""
         if client.this_job() is not None:
             with contextlib.suppress(client.SlurmError):
                 client.cancel_tasks([task for task in self._others() if task.state == "PENDING"])
@@ -212,7 +213,7 @@ class Night:
         drive.until_ended(look)
 
     def write_page(self, verdict: str, gaps: Sequence[Gap], notes: Sequence[str] = ()) -> None:
-        """Write the page; `verdict` is Markdown whose first line is the verdict."""
+        """Write the page. `verdict`: Markdown text that starts with a line for the verdict."""
         opening, _, rest = verdict.partition("\n")
         lines = [opening, *([f"\n**{_partial(gaps)}**"] if gaps else []), rest.rstrip("\n")]
         if gaps:
@@ -223,18 +224,18 @@ class Night:
 
 
 def launch(night: Night, only: Sequence[int] | None = None, *, accept_code_change: bool = False) -> str | None:
-    """Launch a suite for a night and submit its verdict job; return the job's id, None if the runs are here.
+    """Launch a suite for a night and submit its verdict job; return the job's id, or None if no run is on Slurm.
 
-    Launching again resumes the night. `only`: launches to include, by number. `accept_code_change`: resume a night that
-    was started with other code; another night always has separate runs. Failed workers on this machine are restarted
-    within the same limit as on Slurm; the verdict handles samples that are still missing. Raises the errors of planning
-    and submitting a launch.
+    Launching again resumes the night. `only`: numbers of the launches to include; None: all. `accept_code_change`:
+    resume a night that was started with other code; another night always has separate runs. Failed workers on this
+    machine are restarted as often as on Slurm; samples that are then still missing are left to the verdict. Raises the
+    errors of planning and submitting a launch.
     """
     profiles.submitit_parameters(night.suite.nightly.slurm)  # validates the options before anything is submitted
     numbers = range(len(night.suite.launches)) if only is None else only
     prepared = suite.prepare(night.suite, night.tag, numbers, accept_code_change=accept_code_change)
     check_engines(prepared)
-    if not night.is_confirming:  # a rejection would leave the night open, and it is only one round
+    if not night.is_confirming:  # over budget, a confirmation would leave the night undecided, and it is only one round
         check_budget(prepared)
     requests = {
         one.run.path.name: {"options": dict(one.sbatch), **{name: getattr(one.launch, name) for name in _PER_TASK}}
@@ -254,11 +255,11 @@ def launch(night: Night, only: Sequence[int] | None = None, *, accept_code_chang
 
 
 def _start(night: Night, prepared: Sequence[PreparedLaunch]) -> client.SlurmError | None:
-    """Start launches; failed ones on this machine are restarted. Return the reason if Slurm rejected jobs."""
+    """Start launches, and restart those that fail on this machine. Return Slurm's error if jobs were not accepted."""
     console, record, runs = terminal(), night.record, [one.run for one in prepared]
     while True:
         try:
-            drive.carry_out(prepared, console)  # checked only once; failed launches restart
+            drive.carry_out(prepared, console)  # without the checks of `drive`, which need not be repeated
         except LaunchFailed as failure:
             console.print(str(failure), style="bold red", markup=False, soft_wrap=True)
             refusal = recovery.out_of_rounds(record, runs, night.suite.nightly.recoveries)
@@ -306,8 +307,8 @@ def _note_failure(night: Night, error: str) -> None:
 def conclude(night: Night) -> int:
     """Print a night's verdict and write it to `nights/<date>.md`; return its exit code.
 
-    Unfinished samples are resubmitted and suspicious runs launched again; a second verdict follows then, and the exit
-    code is 0.
+    The verdict is left to another job, with exit code 0 here, if unfinished samples are resubmitted or suspicious runs
+    are launched again on Slurm. Suspicious runs on this machine are repeated at once.
     """
     record, runs = night.record, night.runs()
     found = recovery.recover(runs, record, night.suite.nightly.recoveries)

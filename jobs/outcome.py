@@ -41,7 +41,7 @@ class Outcome:
     """The outcome of a command, as far as it is known."""
 
     found: dict[str, JsonValue] = field(default_factory=dict)
-    """Output for `--json`; its `error` is used if the command raised none."""
+    """Keys of the command for `--json`; an `error` in them is printed unless the command raises another one."""
     runs: Sequence[RunFolder] = ()
     """The run folders, which need not exist; empty before planning."""
     is_one_run: bool = False
@@ -77,7 +77,7 @@ def _of_run(run: RunFolder) -> dict[str, JsonValue]:
 
 @contextmanager
 def printed(known: Outcome, *, as_json: bool) -> Iterator[Outcome]:
-    """Convert errors to one line (see below); with `as_json`, print the outcome, also after an error.
+    """Convert errors to one line (see `explained`); with `as_json`, print the outcome, also after an error.
 
     The JSON is the last line of standard output; all other output goes to standard error.
     """
@@ -117,10 +117,10 @@ def launch_errors_in_one_line() -> Iterator[None]:
 
 
 def explained(error: Exception) -> click.ClickException | None:
-    """Convert an error to one line with its exit code; None if it is already converted or unexpected.
+    """Convert an error to one line with its exit code; None if unexpected, or explained by the command itself.
 
-    Exit code 2: wrong input, unusable database, missing permission, or job rejected by sbatch. Exit code 1: Slurm,
-    workers or the grader failed, or a file is damaged or cannot be written.
+    Exit code 2: wrong input, unusable database, run that this user may not read, or job rejected by sbatch. Exit code
+    1: Slurm, workers or the grader failed, or a file is damaged or cannot be written.
     """
     if isinstance(error, SlurmRejected):
         return click.UsageError(f"Slurm rejected the run: {error}")

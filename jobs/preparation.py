@@ -1,4 +1,4 @@
-"""Prepare a launch without writing anything: validate, plan, size, check its limit and describe it.
+"""Prepare a launch without writing anything: validate, plan and size the run, check the budget, print the plan.
 
 Estimates come from the warehouse (warehouse.suites.run_cost). This is library code: it raises; only commands exit.
 """
@@ -50,7 +50,7 @@ MOST_GRADED = 2_000
 """Maximum number of reference answers a launch grades, spread over the dataset: takes a second or two."""
 _NAMED = 3
 _MOST_CHARACTERS = 60
-_ALONE = r"give only the answer; put words that must be repeated in \text{…}"
+_ALONE = r"give only the answer; put words that the model must repeat in \text{…}"
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class PreparedLaunch:
     grader: OwnCode | None = None
     """The custom grader; None: the built-in grader."""
     write_derived: Callable[[RunFolder], None] | None = None
-    """Writes the file with the start positions in another run; None: the problems do not continue another run."""
+    """Writes the file of positions in another run where the problems start; None: the run continues no other run."""
     keeps_order: bool = False
     """Whether shards keep the order of the plan."""
 
@@ -144,10 +144,10 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
 
 
 def check_engines(launches: Sequence[PreparedLaunch]) -> None:
-    """Raise ValueError if the workers of a launch would lack its engine, before anything is written or submitted.
+    """Raise ValueError if the workers of a launch would lack the engine, before anything is written or submitted.
 
-    Finished runs need no engine. If a profile sets `python` or `setup`, only a node can check its Python, and the
-    worker does.
+    Finished runs need no engine. If a profile sets `python` or `setup`, only the worker can check the engine, on its
+    node.
     """
     for launch in launches:
         on_slurm = launch.cluster == "slurm"
@@ -270,7 +270,7 @@ def _named(model: ModelSpec) -> str:
 
 
 def is_cost_said(prepared: PreparedLaunch) -> bool:
-    """Return whether a launch that starts prints its estimate: if it is known, or a limit is set."""
+    """Return whether a starting launch prints its cost estimate, i.e. whether it is known or a limit is set."""
     return prepared.launch.max_gpu_hours is not None or (prepared.is_work_left and prepared.forecast is not None)
 
 
@@ -292,7 +292,7 @@ def total(launches: Sequence[PreparedLaunch]) -> str:
 
 
 def check_budget(launches: Sequence[PreparedLaunch]) -> None:
-    """Raise ValueError if the launches of a command exceed its limit, or a cost is unknown."""
+    """Raise ValueError if a limit is set, and the launches exceed it in total or the cost of one is unknown."""
     left = [prepared for prepared in distinct(launches) if prepared.is_work_left]
     limit = left[0].launch.max_gpu_hours if left else None
     if limit is not None:
@@ -302,9 +302,9 @@ def check_budget(launches: Sequence[PreparedLaunch]) -> None:
 def check_golds(launch: PartialLaunch, problems: Sequence[Problem]) -> Iterator[str]:
     """Yield warnings about reference answers of a custom dataset that are prose or match no answer.
 
-    Reference answers are graded as answers before a model runs. Datasets that would silently give wrong results are
-    rejected: solutions with an answer that a rule can extract, and datasets in which no reference answer can be
-    matched. Other single problems are listed and the run continues. Raises ValueError.
+    Reference answers are graded as if they were answers, before a model runs. Raises ValueError for datasets that would
+    silently give wrong results: reference answers are solutions from which a rule can extract the answer, or no
+    reference answer can be matched. Other problems are listed in a warning.
     """
     from grading.check import to_grade
 

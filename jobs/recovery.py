@@ -1,9 +1,9 @@
 """Recover the missing parts of a night: resubmit shards of dead workers a limited number of times.
 
 Nothing polls. The verdict job starts after all other jobs of the night have ended, and resubmits unfinished shards
-with another verdict job after them. A run is given up after `recoveries` rounds, or after two consecutive rounds
-without a finished sample or accepted step. If a run's own job died before grading, the verdict job grades and loads
-the run, at most twice.
+and then another verdict job. A run is given up after `recoveries` rounds, or after two consecutive rounds without a
+finished sample or accepted step. If the job that grades and loads a run died, the verdict job does this instead, in at
+most two attempts.
 
 A verdict job may die at any time; the next one continues from the night's record.
 """
@@ -103,18 +103,18 @@ class Gap:
 
 @dataclass
 class Found:
-    """State of a night with no running jobs."""
+    """Result of `recover`."""
 
     waiting_for: list[str] = field(default_factory=list)
     """Ids of the jobs to wait for before a verdict."""
     resumed: dict[str, int] = field(default_factory=dict)
     """Number of tasks resubmitted now, by run."""
     gaps: list[Gap] = field(default_factory=list)
-    """Parts that are given up."""
+    """Missing parts of runs that are given up."""
 
 
 def recover(runs: Sequence[RunFolder], record: NightRecord, recoveries: int) -> Found:
-    """Resubmit dead work within the night's limit; return jobs to wait for and parts given up.
+    """Resubmit unfinished work of dead jobs, within the night's limit; return jobs to wait for and parts given up.
 
     Raises SlurmError if Slurm does not respond.
     """
@@ -147,7 +147,7 @@ def recover(runs: Sequence[RunFolder], record: NightRecord, recoveries: int) -> 
 
 
 def complete(runs: Sequence[RunFolder], database: Path, record: NightRecord) -> list[Gap]:
-    """Grade and load every run whose own job did not; return the failures."""
+    """Grade and load every run whose own job has not done so; return the runs for which this failed."""
     gaps = []
     for run in [run for run in runs if not _is_concluded(run)]:  # list all before the first one recreates the database
         name = run.path.name
@@ -209,7 +209,7 @@ def unfinished(run: RunFolder) -> Gap | None:
 
 
 def work_of(run: RunFolder) -> list[int]:
-    """Return a run's progress: ended or timed samples, and accepted steps of the other samples."""
+    """Return a run's progress: the number of ended or timed samples, and of accepted steps of unfinished samples."""
     if not run.exists():
         return [0, 0]
     state = read_state(run)
@@ -222,7 +222,7 @@ def _refusal(run: RunFolder, record: NightRecord, recoveries: int) -> str | None
     if submissions.is_canceled(run):
         return "canceled"
     refusal = out_of_rounds(record, [run], recoveries)
-    return refusal if refusal or run.path.name in record.requests else "it ran on this machine and exited early"
+    return refusal if refusal or run.path.name in record.requests else "the workers on this machine exited early"
 
 
 def out_of_rounds(record: NightRecord, runs: Sequence[RunFolder], recoveries: int) -> str | None:
@@ -244,7 +244,7 @@ def out_of_rounds(record: NightRecord, runs: Sequence[RunFolder], recoveries: in
 
 
 def _last_error(run: RunFolder) -> str:
-    """Return the most frequent last error of a run's workers as a sentence ending; empty if unknown."""
+    """Return the most frequent last error of a run's workers, as the end of a sentence; empty if unknown."""
     with contextlib.suppress(OSError, ValueError):
         errors = Counter(shard.last_error for shard in status(run).shards if shard.last_error)
         return f"; last error: {errors.most_common(1)[0][0]}" if errors else ""

@@ -13,12 +13,12 @@ method = "vanilla"
 [[run]]
 method = "speccot"
 drafts = [3, 5]                   # a list: one run per value, or per combination of several lists
-row = "SpecCoT"                   # its name in the suite's table (python -m harness.reproduce FILE)
+row = "SpecCoT"                   # name of its row in the suite's table (python -m harness.reproduce FILE)
 
 [latency]                         # repeat every run with one sample in flight and these flags
 limit = 12
 
-[probe]                           # value of accepted and rejected drafts, after the runs
+[probe]                           # after the runs, measure the value of accepted and rejected drafts
 points = 100                      # see jobs.continuations.probe.ProbeSettings
 
 [nightly]                         # only used by `jobs nightly`: see NightSettings
@@ -62,12 +62,12 @@ from jobs.preparation import PreparedLaunch, distinct, print_plan
 from jobs.run import submissions
 
 DEFAULT_OUTPUT, NIGHTLY_OUTPUT = "runs", "runs/nightly"
-"""Default output folders of suites and of nights. Before nights had a separate folder, all used the second."""
+"""Default output folders of suites and of nights."""
 _NOT_IN_A_SUITE = {"tag", "dry-run", "config", "accept-code-change"}
 _ONCE = {"output": "all runs share a database", "max_gpu_hours": "applies to the whole suite, not to one run"}
 _PARAMETERS = "parameters."
 _REPEATED = {name for name, one in {**settings_of(Launch), **ROLE_SETTINGS}.items() if one.is_repeated}
-"""Flags with several values; a list of these is a single setting."""
+"""Flags that take several values; for these, a list is a single setting instead of one run per value."""
 _Table = TypeVar("_Table", bound=BaseModel)
 
 
@@ -120,7 +120,7 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[st
 
 
 def _suite(path: Path, content: dict[str, Any], default_output: str, overrides: Mapping[str, Any]) -> Suite:
-    """Raises ValueError with one line."""
+    """Validate the content of a suite file. Raises ValueError with one line."""
     runs, latency = content.pop("run", []), content.pop("latency", None)
     nightly = _from_table(NightSettings, "nightly", content.pop("nightly", {}))
     probed = _from_table(ProbeSettings, "probe", content.pop("probe")) if "probe" in content else None
@@ -182,7 +182,7 @@ def _runs(common: dict[str, Any], run: dict[str, Any], folder: Path) -> Iterator
     """
     row = run.get("row")
     if not (row is None or (isinstance(row, str) and row.strip())):
-        raise ValueError("row: expected a row name for the suite's table")
+        raise ValueError("row: expected text, the name of the row in the suite's table")
     flags = _flags(common, {name: value for name, value in run.items() if name != "row"})
     lists = {name: value for name, value in flags.items() if isinstance(value, list)}
     swept = {name: values for name, values in lists.items() if name.replace("-", "_") not in _REPEATED}
@@ -292,7 +292,7 @@ def carry_out(
         _compare(known, page)
         return
     folders = " ".join(quote(str(run.path)) for run in known.runs)
-    print(f"When their jobs have ended, run:\n  {typed('warehouse.compare')} {folders}")
+    print(f"When the jobs have ended, run:\n  {typed('warehouse.compare')} {folders}")
     print(f"  {typed('warehouse.report')} {folders} -o {quote(str(page))}")
 
 

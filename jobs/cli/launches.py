@@ -50,7 +50,7 @@ SUITES = {
     "demo-methods": _BUNDLED / "demo_methods.toml",
     "specreason-probe": _BUNDLED / "specreason_probe.toml",
 }
-"""Suites that can be launched by name; they are real files, which are not in a job's code archive."""
+"""Suites that can be launched by name. They must be real files, so they cannot be launched from a code archive."""
 
 
 @click.command("suite", cls=RunCommand, prints_outcome=True, short_help="Launch the runs of a suite file.")
@@ -67,7 +67,7 @@ def launch_suite(
     """Launch the runs of a file one after the other; if they run on this machine, compare them and write a report.
 
     FILE is a TOML suite file (python -m jobs example suite), or a bundled suite: demo has four
-    methods with the bundled toy models; demo-full is the same on more problems and under load; demo-methods has five
+    runs with the bundled toy models; demo-full has more problems and many samples in flight; demo-methods has five
     other methods; specreason-probe runs SpecReason's models on a GPU and measures the errors of its judge.
     """
     from jobs import suite as suites
@@ -115,8 +115,8 @@ def nightly(
 ) -> None:
     """Launch a suite for a night, followed by a job that compares the night with earlier nights.
 
-    Exit codes: 0 PASS, 1 FAIL, 3 WARN, 4 INCONCLUSIVE, 2 no verdict. They are the verdict job's; this
-    command returns them for runs on this machine or with --wait, otherwise 0 after submission.
+    Exit codes: 0 PASS, 1 FAIL, 3 WARN, 4 INCONCLUSIVE, 2 no verdict. The verdict job returns them. So does
+    this command for runs on this machine, or with --wait or --junit; otherwise it returns 0 after submission.
     """
     from jobs import nightly as nights
     from jobs.outcome import Outcome, printed
@@ -178,7 +178,7 @@ def _go_on(run: Path, plan: Callable[..., PreparedLaunch], shows: str, how: Flag
         [made] = drive([[planned]], console, waits=bool(how["wait"]))
     if not num_unfinished(made):
         return made
-    console.print(f"When it has ended, print its result with:  {typed(shows)} {made.path.name}", soft_wrap=True)
+    console.print(f"When the run has ended, print its result with:  {typed(shows)} {made.path.name}", soft_wrap=True)
     return None
 
 
@@ -188,14 +188,14 @@ def _go_on(run: Path, plan: Callable[..., PreparedLaunch], shows: str, how: Flag
     type=click.IntRange(2),
     default=200,
     show_default=True,
-    help="Number of decisions to sample: at least one per third of the chain, accepted and rejected.",
+    help="Number of decisions to sample; each third of the chains has accepted and rejected ones, if there are any.",
 )
 @click.option(
     "--rollouts",
     type=click.IntRange(1),
     default=8,
     show_default=True,
-    help="Continuations per point, each after the draft's proposal and after the target's own step.",
+    help="Continuations per point, both after the draft's proposal and from where the proposal started.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed for sampling points and continuations.")
 @click.option(

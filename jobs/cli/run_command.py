@@ -68,7 +68,7 @@ class RunCommands(OneLineGroup):
 
 
 def given(cost: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that were given, as flags for every run."""
+    """Return the options that have a value, as flags for every run."""
     return {name: value for name, value in cost.items() if value is not None}
 
 
@@ -89,9 +89,9 @@ def trusted_run(
 ) -> RunFolder:
     """Return the run folder at a path after checking that the content used by a command is trusted.
 
-    Untrusted content is shown; with `accept` it is accepted. `submits`: jobs are submitted with the previous options,
-    and the last job grades; `runs_method`: the run's method runs; `grades`: the command itself grades. Raises
-    UsageError, NotTrusted and BadMethod.
+    Untrusted content is shown; with `accept` it is accepted. The other arguments say what the command does. `submits`:
+    it submits jobs with the previous options, the last of which grades; `runs_method`: it runs the run's method;
+    `grades`: it grades itself. Raises UsageError, NotTrusted and BadMethod.
     """
     from jobs import graders
     from jobs.run import codes, sizing, submissions, trust

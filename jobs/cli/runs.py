@@ -96,9 +96,9 @@ def _run_folders(paths: tuple[Path, ...]) -> list[RunFolder]:
 @click.argument("shard", type=int, required=False)
 @click.option("--lines", type=click.IntRange(1), default=40, show_default=True, help="Number of lines per log.")
 def logs(run: Path, shard: int | None, lines: int) -> None:
-    """Print the end of the log of a shard's latest worker, or of all stopped shards.
+    """Print the end of the log of a shard's latest worker; without SHARD, of all stopped shards.
 
-    For workers on this machine, print the logs of all failed workers, because they are not tied to shards.
+    For workers on this machine, print the logs of all failed workers, because logs are not tied to shards.
     """
     from harness.cli.screen import Screen, terminal
     from jobs.watch.exit_reasons import local_logs, log_path, reason_in
@@ -222,16 +222,17 @@ def target_logprob(runs: tuple[Path, ...], target_of: Path | None, trust: bool) 
 @RUN
 @click.argument("baseline", metavar="BASELINE", type=RunPath())
 def lossless(run: Path, baseline: Path) -> None:
-    """Compare the emitted tokens of two greedy runs, e.g. specdecode and vanilla; exit code 1 if any differ.
+    """Compare the emitted tokens of two greedy runs, e.g. specdecode and vanilla.
 
-    Also applies to one method with models on servers and in process.
+    Also compares runs of one method with models on servers and in process. Exit code 1 if tokens differ, or no
+    sample is in both runs.
     """
     from jobs.finished.lossless import compare, has_served_target
 
     folders = run_folder(run), run_folder(baseline)
     pairs = compare(*folders)
     if served := [folder.path.name for folder in folders if has_served_target(folder.spec())]:
-        click.echo(f"not compared: the target's weights of {' and '.join(served)}, because a server runs it")
+        click.echo(f"not compared: the target's weights, because a server runs the target of {' and '.join(served)}")
     differing = [pair for pair in pairs if pair.first_divergence is not None]
     click.echo(f"{counted(len(pairs), 'sample')} in both runs: {len(pairs) - len(differing)} with identical tokens")
     for folder in folders:

@@ -61,9 +61,10 @@ def cancel(run: Path) -> None:
 @ACCEPT_CODE_CHANGE
 @TRUST
 def resume(run: Path, accept: bool, trust: bool) -> None:
-    """Submit the shards that are neither finished nor running or queued, with the last submission's options.
+    """Submit the unfinished shards that are not running or queued, with the options of the last submission.
 
-    If a run is finished but its last job died, it is graded and loaded by a new job, or here if the run is local.
+    If a finished run is not graded or loaded, because its last job died, a new job does this; for a local run, this
+    command does it.
     """
     from jobs import after
     from jobs.finished import grading
@@ -73,7 +74,7 @@ def resume(run: Path, accept: bool, trust: bool) -> None:
     folder = trusted_run(run, accept=trust, submits=True)
     if not submissions.read(folder):
         if missing := grading.missing(folder, read_endings(folder)):
-            click.echo(f"All samples are finished; {missing}. Doing it now.")
+            click.echo(f"All samples are finished, but {missing}; this is done now.")
             after.conclude(str(folder.path))
             return
         if not by_shard(folder, read_endings(folder)).num_left:
@@ -90,12 +91,12 @@ def resume(run: Path, accept: bool, trust: bool) -> None:
     type=click.IntRange(1),
     default=2,
     show_default=True,
-    help="Maximum retries per sample, over all calls.",
+    help="Maximum retries per sample, over all calls of this command.",
 )
 @ACCEPT_CODE_CHANGE
 @TRUST
 def retry_failed(run: Path, at_most: int, accept: bool, trust: bool) -> None:
-    """Retry samples that ended in an error; samples without remaining retries stay as data."""
+    """Retry samples that ended in an error; samples that are out of retries keep the error as their result."""
     from jobs.run import retries, submissions
     from jobs.run.endings import read_endings
 

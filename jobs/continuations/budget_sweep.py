@@ -50,7 +50,7 @@ class Cut:
     text: str | None
     """The remaining text; None: the chain ended within the budget."""
     num_tokens: int
-    """Number of its tokens, as counted by their authors."""
+    """Number of tokens of the truncated chain, as counted by the models that wrote them."""
     is_exact: bool
     """False if the chain is truncated at a step boundary without re-planning for the budget."""
 
@@ -84,10 +84,10 @@ def _first(step: StepRow, num_tokens: int, tokenizer: Tokenizer) -> str:
 def plan(
     source: RunFolder, flags: Flags, *, budgets: Sequence[int], answer_tokens: int, is_preview: bool = False
 ) -> PreparedLaunch:
-    """Truncate the chains of a run to token budgets and prepare, without writing it, the run that answers them.
+    """Truncate the chains of a run to token budgets, and prepare the run that answers them without writing that run.
 
-    Journals of the run are compacted, unless `is_preview`. `flags`: launch flags for the location. Raises ValueError
-    and the errors of a launch.
+    Journals of the truncated run are compacted, unless `is_preview`. `flags`: launch flags, e.g. for the location.
+    Raises ValueError and the errors of a launch.
     """
     spec, budgets = source.spec(), sorted(set(budgets))
     if spec.method == _CHOOSES_WHOLE_CHAINS:
@@ -143,4 +143,7 @@ def _notices(
         f"{counted(num_cut, 'truncated chain')} to answer, the others ended within the budget.{how}"
     )
     if unfinished := num_unfinished(source):
-        yield f"UNFINISHED: {counted(unfinished, 'sample')} of {source.path.name} excluded; {typed('jobs resume')}"
+        yield (
+            f"UNFINISHED: {counted(unfinished, 'sample')} of {source.path.name} excluded; "
+            f"to finish:  {typed('jobs resume')}"
+        )

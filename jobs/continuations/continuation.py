@@ -1,7 +1,7 @@
-"""A run that continues another run's chains: one of its models alone, on problems that start inside the chains.
+"""A run that continues another run's chains: one model of that run alone, on problems that start inside the chains.
 
-It is sharded, resumed, graded and loaded like any other run, next to the continued run and without affecting its
-metrics. The same command plans the same run and resumes it.
+It is sharded, resumed, graded and loaded like any other run, in a folder next to the continued run, whose metrics it
+does not affect. The same command plans the same run and resumes it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Continuation:
     changes: Mapping[str, Any]
     """Fields of the specification that differ from the continued run's."""
     keeps_order: bool = False
-    """Whether problems run in order, so those with the same beginning are adjacent."""
+    """Whether problems run in order, so that problems with the same beginning are adjacent."""
 
     def write(self, run: RunFolder) -> None:
         if not derived.rows_to_extend(run, self.kind, "1"):  # also if the file is damaged
@@ -66,7 +66,7 @@ def dataset_of(source: RunFolder, word: Literal["probe", "budgets"]) -> str:
 def prepare(continued: Continuation, flags: Flags, notices: Sequence[str]) -> PreparedLaunch:
     """Prepare the run without writing anything.
 
-    `flags`: launch flags for the location. Raises ValueError and the errors of a launch.
+    `flags`: launch flags, e.g. for the location. Raises ValueError and the errors of a launch.
     """
     source, spec, problems = continued.source, continued.source.spec(), list(continued.problems)
     model = spec.models.get(continued.role)

@@ -58,7 +58,7 @@ class ProbeSettings(BaseModel):
     points: Annotated[int, Field(ge=2, strict=True)] = 200
     """Number of decisions to sample per run."""
     rollouts: _Count = 8
-    """Continuations per point, each after the draft's proposal and after the target's own step."""
+    """Continuations per point, both after the draft's proposal and from where the proposal started."""
     seed: Annotated[int, Field(strict=True)] = 0
     """Seed for sampling points and continuations."""
     concurrency: _Count = 64
@@ -73,7 +73,7 @@ class Point:
     problem_id: str
     step_index: int
     candidate_index: int
-    """The accepted candidate, or a random one of the rejected ones."""
+    """Index of the accepted candidate, or of a random rejected one."""
     num_steps: int
     """Number of steps in the whole chain."""
     kind: str
@@ -97,11 +97,11 @@ class Point:
 
 @dataclass(frozen=True)
 class Population:
-    """Numbers of a run's decisions."""
+    """Counts of a run's decisions, by stratum and about the end of the reply."""
 
     strata: Mapping[Stratum, int]
     num_ending: int
-    """Decisions about proposals that end the reply, which cannot be continued."""
+    """Number of decisions about proposals that end the reply and so cannot be continued."""
 
 
 def draw(run: RunFolder, num_points: int, seed: int, *, writes: bool = True) -> tuple[list[Point], Population]:
@@ -231,7 +231,8 @@ def _sizes(strata: Mapping[Stratum, int], num_points: int) -> dict[Stratum, int]
 def _reason(run: RunFolder, num_ending: int) -> str:
     if num_ending:
         return (
-            f"{run.path.name} only has decisions about proposals that end the reply ({counted(num_ending, 'decision')})"
+            f"{run.path.name} has only decisions that cannot be continued: the proposals end the reply "
+            f"({counted(num_ending, 'decision')})"
         )
     if run.journals():
         return f"{run.path.name} has no finished samples in trace files yet; run {typed('jobs finalize')} to write them"
@@ -246,7 +247,7 @@ def plan(source: RunFolder, flags: Flags, *, settings: ProbeSettings, is_preview
 
     Journals of the probed run are compacted, unless `is_preview`.
 
-    `flags`: launch flags for the location. Raises ValueError (including NothingToProbe) and the errors of a launch.
+    `flags`: launch flags, e.g. the location. Raises ValueError (including NothingToProbe) and the errors of a launch.
     """
     points, population = draw(source, settings.points, settings.seed, writes=not is_preview)
     problems = problems_of(points, {p.id: p for p in source.problems()}, continuation.dataset_of(source, "probe"))
@@ -278,7 +279,7 @@ def rounds(
         return
     chosen = _probed(launches)
     if any(num_unfinished(prepared.run) for prepared in chosen):
-        console.print("Runs are probed when they are finished; then run the same command again.", soft_wrap=True)
+        console.print("To probe the runs, run the same command again when they are finished.", soft_wrap=True)
         return
     planned = []
     for prepared in chosen:
@@ -293,15 +294,18 @@ def rounds(
 
 def in_words(launches: Sequence[PreparedLaunch], settings: ProbeSettings) -> str:
     """Describe the probes of these launches."""
-    looks = f"{settings.points} decisions, each continued {settings.rollouts} times in both ways by the target alone"
+    looks = (
+        f"{settings.points} decisions, each continued by the target alone, {settings.rollouts} times with and "
+        f"{settings.rollouts} times without the draft's proposal"
+    )
     return f"Then a probe of {counted(len(_probed(launches)), 'run')}: {looks}."
 
 
 def _probed(launches: Sequence[PreparedLaunch]) -> list[PreparedLaunch]:
     """Return the launches to probe: methods that use both models, without duplicates.
 
-    If runs differ only in concurrency or in number of problems and samples, only the first is probed; `[latency]` adds
-    the others.
+    If runs differ only in concurrency or in the number of problems and samples, e.g. those added by `[latency]`, only
+    the first is probed.
     """
     size = ("concurrency", "limit", "problems", "samples", "latency_sample", "target_logprobs")
     found: dict[str, PreparedLaunch] = {}

@@ -29,9 +29,9 @@ LABELS = pa.schema(
     | {"probe_run_id": _text, "method": _text, "draft_model": _text, "draft_fingerprint": _text}
     | {"target_model": _text, "target_fingerprint": _text, "grader_version": _text}
 )
-"""The columns; see docs/formats.md."""
+"""Columns of the file of labels; see docs/formats.md."""
 SPLITS = {"train": 0.6, "validation": 0.8, "test": 1.0}
-"""Upper limits of the splits, as shares of the problems."""
+"""Cumulative share of the problems at the end of each split."""
 
 
 def split_of(problem: Problem) -> str:

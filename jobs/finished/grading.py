@@ -1,7 +1,7 @@
 """Compact journals to trace files and grade every finished sample.
 
-If grading fails for machine reasons, samples stay ungraded and are graded next time. Needs no GPU and may be repeated
-at any time, even while workers are running.
+A sample whose grading fails for reasons of the machine stays ungraded and is graded next time. Grading needs no GPU and
+may be repeated at any time, even while workers are running.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.trace_files import FAILED, SampleRow, counting_records
 
 WHOLE_CHAINS = frozenset({"scot"})
-"""Methods whose candidates contain an answer."""
+"""Methods whose candidates are whole chains, which contain an answer."""
 _TEXT_COLUMNS = ["problem_id", "steps.list.element.text", "draft_prompt", "target_prompt"]
 
 
@@ -43,7 +43,7 @@ def finish(run: RunFolder, workers: int | None = None) -> int:
     """Compact journals (including those of timing samples) and grade with the run's grader.
 
     Returns how many samples were graded now. Raises GraderFailed if samples are left ungraded, after writing the other
-    grades; for a grader in the run folder also NotTrusted and BadMethod.
+    grades, and for a custom grader also NotTrusted and BadMethod.
     """
     compact(run)
     timed = timings.TimingFolder(run.path)
@@ -56,9 +56,10 @@ def finish(run: RunFolder, workers: int | None = None) -> int:
 
 
 def is_concluded(run: RunFolder) -> bool:
-    """Return whether a run has grades, a database, and a result newer than its samples. Raises OSError.
+    """Return whether a run has grades, a database, and a result newer than its samples and timing samples.
 
-    Timing samples are included. Grades may be newer, e.g. of another grader: regrading decides whether to load them.
+    The grades may be newer than the result, e.g. of another grader: regrading decides whether to load them. Raises
+    OSError.
     """
     database = run.path.parent / "warehouse.duckdb"
     if not (run.results_path.exists() and is_graded(run) and database.exists()):
@@ -69,16 +70,16 @@ def is_concluded(run: RunFolder) -> bool:
 
 
 def is_graded(run: RunFolder) -> bool:
-    """Return whether a run has grades of its recorded grader, or any grades if none is recorded."""
+    """Return whether a run has grades of its recorded grader or, if no grader is recorded, any grades."""
     if not run.events("grader"):
         return bool(run.derived("grades"))
     return run.derived_path("grades", graders.recorded(run).version).exists()
 
 
 def missing(run: RunFolder, endings: Endings) -> str:
-    """Describe what a finished run lacks, because its last job or command died; empty if nothing or if unfinished.
+    """Return `not graded` or `not loaded` for a finished run whose last job or command died, otherwise an empty string.
 
-    Runs that this user may not read are not checked.
+    Also empty for a run that this user may not read.
     """
     try:
         if by_shard(run, endings).num_unfinished or is_concluded(run):
@@ -89,10 +90,11 @@ def missing(run: RunFolder, endings: Endings) -> str:
 
 
 def grade_by(run: RunFolder, version: str, grader: GradeOne | OwnGrader | None, workers: int | None = None) -> int:
-    """Grade samples missing from a grader version's file; return how many.
+    """Grade the samples without a grade of this grader version; return how many.
 
-    Existing grades are kept, except for samples that failed and were later rerun successfully. The version selected by
-    a launch or command is used, regardless of which graded last. Raises GraderFailed after writing the other grades.
+    Existing grades are kept, except for samples that failed and were later rerun successfully. The newest grades are
+    used, so the file of a selected version is rewritten, even without new grades, if another version graded later.
+    Raises GraderFailed after writing the other grades.
     """
     rows = {row["sample_id"]: row for row in derived.rows_to_extend(run, "grades", version)}
     golds = _golds(run, grader)
@@ -112,7 +114,7 @@ def grade_by(run: RunFolder, version: str, grader: GradeOne | OwnGrader | None, 
     for number, result in enumerate(grade_many(items(), workers=workers, grade_one=grader)):
         if isinstance(result, Ungraded):
             reasons.append(result.reason)
-            rows.pop(asked_ids[number], None)  # grade of the failed earlier attempt
+            rows.pop(asked_ids[number], None)  # the grade of an earlier, failed attempt
         else:
             rows[asked_ids[number]] = {"sample_id": asked_ids[number], "grader_version": version, **asdict(result)}
     if len(reasons) < len(asked_ids) or (rows and not asked_ids and not _counts(run, version)):
@@ -129,7 +131,7 @@ def _golds(run: RunFolder, grader: GradeOne | OwnGrader | None) -> dict[str, Gol
 
 
 def _counts(run: RunFolder, version: str) -> bool:
-    """Return whether a version's grades are the newest, if that version was selected."""
+    """Return whether a version's grades are the newest; True also if no grader was ever selected for the run."""
     return not run.events("grader") or derived.grade_files(run)[-1].version == version
 
 
@@ -143,10 +145,10 @@ def _ungraded(run: RunFolder, num_graded: int, reasons: list[str]) -> GraderFail
 
 
 def grade_candidates(run: RunFolder, workers: int | None = None) -> int:
-    """Grade the drafts of a run that its grader has not graded yet, and return how many were graded now.
+    """Grade the drafts of a run that the run's grader has not graded yet; return how many.
 
-    Each draft is a whole chain and is graded as an answer. Raises GraderFailed if drafts are left ungraded, after
-    writing the grades of all other samples.
+    Applies to methods with whole chains as drafts (WHOLE_CHAINS); a draft is graded as an answer. If drafts are left
+    ungraded, raises GraderFailed after writing the grades of all other samples.
     """
     spec = run.spec()
     if spec.method not in WHOLE_CHAINS:

@@ -1,7 +1,7 @@
 """Check that token-level speculation, or a server, is lossless: compare the emitted tokens of two greedy runs.
 
-In exact arithmetic they are equal (Leviathan et al., arXiv 2211.17192, section 2). In bfloat16, and if batch shapes
-change the order of summation, two nearly equal logits may swap places, and the texts diverge.
+In exact arithmetic, the tokens are equal (Leviathan et al., arXiv 2211.17192, section 2). In bfloat16, and if batch
+shapes change the order of summation, two nearly equal logits may swap ranks, and the texts diverge.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Pair:
     problem_id: str
     sample_index: int
     lengths: tuple[int, int]
-    """Emitted tokens."""
+    """Number of emitted tokens in each run."""
     first_divergence: int | None
     """Index of the first differing token, or of the first token in only one run; None if all are equal."""
 
@@ -55,7 +55,9 @@ def compare(run: RunFolder, baseline: RunFolder) -> list[Pair]:
     differing = ["target"] if _target(specs[0], specs) != _target(specs[1], specs) else []
     differing += [name for name, of in _DECISIVE.items() if of(specs[0]) != of(specs[1])]
     if differing:
-        raise ValueError(f"{run.path.name} and {baseline.path.name} differ in {', '.join(differing)}")
+        raise ValueError(
+            f"{run.path.name} and {baseline.path.name} are not comparable: different {', '.join(differing)}"
+        )
     (tokens, prompts), (baseline_tokens, baseline_prompts) = map(_emitted_tokens, (run, baseline))
     other = next((key for key, text in prompts.items() if baseline_prompts.get(key, text) != text), None)
     if other is not None:
@@ -71,7 +73,7 @@ def compare(run: RunFolder, baseline: RunFolder) -> list[Pair]:
 
 
 def _target(spec: RunSpec, specs: Sequence[RunSpec]) -> object:
-    """Return the identity of a target's weights; with a target on a server, only its name is known."""
+    """Return the identity of a target's weights; if a server runs the target of either run, only the name is known."""
     if spec.target is not None and any(map(has_served_target, specs)):
         return spec.target.name
     target = spec.target
@@ -84,7 +86,7 @@ def has_served_target(spec: RunSpec) -> bool:
 
 
 def first_divergence(first: Sequence[int], second: Sequence[int]) -> int | None:
-    """Return the index of the first difference; the shorter length for a prefix; None if equal."""
+    """Return the index of the first difference; if one sequence is a prefix, its length; None if both are equal."""
     differing = (index for index, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1])
     return next(differing, None if len(first) == len(second) else min(len(first), len(second)))
 

@@ -63,7 +63,7 @@ def regrade(
             raise click.UsageError(f"{run.path.name}: {error}") from error
         except _UNREADABLE as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            click.echo(f"WARNING: {run.path.name} cannot be read; SKIPPED: {reason}", err=True)
+            click.echo(f"WARNING: {run.path.name} was SKIPPED because it cannot be read: {reason}", err=True)
             continue
         readable.append(run)
     if database is not None and not is_listing:
@@ -110,10 +110,10 @@ def _print_versions(run: RunFolder) -> None:
 
 
 def _print_diff(run: RunFolder, old: str | None, new: str | None, num_shown: int | None) -> None:
-    """Print counts by pair of verdicts, then the samples with both answers and reasons."""
+    """Print how many verdicts changed from which to which, then the changed samples with both answers and reasons."""
     before, after_it = _two_versions(grade_files(run), graders.recorded(run).version, old, new)
     if before is None or after_it is None:
-        click.echo(f"{run.path.name}: only one grader version, nothing to compare")
+        click.echo(f"{run.path.name}: nothing to compare: grades of fewer than two grader versions")
         return
     changed = changes(run, read_grades(before), read_grades(after_it))
     click.echo(f"\n{run.path.name}: {len(changed)} of {run.num_planned()} verdicts changed")
@@ -130,7 +130,11 @@ def _print_diff(run: RunFolder, old: str | None, new: str | None, num_shown: int
 def _two_versions(
     files: list[GradeFile], version: str, old: str | None, new: str | None
 ) -> tuple[GradeFile | None, GradeFile | None]:
-    """Return the older and the newer file to compare; by default the newest other one, and that of `version`."""
+    """Return the older and the newer file to compare; None if missing.
+
+    By default, the newer file is that of `version` if there is one, else the most recent; the older file is the most
+    recent of the others.
+    """
     if not files:
         return None, None
     current = [file for file in files if file.version == version]

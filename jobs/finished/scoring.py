@@ -44,16 +44,16 @@ _OF_TARGET = ("target", "engine")
 _SAMPLES_PER_WRITE = 200
 """Samples between two writes of the file: the maximum loss if the command is killed."""
 _UNSCORED_ROLES = frozenset({"answer", "chain", "closing", "rethink"})
-"""Roles of steps that are an answer or a whole chain; a reward model judges reasoning steps."""
+"""Roles of the steps at which the scoring of a sample ends: a reward model judges only the reasoning steps before."""
 _MORE_TOKENS = 64
-"""Margin for judgments with more tokens than the longest text."""
+"""Margin in tokens, because the judgment with the longest text need not have the most tokens."""
 _Place = tuple[str, int, int | None]
-"""Sample, step, and candidate; None: the step itself."""
+"""Sample id, step index, and candidate index; None: the step itself."""
 
 
 @dataclass(frozen=True)
 class _Judgment:
-    """One request to the reward model: steps, of which the last is judged, and its place."""
+    """One request to the reward model: steps, the last of which is judged, and the place of that step."""
 
     problem_id: str
     steps: tuple[str, ...]
@@ -65,7 +65,7 @@ class _Judgment:
 
 
 def source(ref: ModelRef) -> ModelFiles:
-    """Return a reward model's files, named as its scores: `<model>@<content>/<prompt version>`."""
+    """Return a reward model's files, with the scorer as their name: `<model>@<content>/<prompt version>`."""
     content = (ref.fingerprint or ref.revision or "unpinned")[:16]
     return ModelFiles(f"{ref.name}@{content}/{chain_scores.REWARDS_VERSION}", ref.path_or_hub_id, ref.revision)
 
@@ -159,7 +159,7 @@ def _places(rows: list[ScoreRow]) -> set[_Place]:
 
 
 def _unscored(run: RunFolder, scored: Collection[_Place]) -> Iterator[list[_Judgment]]:
-    """Yield the missing judgments by sample; samples without any are left out."""
+    """Yield the missing judgments of each sample that has any."""
     separator = run.spec().wording.step_separator
     for sample in finished_records(run, ["problem_id", "steps"]):
         if judgments := [one for one in _judgments(sample, separator) if one.place not in scored]:
@@ -179,7 +179,7 @@ def _judgments(sample: SampleRow, separator: str) -> Iterator[_Judgment]:
 def score_each(
     runs: Sequence[RunFolder], target_of: RunFolder | None = None, say: Callable[[str], None] = lambda _: None
 ) -> list[Scored | ValueError | EngineDied]:
-    """Score the unscored chains of runs with few engine starts; return the result or error of each run.
+    """Score the unscored chains of runs, which share engines if possible; return the result or error of each run.
 
     `target_of`: the run whose target scores chains of runs without a target. Raises ValueError, before anything is
     scored, if the chains of a run cannot be scored.
@@ -218,7 +218,7 @@ async def _read_runs(
 
 
 def _of_one_size(specs: Sequence[RunSpec]) -> list[RunSpec]:
-    """Return the specifications with the largest context and concurrency of those with the same target.
+    """Return the specifications with the largest concurrency of all, and the largest context per target.
 
     This affects no result, and engines of equal size are started only once.
     """

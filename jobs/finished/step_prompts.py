@@ -1,8 +1,8 @@
 """Reconstruct the prompts of one step: rerun it with engines that return the recorded outputs.
 
-No model runs. Samples can resume at any step, so method, chain and prompts produce the same requests as in the run.
-Replies that are not in the trace (probes, drafts written ahead) are empty here, and later requests of a method may
-differ; a differing number of prompt tokens reveals this.
+No model runs. A sample can resume at any step, so the method sends the same requests as in the run. Replies that are
+not in the trace (probes, drafts written ahead) are empty here; later requests in the step may then differ from those in
+the run, which shows in the number of prompt tokens.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class SentCall:
     prompts: tuple[str, ...]
     """One prompt, or one per concurrent request; empty for a call that was not repeated."""
     is_as_recorded: bool
-    """False if the recorded call with this index had another number of prompt tokens or another purpose."""
+    """False if the recorded call with this index differs in purpose, model, number of completions or prompt tokens, or
+    if only one of the two calls exists."""
 
 
 @dataclass
@@ -48,7 +49,7 @@ class _RecitingEngine:
     tokenizer: Tokenizer
     step: Step
     candidates: list[Candidate]
-    """Candidates of the step not returned yet; the first engine called returns them."""
+    """Candidates of the step that have not been returned yet; all engines share this list."""
     context_tokens: int
     has_head: bool = False
     kv_tokens: int | None = None
@@ -136,7 +137,7 @@ def _recorded(run: RunFolder, problem_id: str, sample_index: int) -> Trace:
 
 
 def _sent(calls: Sequence[Call], recorded: Sequence[Call], engines: Mapping[Role, _RecitingEngine]) -> list[SentCall]:
-    """Assign prompts to calls: each call takes prompts of its engine until their tokens add up to its count."""
+    """Assign prompts to calls: each call takes prompts of its engine until they add up to the call's prompt tokens."""
     found, waiting = [], {role: list(engine.sent) for role, engine in engines.items()}
     for number, call in enumerate(calls):
         prompts, left = [], call.prompt_tokens

@@ -1,7 +1,7 @@
 """Send the result of a finished run to an experiment tracker: `launch --tracker mlflow`, or `wandb`.
 
-Location and credentials of the tracker are set in its own environment variables. A run is a single entry, even if sent
-several times. The only module that imports mlflow or wandb.
+The tracker's own environment variables set its location and credentials. A run is a single entry, even if it is sent
+several times. No other module imports mlflow or wandb.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def send(run: RunFolder, tracker: str) -> None:
             f"to write it again: {typed('jobs finalize')} {quote(str(run.path))}"
         ) from error
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # mlflow prints the entry's address there
+        with contextlib.redirect_stdout(sys.stderr):  # mlflow prints the entry's address
             {"mlflow": _mlflow, "wandb": _wandb}[tracker](run.path.name, parameters, metrics, run.results_path)
     except Exception as error:
         line = " ".join(str(error).split())[:300]
@@ -72,7 +72,7 @@ def split(results: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, float]]
 
 
 def _flat(results: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Return names and values. The limits of a measure's interval are named by suffixes."""
+    """Return flat names and values; suffixes name the interval limits and standard error of a measure."""
     found: list[tuple[str, Any]] = []
     for name, value in results.items():
         if name in ("measures", "by_role"):

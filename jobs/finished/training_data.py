@@ -45,14 +45,14 @@ def check(run: RunFolder, task: str) -> None:
 def run_of(request: TrainingRequest) -> RunFolder | None:
     """Return the run that provides the data; None if it is not finished yet, or in a dry run.
 
-    Raises ValueError, before any model is loaded, if it is not suitable as training data.
+    Raises ValueError, before any model is loaded, if the problems are unsuitable for training or `--run` is no run.
     """
     settings = "  " + ", ".join(f"{name} {value}" for name, value in dataclasses.asdict(request.settings).items())
     if request.run is not None:
         run = RunFolder(run_path(str(request.run)))
         if not run.exists():
             raise ValueError(f"--run {request.run} is not a run folder: it has no events.jsonl")
-        click.echo(f"{request.task}: the data of {request.run}\n{settings}")
+        click.echo(f"{request.task}: training data of {request.run}\n{settings}")
         return None if request.dry_run else run
     launch, accepts = launch_from(request.data_flags), request.accept_test_questions
     check_dataset(launch.dataset, accepts_test_questions=accepts)
@@ -70,9 +70,9 @@ def run_of(request: TrainingRequest) -> RunFolder | None:
 
 
 def checked(request: TrainingRequest, run: RunFolder) -> tuple[RunSpec, ModelSpec, dict[str, Json]]:
-    """Return the run's specification, its target, and its description for the training manifest.
+    """Return the specification of a run, its target, and a description of the run for the training manifest.
 
-    Raises ValueError if it is not suitable as training data.
+    Raises ValueError if the run is not suitable as training data.
     """
     check(run, request.task)
     spec, accepts = run.spec(), request.accept_test_questions
@@ -81,11 +81,11 @@ def checked(request: TrainingRequest, run: RunFolder) -> tuple[RunSpec, ModelSpe
     endings.compact(run)
     assert spec.target is not None
     for name, number in comparison.accepted.items():
-        click.echo(f"WARNING: {number} training problems are test questions of {name}; results on these are invalid.")
+        click.echo(f"WARNING: {number} training problems are test questions of {name}; results on them are invalid.")
     others = [name for name in comparison.compared if name not in comparison.accepted]
     click.echo(f"No training problem occurs in: {', '.join(others)}.")
     if comparison.missing_benchmarks:
-        click.echo(f"WARNING: not compared with {', '.join(comparison.missing_benchmarks)}: not found here.")
+        click.echo(f"WARNING: not compared with {', '.join(comparison.missing_benchmarks)}: not found on this machine.")
     source: dict[str, Json] = {
         "run_id": run.path.name,
         "run_spec": json.loads(spec.to_json()),
@@ -108,7 +108,7 @@ def target_chains(run: RunFolder) -> Iterator[TargetChain]:
 
 
 def graded_drafts(run: RunFolder) -> Iterator[Drafts]:
-    """Yield the drafts of every finished sample as shown to the target, with the verdicts of this grader version."""
+    """Yield the drafts of every finished sample as shown to the target, with the verdicts of the run's grader."""
     grading.grade_candidates(run)
     grades = {
         (row["sample_id"], row["step_index"], row["candidate_index"]): row["verdict"]
@@ -127,7 +127,7 @@ def graded_drafts(run: RunFolder) -> Iterator[Drafts]:
 
 
 def _in_order(run: RunFolder, columns: list[str]) -> list[SampleRow]:
-    """Return finished samples without failed ones, in an order independent of their completion."""
+    """Return the finished samples that did not fail, ordered by problem and sample index."""
     order = {problem.id: place for place, problem in enumerate(run.problems())}
     rows = counting_records(run, columns, failed=False)
     return sorted(rows, key=lambda row: (order[row["problem_id"]], row["sample_index"]))

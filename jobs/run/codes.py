@@ -31,7 +31,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.spec import night_of
 
 SHOWN_DIGITS = 12
-_GO_ON = "to continue this run with both (its results will report it), add --accept-code-change"
+_GO_ON = "to continue this run with both codes (its results will list them), add --accept-code-change"
 
 
 class CodeChanged(ValueError):
@@ -73,7 +73,7 @@ def code_of(run: RunFolder) -> Code:
 
 
 def check(run: RunFolder, *, accept: bool = False, goes_on: bool = False) -> str | None:
-    """Return a notice if the run was worked on with other code; None if nothing has changed.
+    """Return a notice if other code worked on the run; None if nothing has changed.
 
     Writes nothing. `goes_on`: more work follows even if the run is finished. Raises CodeChanged if the run continues,
     was started with other code, and `accept` is false.
@@ -91,8 +91,8 @@ def claim(run: RunFolder, *, accept: bool = False, is_queued: bool | None = None
     """Record that this code works on a run; return the hashes of the other codes that do or did.
 
     `is_queued`: whether jobs of an earlier code may be waiting; None: if any was ever submitted. If none is waiting and
-    no worker has recorded anything, this code replaces the other. Raises BadMethod, and CodeChanged, also if this
-    code's prompts differ from those of the finished samples.
+    no worker has recorded anything, this code replaces the earlier one. Raises BadMethod, and CodeChanged without
+    `accept`, or if this code's prompts differ from those of the run.
     """
     plugin, spec = method_of(run), run.spec()
     if (current := prompt_hash(spec.wording)) != spec.prompt_hash:
@@ -120,9 +120,9 @@ def claim(run: RunFolder, *, accept: bool = False, is_queued: bool | None = None
 
 
 def check_queued(run: RunFolder) -> None:
-    """Raise CodeChanged if all remaining samples of a run are covered by jobs of other code.
+    """Raise CodeChanged if an unfinished run, whose remaining samples are all running or queued, has other code.
 
-    A launch would then submit nothing, and the results of those jobs could be mistaken for this code's.
+    A launch would submit nothing, and the results of those jobs could be mistaken for results of this code.
     """
     if (records := _others(run)) and endings.num_unfinished(run):
         cancel = (

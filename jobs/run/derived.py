@@ -81,12 +81,12 @@ def written_at(path: Path) -> float:
 
 
 def continuation(run: RunFolder) -> ContinuationKind | None:
-    """Return how a run continues another one; None if it does not."""
+    """Return the kind of data by which a run continues another one; None if it does not."""
     return next((kind for kind in get_args(ContinuationKind) if run.derived(kind)), None)
 
 
 def source_of(run: RunFolder, kind: ContinuationKind) -> str:
-    """Return the folder name of the run that this one continues; empty if its file is damaged."""
+    """Return the folder name of the run that this one continues; empty if the derived file is damaged."""
     return Path(next(iter(rows_to_extend(run, kind, "1")), {"source_run_id": ""})["source_run_id"]).name
 
 
@@ -96,7 +96,7 @@ def name_damaged(run: RunFolder) -> None:
         try:
             events.check(path)
         except FileDamaged as error:
-            say_once(f"{error}; it is treated as missing")
+            say_once(f"{error}; the file is treated as missing")
 
 
 def rows_to_extend(run: RunFolder, kind: str, version: str) -> list[dict[str, Any]]:
@@ -162,7 +162,7 @@ def find(files: list[GradeFile], name: str) -> GradeFile:
     named = [file for file in files if name in (file.version, file.version.partition(" ")[0])]
     matches = named or [file for file in files if file.version.startswith(name)]
     if len(matches) != 1:
-        problem = "several match" if matches else "no grades of"
+        problem = "more than one match for" if matches else "no grades of"
         known = "; ".join(file.version for file in matches or files) or "none"
         raise GradesError(f"{problem} grader version {name!r}; available: {known}")
     return matches[0]

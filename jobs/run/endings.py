@@ -1,6 +1,6 @@
 """How the samples of a run ended, counted in columns without an object per sample.
 
-A sample that failed in every attempt is finished too, as data, unless it was granted a retry (jobs.run.retries).
+A sample that failed in every attempt counts as finished too, unless it was granted a retry (jobs.run.retries).
 jobs.run.trace_files defines which record of a sample is used.
 """
 
@@ -46,7 +46,7 @@ _READERS = 8
 _KIND_BYTES = len('{"event":"att')
 """Length of the line prefix that identifies an event's kind."""
 _START = re.compile(rb'\n\{"event":"start","trace":\{"sample_id":"([^"\\]+)"')
-"""Starts with plain characters, which makes the search fast; the first line of a journal is the attempt's."""
+"""A `start` event after the first line, which is the attempt's. Plain characters at its start make the search fast."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Endings:
     """Ids of samples that have ended, without duplicates."""
 
     finished: pa.Array
-    """Samples that need no (further) run."""
+    """Samples that need no further attempt."""
     failed: pa.Array
     """Finished samples that ended in an error in every attempt."""
 
@@ -99,8 +99,8 @@ def read_endings(
     """Read from all journals and trace files how samples ended.
 
     `whole`: verify each trace file's digest; otherwise only the checksums of pages read, which is much faster. `note`
-    is called with each journal, its content and `endings_in_journal`, oldest first. Raises RunDamaged if the
-    specification, problems or plan were changed.
+    is called with each journal, oldest first: path, content, and result of `endings_in_journal`. Raises RunDamaged if
+    the specification, problems or plan were changed.
     """
     run.check()
     journals, ids = {}, run.ids()
@@ -143,7 +143,7 @@ def count_endings(
     """Count the ended samples of trace files and of journals, given by name; True marks a failed sample.
 
     A journal and the trace file of the same name are one record. Files that are damaged or of another run are skipped
-    with a warning (jobs.run.trace_files); so are removed files until their samples have ended elsewhere.
+    with a warning (jobs.run.trace_files). Missing trace files are reported until all samples have ended elsewhere.
     """
     not_compacted = dict(journals)
     ids, reasons = [pa.array([], pa.string())], [pa.array([], pa.string())]
@@ -199,7 +199,7 @@ def by_shard(run: RunFolder, endings: Endings) -> ShardEndings:
 def endings_in_journal(path: Path, content: bytes, ids: frozenset[str]) -> dict[str, bool]:
     """Return the samples that ended in a journal, by id; True if the sample ended in an error.
 
-    `ids`: those of its run (jobs.run.trace_files); a journal of another run has no samples. If a line is damaged, only
+    `ids`: those of the run (`RunFolder.ids`); a journal of another run has no samples. If a line is damaged, only
     samples with all lines intact count. Raises WrongFormat.
     """
     attempt = attempt_in(path, content[: content.find(b"\n") + 1])
@@ -239,7 +239,7 @@ def read_state(run: RunFolder, shards: Sequence[int] | None = None, samples: set
     """
 
     def of_shards(paths: list[Path]) -> list[Path]:
-        # The further shards of workers on this machine are not recorded, so read all files if there are few.
+        # Of workers on this machine, only the first shard is recorded, so read all files if there are few.
         return paths if shards is None or len(paths) <= _FEW_FILES else files_of_shards(run, shards, paths)
 
     state, ids = RunState(), run.ids()
@@ -306,9 +306,9 @@ def finished_records(
 def compact_own(run: RunFolder, journal_path: Path) -> None:
     """Compact the journal of a worker that has ended and still holds its shards, without waiting for a lock.
 
-    The journal is removed once all its samples are in its trace file. If another process is compacting the run, it
-    stays for the next compaction: that process may have read it earlier, and its shorter trace file may replace this
-    one. The attempt in the trace file records the machine's current load.
+    The journal is removed once all its samples are in its trace file. If another process is compacting the run, the
+    journal stays for the next compaction: that process may have read it earlier, and may replace the trace file by a
+    shorter one. The attempt in the trace file records the machine's current load.
     """
     journal = read_journal(journal_path)
     if journal.attempt is not None:

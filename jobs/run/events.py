@@ -59,7 +59,7 @@ class Events:
 
 
 def begin(folder: Path, run_id: str, files: Mapping[Path, bytes]) -> None:
-    """Make a folder a run by writing its first events, which announce the plan's files, given with their contents."""
+    """Make a folder a run by writing its first events, which announce the plan's files. `files`: content by path."""
     records: list[dict[str, Any]] = [{"event": "run", "run_id": run_id}]
     records += [_announcement(folder, path, content) for path, content in files.items()]
     now = time.time()

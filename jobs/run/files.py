@@ -3,8 +3,8 @@
 A kill cannot leave partial files. Users who share a folder use each other's files, so new files are created as by
 `open`: umask, setgid bit and default ACL determine their permissions.
 
-Every JSON line ends with its CRC-32 checksum, which any single flipped bit changes. The checksum starts with the id of
-the line's attempt or run, so lines of other files are detected too.
+Every JSON line ends with its CRC-32 checksum, which any single flipped bit changes. The checksum also covers the id of
+the attempt or run, so lines of other files are detected too.
 
 The kernel, or the server of a shared filesystem, releases a lock when its holder dies. A filesystem without `flock`
 (Lustre mounted without `flock`) is an error. Lock files without `flock` would not work: if a worker is killed, nobody
@@ -209,7 +209,7 @@ def check_format(file: str | Path, written: int | str | None) -> None:
 
 
 def checksum(content: bytes, owner: str) -> bytes:
-    """Return the checksum of a text of an attempt or run, as 8 hexadecimal digits."""
+    """Return the checksum of content that belongs to an attempt or run, as 8 hexadecimal digits."""
     return b"%08x" % zlib.crc32(content, zlib.crc32(owner.encode()))
 
 
@@ -251,7 +251,7 @@ class Lock(FileLock):
             if number not in _REFUSALS:
                 raise
             folder, reason = Path(self.lock_file).parent, os.strerror(number).lower()
-            raise LocksRefused(f"{folder}: the filesystem has no file locks ({reason}), so {REMEDY}") from error
+            raise LocksRefused(f"{folder}: the filesystem has no file locks ({reason}): {REMEDY}") from error
 
     def _fallback_to_soft_lock(self) -> None:
         """Reject filelock's fallback, in which any existing file, however old, is a lock."""
@@ -259,7 +259,7 @@ class Lock(FileLock):
 
 
 def is_held(lock: Path) -> bool:
-    """Return whether a process holds a lock, by trying it briefly; needs no write permission.
+    """Return whether a process holds a lock, by trying to lock it briefly; needs no write permission.
 
     On a shared filesystem, locks of all machines are seen.
     """

@@ -155,7 +155,7 @@ class RunFolder:
     def lost_trace_files(self) -> list[Path]:
         """Return announced trace files that are missing and have no journal with the same content, sorted.
 
-        A worker killed between the two steps leaves its journal.
+        A worker that was killed between announcing and writing its trace file leaves its journal.
         """
         with damage_named(self.events_path):
             written = {self.path / name for name in events.read(self.path).digests}

@@ -9,7 +9,7 @@
 A line is written to the operating system before the next step begins, so a killed process loses at most the step in
 flight. The disk is synced once a second, so a machine that dies loses at most one second more. An incomplete last line
 is normal and skipped. After a lost line the step count no longer matches, and later lines of that sample are ignored.
-Earlier steps are carried over, so every finished sample is complete in the journal with its end.
+Because steps of earlier attempts are carried over, the journal with the end of a sample contains the whole sample.
 A log-probability of -inf, which JSON does not support, is written as null and read back as -inf.
 
 Every line ends with its checksum (`crc32`, jobs.run.files). Lines with a wrong checksum or without an event are skipped
@@ -82,8 +82,8 @@ class Journal:
     unfinished: dict[str, Trace] = field(default_factory=dict)
     """Interrupted samples by id, up to their last accepted step."""
     lost_lines: list[int] = field(default_factory=list)
-    """Numbers of unusable lines, including those that follow a lost line of their sample, but not an incomplete last
-    line."""
+    """Numbers of unusable lines. A line is unusable, too, if an earlier line of its sample was lost; an incomplete last
+    line is not listed."""
 
 
 def read_journal(path: Path) -> Journal:
@@ -129,7 +129,7 @@ def is_own_journal(path: Path, attempt: AttemptRow | None, ids: frozenset[str]) 
     """Return whether a journal belongs to the run; warns if it is of another run or a copy."""
     of_run, original = ((attempt or {}).get(key) for key in ("run_id", "attempt_id"))
     if ids and of_run and of_run not in ids:
-        say_once(f"{path} is a journal of another run, {of_run}, and is ignored; move it there")
+        say_once(f"{path} is a journal of another run, {of_run}, and is ignored; move it to that run")
         return False
     if isinstance(original, str) and original != path.stem:
         trace_file = path.parents[1] / "traces" / f"{original}.parquet"

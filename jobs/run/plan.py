@@ -133,7 +133,7 @@ _OF_LAUNCH = ("method", "samples", "seed", "temperature", "top_p", "token_budget
 def _engine(
     launch: Launch, cluster: Cluster, roles: Collection[Role], servers: Collection[Role], *, is_here: bool
 ) -> EngineSpec:
-    """Raises ValueError if the engine does not support the requested speculation or placement."""
+    """Return the engine settings. Raises ValueError if the engine does not support the requested speculation."""
     is_served = bool(servers) and set(roles) <= set(servers)  # the run does not start engines
     kind = "served" if is_served else registry.resolved(launch.engine, is_here=is_here)
     proposing = proposer(launch.method, launch.spec_decode)
@@ -203,7 +203,7 @@ def _reference(model: ModelSpec) -> models.ModelRef:
 
 
 def _selection(folder: str, method: str, engine: EngineSpec, *, is_here: bool) -> AdapterSpec:
-    """Raises ValueError if the folder is not an adapter, or the run cannot use one."""
+    """Return the adapter in a folder. Raises ValueError if it contains none, or the run cannot use an adapter."""
     speculates = engine.spec_decode is not None
     if reason := adapter.unsupported_reason(engine.kind, method, speculates=speculates, is_here=is_here):
         raise ValueError(reason)
@@ -216,7 +216,7 @@ def _selection(folder: str, method: str, engine: EngineSpec, *, is_here: bool) -
 
 
 def _check_trained_for(selection: AdapterSpec, target: ModelSpec) -> None:
-    """Raises ValueError if the adapter's record lists another base model."""
+    """Raise ValueError if the adapter's training record lists another base model."""
     from harness.training.tuning import find_manifest
 
     made = find_manifest(Path(selection.path))
@@ -352,7 +352,7 @@ def check_contexts(planned: RunPlan) -> Iterator[str]:
                 )
             yield (
                 f"SHORT CONTEXT: the context of the {role} {model.name} is {limit} tokens, but a prompt and {given} "
-                f"may need {needed}: samples that reach the limit are truncated (context)"
+                f"may need {needed}: samples that reach the limit are truncated (stop reason: context)"
             )
 
 

@@ -1,8 +1,8 @@
-"""The rule for retries: a sample that ended in an error is finished, as data, unless it was granted a retry.
+"""The rule for retries: a sample that ended in an error counts as finished unless it was granted a retry.
 
 Grants are recorded in the run's events (`retries`) and only accumulate; no record of an attempt is ever removed. If all
-records of a sample ended in an error, it is run again until it has more records than grants. `jobs retry-failed` grants
-retries; jobs.run.endings applies this rule, and workers then run the unfinished samples as usual.
+records of a sample ended in an error, the sample is run again until it has more records than grants. `jobs
+retry-failed` grants retries, and jobs.run.endings applies the rule; workers run the unfinished samples as usual.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ def granted(run: RunFolder) -> Counter[str]:
 
 
 def grant(run: RunFolder, failed: Sequence[str], at_most: int) -> list[str]:
-    """Grant failed samples one more retry, at most `at_most` in total; durable when this returns.
+    """Grant each failed sample one more retry, up to `at_most` retries per sample; durable when this returns.
 
     Returns the ids of the samples that will be retried; the others are out of retries. The caller holds the run's
-    `submission` lock, so nothing is granted twice at once.
+    `submission` lock, so two commands cannot grant at the same time.
     """
     before = granted(run)
     retried = [sample_id for sample_id in failed if before[sample_id] < at_most]

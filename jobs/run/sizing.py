@@ -1,8 +1,7 @@
-"""The engines of a run: whether they can start here, their planning data, and servers used instead.
+"""The engines of a run: whether they can start here, the data to plan their sizes, and servers used instead.
 
-A model on a server is identified by querying the server and recorded without the address. The address is not part of
-the model's identity: it is recorded in the run's events, and the last one is used, so the same launch with another
-address resumes the run.
+A model on a server is identified by querying the server. The address is not part of the model's identity: the run's
+events record it, and the last recorded address is used, so the same launch with another address resumes the run.
 """
 
 from __future__ import annotations
@@ -140,7 +139,7 @@ def _files(model: ModelSpec) -> ModelFiles:
 
 
 def check_engine(kind: str, given: str, remedy: str) -> None:
-    """Raise ValueError if this Python lacks the engine's packages; `given`: its setting, `remedy`: the fix."""
+    """Raise ValueError if this Python lacks the engine's packages. `given`, `remedy`: start and end of the message."""
     if packages := registry.missing_packages(kind):
         raise ValueError(f"{given} {sys.executable} lacks {' and '.join(packages)}: {remedy}")
 
@@ -199,7 +198,7 @@ def _check_flags(launch: PartialLaunch, served: Collection[Role], *, everywhere:
 
 
 def check_speculation(proposing: str | None, served: Collection[Role]) -> None:
-    """Raise ValueError if a server's engine would have to speculate, or share its weights."""
+    """Raise ValueError if speculation needs the engine of the target's server or the weights of the draft's server."""
     if proposing is not None and "target" in served:
         raise ValueError(
             "--spec-decode: token proposals are configured on the target's server. Omit the flag, use --method vanilla "
@@ -227,7 +226,7 @@ def resolve(launch: Launch, role: Role, address: ServerAddress, cluster: Cluster
         if cluster != "slurm" or wanted is None or "rejected the key" in str(error):
             hint = f"; or set --{role}.served-model" if cluster == "slurm" and wanted is None else ""
             raise ValueError(f"{error}{hint}") from None
-        notices.append(f"{error}; a job will query it")
+        notices.append(f"{error}; a job will query the server")
         found = None
     model = found.model if found else str(wanted)
     own = discovery.own_tokenizer(role, model, found.root if found else None, named)

@@ -57,7 +57,7 @@ def identity_of(record: DataclassInstance) -> dict[str, object]:
 
 
 def night_of(tag: str | None) -> date | None:
-    """Return the night of a run's tag, which starts with a date; None: not a nightly run."""
+    """Return the date at the start of the tag of a nightly run; None if the run is not nightly."""
     dated = re.match(r"\d{4}-\d{2}-\d{2}", tag or "")
     try:
         return date.fromisoformat(dated[0]) if dated else None
@@ -90,7 +90,7 @@ class ModelSpec(ModelSettings):
     """
 
     model: str
-    """Its name."""
+    """Name of the model."""
     path: str
     """A local folder or a hub id in the nodes' cache; for a model on a server, the location of its tokenizer."""
     fingerprint: str

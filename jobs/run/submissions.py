@@ -125,7 +125,7 @@ def first_shard(path: Path, assignment: int) -> int | None:
 def files_of_shards(run: RunFolder, shards: Sequence[int], paths: Iterable[Path]) -> list[Path]:
     """Return the journals or trace files that may contain samples of these shards, judging by their names.
 
-    This avoids that each of a thousand workers opens the files of all others.
+    Otherwise, each of a thousand workers would open the files of all others.
     """
     assignment = run.assignment()
     firsts = set(shards).union(*(submission.first_shards(shards) for submission in read(run)))
@@ -167,7 +167,7 @@ def current(run: RunFolder) -> list[Submission]:
 
 
 def finalizer_of(run: RunFolder, submission: Submission) -> str:
-    """Return the name of the job that grades and loads a run after a submission; one per run of a shared job."""
+    """Return the name of the job that grades and loads a run after a submission; each run of a shared job has one."""
     return finalizer_name(job_name(run, submission.number) if submission.runs else submission.name)
 
 

@@ -4,11 +4,11 @@
     runs/<run_id>/timing/traces/*.parquet  trace files of the timing samples
 
 The number of timing samples is recorded in the run's events (the last one applies), and the drawn samples with strata
-in derived/timing_draw-1.parquet. They are a stratified random sample with the run's seed. Samples are ordered by level
-and, within levels, by length, alternately ascending and descending, so neighbors are similar across levels too. Strata
-are equal-sized blocks of this order with equally many timing samples each (implicit stratification; Cochran, Sampling
-Techniques, 1977, sections 5A.7 and 8.11): every stratum is large enough to estimate its variance, for any number of
-levels.
+in derived/timing_draw-1.parquet. The draw is a stratified random sample with the run's seed. Samples are ordered by
+level and, within levels, by length, alternately ascending and descending, so neighbors are similar across levels too.
+Strata are equal-sized blocks of this order with equally many timing samples each (implicit stratification; Cochran,
+Sampling Techniques, 1977, sections 5A.7 and 8.11): every stratum is large enough to estimate its variance, for any
+number of levels.
 
 A timing sample has its own id, derived from that of the sample it repeats. No plan lists it, so even a misplaced file
 adds nothing to the run's samples. It also uses other random numbers: the prefix caches hold the original chain, and
@@ -32,8 +32,8 @@ from jobs.run.spec import RunSpec
 _DRAW = "timing_draw", "1"
 _ID_DIGITS = 16
 SAMPLES_PER_STRATUM = 4
-"""Timed samples per stratum: with two, half of them remain to estimate the variance within strata; with four,
-three quarters."""
+"""Timed samples per stratum. Strata of two leave half of the timed samples as degrees of freedom to estimate the
+variance within strata; strata of four leave three quarters."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ _LONG = {"seed": pa.int64()}
 
 
 def _load_no_pandas() -> None:
-    """Make pyarrow treat pandas as missing: it would import it, taking half a second, to check types of lists.
+    """Make pyarrow treat pandas as missing, which it would import, in half a second, to check types of lists.
 
     Code that requests a pandas table loads it later. In notebooks pandas is not blocked, because users have its arrays.
     """
@@ -141,7 +141,7 @@ def _arrow_type(hint: Any) -> pa.DataType:
 
 PROBLEMS = _schema_of(Problem)
 SHARDS = pa.schema({"shard": _int, "sample_id": _text, "problem_id": _text, "sample_index": _int})
-"""Units in execution order per shard. Metadata: `shards`: their number; `deal`: number of earlier assignments."""
+"""Units in execution order per shard. Metadata: `shards`: number of shards; `deal`: number of earlier assignments."""
 TRACES = _schema_of(Trace)
 """Metadata key `attempt` holds the JSON of jobs.run.spec.Attempt."""
 GRADES = _schema_of(GradeRow)
@@ -165,7 +165,7 @@ BUDGET_CUTS = pa.schema(
     | {"num_tokens": _int, "is_exact": _flag}
 )
 """Every sample of another run at every budget (jobs.continuations.budget_sweep.Cut). cut_problem_id: the problem that
-begins with the cut chain; null if the chain had already ended and its own verdict is used."""
+begins with the truncated chain; null if the chain had already ended and its own verdict is used."""
 TIMING_DRAW = pa.schema({"sample_id": _text, "stratum": _int, "is_timed": _flag})
 """Every sample of a run with its stratum, and whether it is timed (jobs.run.timing)."""
 TARGET_LOGPROBS = pa.schema(
@@ -296,7 +296,7 @@ def attempt_of(path: Path) -> AttemptRow:
 
 
 FAILED = "error"
-"""Stop reason of records that are ignored if the sample has another record."""
+"""Stop reason of failed records, which are ignored if another record of the sample did not fail."""
 
 
 def counting_records(run: RunFolder, columns: Sequence[str], *, failed: bool = True) -> Iterator[SampleRow]:

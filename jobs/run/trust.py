@@ -7,8 +7,8 @@ remembered. Other content is used only after a command has shown it and was repe
 
     ~/.local/state/speculative-harness/trusted    or below $XDG_STATE_HOME: a line per digest of folder and content
 
-The folder is the parent of the run folders: each user of a shared folder accepts content once. Jobs do not ask: their
-batch scripts, created by the submitting user, export the digests that the command relied on.
+The folder of a digest is the parent of the run folders, so each of its users accepts content once. Jobs do not ask:
+their batch scripts, created by the submitting user, export the digests that the command relied on.
 """
 
 from __future__ import annotations
@@ -92,8 +92,9 @@ def require(run: RunFolder, recorded: Sequence[Recorded]) -> None:
     """Raise NotTrusted if content is not trusted. Call this with exactly the content that is used next."""
     if recorded and (unknown := _unknown(run, recorded)):
         raise NotTrusted(
-            f"{run.path.name} contains {unknown[0].what} that you did not provide, so it is not used. To review it, "
-            f"run {typed('jobs resume')}, finalize, probe, target-logprobs or worker; to accept it, repeat with --trust"
+            f"{run.path.name} contains {unknown[0].what} that you did not provide and have not accepted. To review "
+            f"it, run {typed('jobs resume')}, finalize, probe, target-logprobs or worker; to accept it, repeat that "
+            "command with --trust"
         )
 
 
@@ -105,7 +106,7 @@ def ask(run: RunFolder, recorded: Sequence[Recorded], *, accept: bool) -> None:
     click.echo(f"In {run.path}, not provided by you:", err=True)
     for one in unknown:
         if len(one.content) > _MOST_CHARACTERS:
-            raise NotTrusted(f"{run.path.name}: {one.what} too long to accept ({len(one.content)} characters)")
+            raise NotTrusted(f"{run.path.name}: {one.what}: too long to be accepted ({len(one.content)} characters)")
         told = [*one.content.split("\n"), *(one.hint.split("\n") if one.hint else [])]
         lines = [one.what, *(f"  {line}" for line in told)]
         click.echo("".join(f"  {printable(line)}\n" for line in lines), err=True, nl=False)
@@ -128,7 +129,7 @@ def _lines(given: Mapping[str, Any]) -> str:
 
 
 def _unknown(run: RunFolder, recorded: Iterable[Recorded]) -> list[Recorded]:
-    """Return untrusted content; this process relies on the rest."""
+    """Return the untrusted content; from now on, this process relies on the rest."""
     digests = {_digest(run, one): one for one in recorded}
     known = digests.keys() & (_accepted() | _relied_on())
     _rely_on(known)

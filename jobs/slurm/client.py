@@ -21,7 +21,7 @@ _PING_SECONDS = 10.0
 _RESOLVER_OPTIONS = "timeout:1 attempts:4"
 """For resolv.conf(5): four lookups of one second each take less time than the ping's limit."""
 _DEFAULT_MAX_ARRAY_SIZE = 1001
-"""Slurm's default."""
+"""Slurm's default of MaxArraySize."""
 _HELD_REASON = "launch failed requeued held"
 """Slurm's reason for a task that failed to start on a node and will not be retried automatically."""
 _NO_CONFIGURATION = "Could not establish a configuration source"
@@ -32,7 +32,7 @@ REQUEUE_CODE = "HARNESS_REQUEUE_CODE"
 """Environment variable of a job: if the task exits with this code, the batch script requeues the job."""
 ASKS_FOR_REQUEUE = 85
 _NAMES_PER_QUERY = 500
-"""Linux limits arguments to 128 KiB."""
+"""Maximum number of job names or ids in one query: Linux limits an argument to 128 KiB."""
 _CLOCK_SECONDS = 3600.0
 """Maximum assumed clock difference between the submitting machine and Slurm."""
 _ACTIVE_STATES = {"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD"}
@@ -55,7 +55,7 @@ class Task:
     """One start of an array task, as reported by Slurm."""
 
     name: str
-    """The job's name, equal to its submission's."""
+    """Name of the job, which is also the name of the submission."""
     index: int
     """Index in the array."""
     job_id: str
@@ -67,7 +67,7 @@ class Task:
     elapsed_seconds: float = 0.0
     gpus: int = 0
     colleague: str = ""
-    """Owner of a queued task if it is another user; otherwise empty."""
+    """Owner of a queued or running task if that is another user; otherwise empty."""
     exit_code: int = 0
     """Exit code of the batch script, once known to accounting."""
     exit_signal: int = 0
@@ -105,7 +105,7 @@ def check_controller() -> None:
     except SlurmError as error:
         if _NO_CONFIGURATION in str(error):
             raise NoCluster(str(error)) from error
-        if " is UP" not in str(error):  # only the first controller is down
+        if " is UP" not in str(error):  # otherwise, a backup controller is up
             raise
         return
     if "UP" not in answer:
@@ -113,10 +113,7 @@ def check_controller() -> None:
 
 
 def queue(names: Sequence[str]) -> list[Task]:
-    """Return the queued or running tasks of these jobs, of any user.
-
-    Raises SlurmError.
-    """
+    """Return the queued or running tasks of the jobs with these names, of any user. Raises SlurmError."""
     tasks = []
     for line in _lines("name", names, "squeue", "-h", "-r", "-o", "%j|%K|%A|%F|%T|%N|%r|%U|%u|%M"):
         name, index, job_id, array_id, state, node, reason, *owner = line.split("|")
@@ -141,9 +138,9 @@ def _seconds(elapsed: str) -> float:
 def accounts(job_ids: Sequence[str], since: float) -> list[Task]:
     """Return all starts of all tasks of these jobs, including requeued ones, from accounting. Raises SlurmError.
 
-    Queries by id, which is fast, unlike by name. `since`: the first submission, in seconds since the epoch. The search
-    starts on that day, because sites limit ranges (MaxQueryTimeRange) and ids eventually restart at 1. Jobs of other
-    users are included (`-a`) if the site shows them.
+    Queries by id, because queries by name are slow. `since`: time of the first submission, in seconds since the epoch.
+    The search starts on that day, because sites limit ranges (MaxQueryTimeRange) and ids eventually restart at 1. Jobs
+    of other users are included (`-a`) if the site shows them.
     """
     fields = "JobName,JobID,State,NodeList,ElapsedRaw,AllocTRES,ExitCode"
     day = datetime.fromtimestamp(since - _CLOCK_SECONDS).strftime("%Y-%m-%d")  # noqa: DTZ006 Slurm uses local time
@@ -165,7 +162,7 @@ def accounts(job_ids: Sequence[str], since: float) -> list[Task]:
 
 
 def _lines(by: str, names: Sequence[str], *command: str) -> Iterator[str]:
-    """Yield a command's output lines for these jobs, selected by an option; no call if there are none."""
+    """Yield a command's output lines for jobs, selected with the option `by`; without jobs, nothing is called."""
     for start in range(0, len(names), _NAMES_PER_QUERY):
         chosen = ",".join(names[start : start + _NAMES_PER_QUERY])
         yield from ask(*command, f"--{by}={chosen}").splitlines()
@@ -190,7 +187,7 @@ def max_array_size() -> int:
 
 
 def this_job(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the id of this process's job, for scontrol; None outside of Slurm."""
+    """Return the id of the job that runs this process, as scontrol expects it; None outside of Slurm."""
     array, index = environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_ARRAY_TASK_ID")
     return f"{array}_{index}" if array and index else environment.get("SLURM_JOB_ID")
 
@@ -256,9 +253,9 @@ def ask(*command: str, seconds: float = ANSWER_SECONDS, environment: Mapping[str
 
 
 def _last_line(command: str, output: str) -> str:
-    """Return the last line of an error message, which describes the error; sacct prints its causes first.
+    """Return the line of an error message that describes the error: the last one, because sacct prints causes first.
 
-    scontrol prints a box of asterisks after it.
+    The box of asterisks that scontrol prints after that line is skipped.
     """
     lines = [line.strip() for line in output.splitlines() if line.strip(" *\n") and not line.startswith("**")]
     return lines[-1].removeprefix(f"{command}: ").removeprefix("error: ") if lines else "failed without a message"

@@ -4,15 +4,15 @@
 partition = "gpu"
 time = "4:00:00"
 gpus-per-node = 2                                     # or with a type: "h100:2"
-gpu-memory = "80GB"                                   # of one GPU if the type is ambiguous; not passed to sbatch
+gpu-memory = "80GB"                                   # of one GPU, if its type is ambiguous; not passed to sbatch
 array-parallelism = 64                                # maximum number of concurrent array tasks, sbatch's %64
 requeue = false                                       # a switch; false means --no-requeue
 setup = ["module load cuda/12.4"]                     # lines of the batch script before the worker; or one string
 srun = ["--mpi=none"]                                 # additional arguments of srun; or one string
 python = "apptainer exec --nv /scratch/vllm.sif python3"  # Python of jobs (jobs.slurm.python_command)
 
-[finalize]                                            # the job that grades, loads and reports (no GPU, 4 GB): overrides
-partition = "cpu"                                     # inherited options (account, time, setup, ...); after all keys
+[finalize]                                            # after all keys: the job that grades, loads and reports
+partition = "cpu"                                     # overrides a default (no GPU, 4 GB) or an inherited option
 
 [launch]                                              # defaults of launches
 output = "/scratch/$USER/runs"                        # parent of the run folders (harness.settings.layers)
@@ -34,7 +34,7 @@ from jobs.slurm import python_command
 FINALIZE = "finalize"
 """Table of a profile: sbatch options of the job that grades, loads and reports."""
 _FINALIZER_CORES = 4
-"""Maximum number of cores of that job unless its table sets another; it uses one grading process per core."""
+"""Maximum number of cores of the grading job unless the table [finalize] sets cores; one grading process per core."""
 _FINALIZER_MEMORY = "4G"
 _OF_FINALIZER = frozenset(
     {
@@ -49,19 +49,19 @@ Options for nodes, cores, memory or GPUs are not inherited, except `exclude`, wh
 not inherited: the job depends on the workers, and so indirectly on their dependencies.
 """
 _OWN_LISTS = frozenset({"setup", "srun", python_command.KEY})
-"""Keys with lists as values; lists for other keys are joined with commas for sbatch."""
+"""Keys whose lists stay lists; for other keys, lists are joined with commas for sbatch."""
 _LOGS = "logs are in the run folder (python -m jobs logs RUN); --output sets the parent folder of run folders"
 _ONLY_BY_HARNESS = {
     "array": "the harness sets the array indices; use array-parallelism=N to limit how many tasks run at once",
     "job-name": "the harness uses job names to find its jobs; use comment=TEXT for your own text",
     "output": _LOGS,
     "error": _LOGS,
-    "open-mode": "a requeued task appends to its log",
+    "open-mode": "fixed, because a requeued task must append to its log",
     "signal": "workers are signalled 10 to 120 s before the time limit, to save the steps in flight",
 }
 """Rejected options with the reason; all others are validated by sbatch."""
 _NOT_FOR_SBATCH = {"time", GPU_MEMORY, FINALIZE, python_command.KEY, *python_command.PYXIS}
-"""Keys of a profile that are not passed to sbatch, or in another form."""
+"""Keys of a profile that are not passed to sbatch, or are passed in another form."""
 _NAMES = resources.files("jobs.slurm") / "profile_keys.txt"
 _KEYS = frozenset(_NAMES.read_text(encoding="utf-8").split()) | python_command.PYXIS
 """Known keys of profiles, mostly sbatch options, for suggestions on typos."""

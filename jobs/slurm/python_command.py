@@ -20,10 +20,10 @@ from pathlib import Path, PurePath
 from harness.sizing.memory import Option
 
 KEY = "python"
-"""The key of a profile."""
+"""Key of a profile that sets the Python of jobs."""
 _OF_PYXIS = "image mounts workdir name save mount-home remap-root entrypoint entrypoint-log writable readonly env"
 PYXIS = frozenset(f"container-{option}" for option in _OF_PYXIS.split())
-"""Options that Pyxis adds to Slurm. They are passed to srun: with sbatch, the batch script itself would run inside."""
+"""Options that Pyxis adds to Slurm, passed to srun: with sbatch, the batch script itself would run in the container."""
 _MOUNTS = "container-mounts"
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _EXAMPLE = 'python = "apptainer exec --nv /scratch/vllm.sif python3"'
@@ -62,19 +62,19 @@ class PythonCommand:
 
     @property
     def starts_container(self) -> bool:
-        """Whether folders must be mounted; unknown wrappers must mount them on their own."""
+        """Whether the command starts a container that needs mounted folders; unknown wrappers must mount them."""
         return self.mounts is not None or PurePath(self.words[0]).name in _RUNTIMES
 
     def showing(self, names: Sequence[str]) -> PythonCommand:
-        """Return the command with the absolute folders among these names added to its folders."""
+        """Return the command with folders to mount added: those of these names that are existing absolute folders."""
         found = [name for name in names if Path(name).is_absolute() and Path(name).is_dir()]
         return replace(self, folders=tuple(dict.fromkeys([*self.folders, *found])))
 
     def shell_lines(self, named: Sequence[str] = ()) -> list[str]:
         """Return bash lines that define the array `harness_python`, the command.
 
-        A container gets its folders and the expansions of `named` (bash words). Folders with a comma or colon, which
-        are special characters there, must be mounted by the profile.
+        A container gets the command's folders and the expansions of `named` (bash words) mounted. Folders with a comma
+        or colon, which are special characters in mounts, are skipped; the profile must mount them.
         """
         words = [_shell_word(word) for word in self.words]
         runtime = _RUNTIMES.get(PurePath(self.words[0]).name)

@@ -77,7 +77,7 @@ class Request:
 
 
 def dispatch_together(requests: Sequence[Request]) -> list[Dispatched]:
-    """Submit all shards of these runs that need a job as array jobs, with a dependent job to conclude each run.
+    """Submit the shards that need a job as array jobs, with a dependent job that grades and loads each run.
 
     Returns the result for each run. After an error, runs already submitted stay submitted, and the same call submits
     the rest. Raises ValueError for an invalid option, RunDamaged for an unusable plan, CodeChanged for a run with other
@@ -103,8 +103,8 @@ def _groups(requests: Sequence[Request]) -> list[list[int]]:
 def _in_common(request: Request) -> str:
     """Return what runs in one job must have in common: resources and the settings that determine engines.
 
-    Only a node can tell which engines are shared (harness.engines.pool); being likely to is enough here. Number of
-    drafts and context are left out, because at least the target stays the same.
+    Only a node can tell which engines are shared (harness.engines.pool); here it is enough that sharing is likely. The
+    number of drafts and the context are left out, because at least the target stays the same.
     """
     spec = request.run.spec()
     roles = build(spec.method, dict(spec.params)).roles
@@ -234,10 +234,10 @@ def _submit_finalizer(
 
 
 def conclude_again(run: RunFolder) -> str:
-    """Submit the last job of a finished run without grades or results; return a one-line description.
+    """Submit the job that grades and loads a finished run without grades or results; return a one-line description.
 
-    The line is empty if nothing is missing or samples are unfinished; nothing is submitted twice. Raises SlurmError if
-    Slurm does not respond.
+    The line is empty if nothing is missing or samples are unfinished. A running or queued job is not submitted again.
+    Raises SlurmError if Slurm does not respond.
     """
     from jobs.watch.status import how_to_conclude, in_queue  # not needed by launches
 

@@ -1,7 +1,7 @@
 """Slurm checks of `harness.doctor`: commands, accounting, valid options, and a one-minute job that checks a node.
 
-Question and answer are files in the output folder, which tests that folder too: a lock held here must be respected on
-the node, otherwise two workers could run the same shard.
+The question to the node and its answer are files in the output folder, which tests that folder too: a lock held here
+must be respected on the node, otherwise two workers could run the same shard.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _REPLY_SECONDS = 15.0
 _MINUTES = "1"
 _MAX_LINE_CHARACTERS = 300
 _PROBE_SECONDS, _LIMIT_SECONDS = 35.0, 40.0
-"""Together with Python's start, shorter than the job's time limit."""
+"""Time limits of the checks on the node; together with Python's start, shorter than the job's time limit."""
 _POLL_SECONDS = 2.0
 """Time between two queries of Slurm's queue."""
 

@@ -1,4 +1,4 @@
-"""Why a worker exited: the reason in its log, or otherwise the state known to Slurm or its launcher."""
+"""Why a worker exited: the reason in its log or, without one, the state known to Slurm or the launcher."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from jobs.run.folder import RunFolder
 from jobs.slurm.client import Task
 
 BEGINS = "== the task begins"
-"""Start of the first line of every start of a task; requeued tasks append to their log."""
+"""Prefix of the first line that a task logs at each start; requeued tasks append to their log."""
 FAILED = "== failed: "
-"""Prefix of the reason, in the last line of a process that failed with an exception."""
+"""Prefix of the last line logged by a process that failed with an exception; the exit reason follows it."""
 IN_PROCESS_LOG = "in-process.log"
 """Name of the log of an in-process worker."""
 _KILLED = "exited without an error message (killed, canceled or out of memory)"
@@ -50,7 +50,7 @@ def report(error: BaseException) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return an exception in one line: the message for this project's errors, otherwise class, message and place."""
+    """Return an exception in one line: the message for this project's errors, otherwise class, message and location."""
     error = _cause(error)
     if not _is_ours(error):
         return described(error)[:_MAX_CHARACTERS]
@@ -76,7 +76,7 @@ def _is_ours(error: BaseException) -> bool:
 def reason_in(log: str) -> str:
     """Return the first reason in a log since its last start; empty if there is none.
 
-    A task with several workers exits after them, with its own reason.
+    A later reason is that of the task, which exits after its workers.
     """
     lines = log.rpartition(BEGINS)[2].splitlines()
     return next((line.removeprefix(FAILED) for line in lines if line.startswith(FAILED)), "")
@@ -110,28 +110,28 @@ def task_reason(run: RunFolder, task: Task) -> str:
     if task.state == "COMPLETED":
         return state
     lines = [line.strip() for line in logs[0].rpartition(BEGINS)[2].splitlines()[BEGINS in logs[0] :]]
-    lines = [line for line in lines if line and not line.startswith("srun: ")]  # only reports that a task has ended
+    lines = [line for line in lines if line and not line.startswith("srun: ")]  # srun only reports the end of a task
     ending = f"its log ends: {' / '.join(lines[-_SHOWN_LINES:])}" if lines else _KILLED
     return f"{state}; {ending}"[:_MAX_CHARACTERS]
 
 
 def local_logs(run: RunFolder) -> list[Path]:
-    """Return logs of failed workers on this machine from their last start, newest last."""
+    """Return the error logs of workers on this machine that are not empty, newest last."""
     folder = run.logs_dir / "jobs"
     found = {path: path.stat() for path in (*folder.glob("*_0_log.err"), *folder.glob(IN_PROCESS_LOG))}
     return sorted((path for path, stat in found.items() if stat.st_size), key=lambda path: found[path].st_mtime)
 
 
 def local_reason(run: RunFolder) -> tuple[str, str]:
-    """Return the exit reason of a worker on this machine, in one line, and its log path; both empty if unknown."""
+    """Return the latest exit reason of a worker on this machine, in one line, and its log; both empty if unknown."""
     found = [(reason, str(path)) for path in local_logs(run) if (reason := reason_in(_tail(path)))]
     return found[-1] if found else ("", "")
 
 
 def explained(run: RunFolder, error: BaseException, log: Path) -> str:
-    """Return why a worker on this machine failed, given its output, with the path of its log.
+    """Return why a worker on this machine failed, with the path of its log. `error`: contains the worker's output.
 
-    A killed worker has written no reason; the reason is then appended to its log, for `jobs status`.
+    A killed worker writes no reason, so this function appends one to the log, for `jobs status`.
     """
     if reason := reason_in(str(error)):
         return f"{reason}. Log: {log}"

@@ -36,15 +36,15 @@ _POLL_SECONDS = 1.0
 _PLAIN_LINE_SECONDS, _AMONG_SEVERAL_SECONDS = 15.0, 60.0
 """Intervals of plain lines: for a single run, and for one of several runs."""
 _CLOCK_SECONDS = 5.0
-"""Maximum clock lag of the file server, plus the time since the workers were started."""
+"""How much older than the follower a log may be: clock lag of the file server, and time since the workers' start."""
 
 
 @dataclass
 class Pace:
-    """Recent work of workers according to their journals, in the last minutes or the part of them with work."""
+    """Recent work according to the journals: over PACE_SECONDS, or since the first recent call if that is shorter."""
 
     calls: list[tuple[float, float, str, int]] = field(default_factory=list)
-    """Ends and starts of calls (seconds since the epoch), models, and output tokens."""
+    """End and start (seconds since the epoch), model, and number of output tokens of each call."""
     samples: list[float] = field(default_factory=list)
     """End times of samples, taken from the last call before each end."""
 
@@ -74,7 +74,7 @@ class Pace:
 
 
 def rates_in_words(tokens_per_second: dict[str, float]) -> str:
-    """Return `draft 41 tok/s, target 9 tok/s`."""
+    """Format throughput as `draft 41 tok/s, target 9 tok/s`."""
     return ", ".join(f"{model} {rate:,.0f} tok/s" for model, rate in tokens_per_second.items() if rate >= 0.5)
 
 
@@ -91,11 +91,11 @@ class Follower:
         self.starting = ""
         """Startup phase of engines."""
         self.poll()
-        self.ended = _finished(run)  # failed samples may be retried
+        self.ended = _finished(run)  # without failed samples that will be retried
         self.in_flight.clear()  # their workers have ended
 
     def poll(self) -> Follower:
-        """Read new lines; return itself."""
+        """Read new lines; return this follower."""
         for path in self.run.journals():
             self._read(path)
         if (found := self.run.trace_files()) != self._trace_files:  # a worker compacted its journal and exited
@@ -174,11 +174,9 @@ def follow(
 ) -> None:
     """Show the progress of runs until every job has ended; cancel the jobs if interrupted.
 
-    `among`: the start of the lines if the run is one of several. Lines for several runs are printed rarely, without a
-    final line.
-
-    A job in this process (not `elsewhere`) runs when it is polled. Its progress is printed as plain lines by a thread,
-    so the terminal is free for the job.
+    `among`: prefix of the lines if the run is one of several. With several runs, lines are printed less often, and
+    there is no final line. Without `elsewhere`, the jobs run in this process when they are polled; a thread then prints
+    plain lines, which leaves the terminal to the job.
     """
     followers, is_brief, ended = [Follower(run) for run in runs], among is not None or len(runs) > 1, threading.Event()
     before = "" if among is None else f"{among.rstrip()}: "

@@ -38,15 +38,15 @@ ShardState = Literal["finished", "running", "queued", "stopped", "unknown"]
 _HISTORY_SECONDS = 600.0
 """Interval of accounting queries if no task has left the queue."""
 _SILENT_SECONDS = 600.0
-"""Time without an accepted step after which the status reports it."""
+"""Time without an accepted step after which a shard is reported as silent."""
 _CLOCK_SECONDS = 2.0
-"""Slurm reports times in whole seconds."""
+"""Tolerance for times from Slurm, which are whole seconds."""
 _MAX_ROWS = 32
-"""With more shards, only those that have stopped or make no progress are listed."""
+"""Maximum number of listed shards; with more, only those that have stopped or make no progress are listed."""
 _MAX_LOGS = 3
 _NUMBERS = {"shard", "samples", "failed", "age"}
 _COPIED = {"run", "tag", "age"}
-"""Columns that users copy, or with short texts; they are not wrapped."""
+"""Columns that are not wrapped: users copy their texts, or the texts are short."""
 
 
 @dataclass
@@ -55,7 +55,7 @@ class ShardStatus:
 
     shard: int
     planned: int
-    """Number of its samples."""
+    """Number of samples in the shard."""
     finished: int = 0
     failed: int = 0
     """Number of finished samples with stop reason `error`."""
@@ -63,15 +63,15 @@ class ShardStatus:
     task: Task | None = None
     """The shard's latest task in Slurm."""
     last_error: str = ""
-    """Why its worker exited, in one line; empty if it is running or the reason is unknown."""
+    """Why the worker exited, in one line; empty if it is running or the reason is unknown."""
     log: str = ""
-    """Path of the log with the reason; empty if there is none."""
+    """Path of the worker's log with the reason; empty if there is none."""
     silent_seconds: float | None = None
-    """Time since the last accepted step, or since the worker's start, if long."""
+    """Time since the last accepted step or the worker's start, whichever is later; None if short or unknown."""
     starting: str = ""
-    """Startup phase of its worker's engines, such as `target: loading weights (50 %)`."""
+    """Startup phase of the worker's engines, such as `target: loading weights (50 %)`."""
     num_begun: int = 0
-    """Number of samples in flight in the latest journal of the worker with this first shard."""
+    """Number of samples in flight, from the latest journal of the worker that began with this shard."""
     has_worker: bool = False
     """Whether a process on this machine or a node holds the shard, according to its lock or Slurm."""
 
@@ -89,34 +89,34 @@ class RunStatus:
     shards: list[ShardStatus]
     state: State = "not begun"
     tokens_per_second: dict[str, float] = field(default_factory=dict)
-    """Output tokens of each model, over the last five minutes."""
+    """Output tokens per second of each model, over the last five minutes."""
     samples_per_second: float = 0.0
     gpu_hours: float | None = None
-    """GPU-hours of all starts of all tasks; None if accounting does not respond."""
+    """GPU-hours of all starts of all tasks; None for local runs, or if accounting never responded."""
     shared_with: list[str] = field(default_factory=list)
     """Other runs in the same tasks; their GPU-hours are included."""
     codes: list[str] = field(default_factory=list)
-    """The codes that worked on the run, if there are several."""
+    """The codes that may have worked on the run; empty if there is only one."""
     to_time: int = 0
-    """Samples to rerun one at a time after all have ended."""
+    """Number of samples to rerun one at a time after all samples have ended."""
     timed: int = 0
     """Number of timing samples that have ended."""
     is_timing: bool = False
     """True if a worker is timing samples."""
     missing: str = ""
-    """Missing grades and results of the finished run; empty if complete."""
+    """`not graded` or `not loaded` if the finished run has no grades or no result; otherwise empty."""
     next_step: str = ""
-    """One line for the user, for a finished run without results, or a local run without workers: the reason if known,
-    and what happens next or which command to run. Empty if Slurm's queue did not respond."""
+    """One line for a finished run without results, or an unfinished local run without workers: the reason if known,
+    and what happens next or which command to run. Otherwise empty, also if Slurm's queue did not respond."""
     is_concluding: bool = False
-    """True if a job that grades and loads the finished run is running or queued, or may be because Slurm's queue did
-    not respond."""
+    """True if a job that grades and loads the finished run is running or queued, also if this is unknown because
+    Slurm's queue did not respond."""
     slurm_error: str = ""
-    """Why Slurm's queue or accounting is missing, in one line; empty if both responded."""
+    """Why Slurm's queue or accounting did not respond, in one line; empty if both did."""
 
     @property
     def planned(self) -> int:
-        """Number of all samples."""
+        """Number of planned samples."""
         return sum(shard.planned for shard in self.shards)
 
     @property
@@ -155,7 +155,7 @@ class RunStatus:
         return Counter(shard.state for shard in self.shards)
 
     def record(self, run: RunFolder) -> dict[str, JsonValue]:
-        """Return the status with shards, under the keys of `jobs list --json`."""
+        """Return the status with its shards for `--json`; keys that `jobs list --json` has too mean the same."""
         names = ("planned", "finished", "failed", "in_flight", "eta_seconds", "may_progress")
         shards = [{**asdict(shard), "num_unfinished": shard.num_unfinished} for shard in self.shards]
         own = {**asdict(self), **{name: getattr(self, name) for name in names}}
@@ -163,12 +163,12 @@ class RunStatus:
 
     @property
     def may_progress(self) -> bool:
-        """True if a shard is running or queued, or may be because Slurm did not respond."""
+        """True if a shard is running, queued or (because Slurm did not respond) unknown, or samples are being timed."""
         return self.is_timing or bool(self.states.keys() & {"running", "queued", "unknown"})
 
 
 class Watch:
-    """Repeatedly read status of runs, with one Slurm query for all of them.
+    """Reads the status of runs repeatedly, with one query of Slurm's queue for all runs.
 
     Accounting is a database shared by all users of a site. It is queried at the first poll, when a task has left the
     queue, and otherwise every ten minutes.
@@ -178,15 +178,15 @@ class Watch:
         self._runs = list(runs)
         self.queued: list[Task] = []
         self._answered: list[Task] = []
-        """The queue when it last responded."""
+        """The tasks in the queue when it last responded."""
         self.queue_error = self.history_error = ""
         """Why the queue or accounting did not respond, in one line."""
         self.history: list[Task] | None = None
-        """From accounting, possibly of an earlier poll; None: never responded."""
+        """Tasks from accounting, possibly of an earlier poll; None if accounting never responded."""
         self._asked_at = -math.inf
 
     def read(self) -> list[RunStatus]:
-        """Read the run folders, and query Slurm for runs that were submitted to it."""
+        """Return the status of each run from its folder and, for runs submitted to Slurm, from Slurm."""
         statuses = [_of_files(run) for run in self._runs]
         submitted = [submissions.read(run) for run in self._runs]
         self._ask([one for one, earlier in zip(self._runs, submitted, strict=True) if earlier])
@@ -219,9 +219,9 @@ class Watch:
 
 
 def _accounts(runs: Sequence[RunFolder], queued: Sequence[Task]) -> list[Task]:
-    """Query accounting for the recorded job ids of runs and those in the queue. Raises SlurmError.
+    """Query accounting for the jobs of runs, by the ids that are recorded or in the queue. Raises SlurmError.
 
-    A launcher that died after sbatch has recorded none.
+    A launcher that died right after sbatch has not recorded the job's id.
     """
     ids = [job_id for run in runs for job_id in submissions.job_ids(run)]
     ids += [task.job_id.partition("_")[0] for task in queued]
@@ -237,13 +237,13 @@ def status(run: RunFolder) -> RunStatus:
 def _of_files(run: RunFolder) -> RunStatus:
     """Return a run's status from its files, without Slurm.
 
-    While a run is under way, digests of trace files are not verified, which takes seconds for large runs. For finished
-    runs they are, so damage that would prevent loading is detected.
+    The digests of trace files are verified only for finished runs, because this takes seconds for large runs; damage
+    that would prevent loading is then detected.
     """
     pace, begun, since, assignment = Pace(), dict[int, int](), time.time() - PACE_SECONDS, run.assignment()
 
     def note(journal: Path, content: bytes, ended: Mapping[str, bool]) -> None:
-        """Record recent work, and the samples in flight of each worker, by first shard."""
+        """Record recent work and each worker's number of samples in flight, under the worker's first shard."""
         if journal.stat().st_mtime >= since:
             pace.add_journal(content)
             if (first := first_shard(journal, assignment)) is not None:
@@ -282,15 +282,15 @@ def state_of(run: RunFolder, ended: ShardEndings) -> State:
 
 
 def _add_workers_here(run: RunFolder, result: RunStatus) -> None:
-    """Add which shards local workers hold by their locks, and the reason why others exited."""
+    """Mark the shards whose locks local workers hold, and add the latest exit reason to the stopped shards."""
     for shard in result.shards:
         shard.has_worker = run.are_held([shard.shard])
         if shard.has_worker and shard.num_unfinished:
             shard.state, shard.starting = "running", phases(run, 0.0, shard.shard)
     if result.state == "under way" and not (result.is_timing or any(shard.has_worker for shard in result.shards)):
         result.next_step = (
-            "no worker is active; to resume, run its launch command again, unless a launch or suite with it is "
-            "still running"
+            "no worker is active; to resume, run the launch command again, unless a launch or suite that includes "
+            "this run is still running"
         )
     stopped = [shard for shard in result.shards if shard.state == "stopped"]
     error, log = exit_reasons.local_reason(run) if stopped else ("", "")
@@ -345,10 +345,10 @@ def _set_state(run: RunFolder, shard: ShardStatus, task: Task | None, *, has_que
 
 
 def _note_silence_and_starts(run: RunFolder, shards: Sequence[ShardStatus], elsewhere: Collection[str]) -> None:
-    """Report running shards without recent progress and the startup phase of engines.
+    """Add how long running shards have been silent, and the startup phase of their engines.
 
-    Uses journal timestamps; engine logs are read only for workers without a journal. `elsewhere`: jobs
-    whose workers may be working on another shard or run, so their silence is not reported.
+    Uses journal timestamps; engine logs are read only for workers that have not written a journal since they started.
+    `elsewhere`: names of jobs whose workers may be working on another shard or run, so silence is not reported.
     """
     running = [shard for shard in shards if shard.state == "running"]
     journals, now = run.journals() if running else [], time.time()
@@ -365,7 +365,7 @@ def _note_silence_and_starts(run: RunFolder, shards: Sequence[ShardStatus], else
 
 
 def _add_conclusion(run: RunFolder, earlier: Sequence[Submission], slurm: Watch, result: RunStatus) -> None:
-    """Add which job grades and loads a finished run, or how its last such job ended."""
+    """Add which job grades and loads a finished run, or how the last such job ended."""
     names = [submissions.finalizer_of(run, submission) for submission in earlier]
     at_work = [task for task in slurm.queued if task.name in names and task.is_active]
     result.is_concluding = bool(slurm.queue_error or at_work)
@@ -380,13 +380,13 @@ def _add_conclusion(run: RunFolder, earlier: Sequence[Submission], slurm: Watch,
 
 
 def how_to_conclude(run: RunFolder, missing: str, why: str = "") -> str:
-    """Return one line: what is missing, the reason if known, and the command."""
+    """Return one line: what is missing, the reason if known, and the command that completes the run."""
     reason = f" ({why})" if why else ""
     return f"{missing}{reason}:  {typed('jobs finalize')} {quote(str(run.path))}"
 
 
 def in_queue(missing: str, task: Task) -> str:
-    """Return the line for a run whose last job is running or queued."""
+    """Return the line for a finished run whose grading job, `task`, is running or queued."""
     reason = f", {task.reason}" if task.state == "PENDING" and task.reason else ""
     return f"{missing} yet: handled by job {task.job_id} ({task.state}{reason})"
 
@@ -402,7 +402,7 @@ def page(status: RunStatus) -> Page:
 
 
 def _table(rows: Sequence[Mapping[str, str]], notes: Sequence[str] = ()) -> Table:
-    """Return a table of the non-empty columns. Columns users do not need to copy are wrapped on narrow terminals."""
+    """Return a table without empty columns. On narrow terminals, columns that users do not copy are wrapped."""
     names = [name for name in rows[0] if any(row[name] for row in rows)]
     columns = [Column(name, is_right=name in _NUMBERS, is_folded=name not in _COPIED) for name in names]
     return Table(columns, [[row[name] for name in names] for row in rows], notes)
@@ -447,7 +447,7 @@ def _row(shard: ShardStatus) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class ListedRun:
-    """A run in a list; the fields are the keys of `--json`."""
+    """A run in a list; the fields are the keys of `jobs list --json`."""
 
     run: str
     """Path of the run folder."""
@@ -468,7 +468,7 @@ class ListedRun:
     run_id: str = ""
     """Name of the run folder, as in the database."""
     to_time: int = 0
-    """Samples to rerun one at a time after all have ended; until then, the run is under way."""
+    """Number of samples to rerun one at a time after all samples have ended; until then, the run is under way."""
     timed: int = 0
     """Number of timing samples that have ended."""
 

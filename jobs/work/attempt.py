@@ -73,7 +73,7 @@ def new_attempt(
 
 
 def _engine(engine: LeasedEngine, settings: EngineSettings) -> dict[str, object]:
-    """Return an attempt's record of an engine; on GPUs including its size."""
+    """Return an attempt's record of an engine; on GPUs, it includes the tensor-parallel size and memory share."""
     ids, tags = engine.tokenizer.encode(THINK_END), getattr(engine.tokenizer, "tags", THINK_TAGS)
     told = {
         "draft_sample_method": getattr(engine.inner, "draft_sample_method", None),
@@ -102,7 +102,7 @@ def _engine(engine: LeasedEngine, settings: EngineSettings) -> dict[str, object]
 
 
 def _num_devices(settings: Mapping[Role, EngineSettings]) -> int:
-    """Return the number of GPUs given to the engines if no tool lists the GPUs; 1 on a CPU."""
+    """Return the number of GPUs in the engines' settings, for machines without a list of GPUs; 1 on a CPU."""
     placed = {role: engine.visible_devices for role, engine in settings.items()}
     named = {name for names in placed.values() for name in names or ()}
     shared = max((engine.tensor_parallel for role, engine in settings.items() if placed[role] is None), default=0)

@@ -53,7 +53,7 @@ def engine_needs(
 
 
 def _check_prompts(spec: RunSpec, method: Method, role: Role, model: ModelSpec) -> None:
-    """Repeat the launch's prompt checks: model files may have been missing there, or changed since."""
+    """Repeat the launch's prompt checks: the launching machine may lack model files, or they may have changed since."""
     tokenizer = loaded_tokenizer(model.path, model.revision, spec.conventions(role))
     if tokenizer is None:  # its engine reports why
         return
@@ -148,10 +148,10 @@ async def reopen(
 ) -> dict[Role, LeasedEngine]:
     """Open engines from a pool for the roles of a method, with the models and settings of a run.
 
-    The method need not be the run's: engines are sized for it (context, requests in flight, candidates). `spec`
-    replaces the run's specification. `kv_bytes`: the size of the KV caches on a CPU; pass the same value for all runs
-    that share engines. They close with the pool. Raises ValueError if this machine cannot start them, and EngineDied if
-    one fails to start.
+    `method` need not be the run's; it determines the size of the engines (context, requests in flight, candidates).
+    `spec` replaces the run's specification. `kv_bytes`: the size of the KV caches on a CPU; pass the same value for all
+    runs that share engines. The pool closes the engines. Raises ValueError if this machine cannot start them, and
+    EngineDied if one fails to start.
     """
     needs = engine_needs(run, spec or run.spec(), method, run.problems(), kv_bytes)
     return dict(await pool.lease(needs, run.logs_dir / "reopened"))

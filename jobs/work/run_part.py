@@ -39,7 +39,7 @@ _LEFT_POLL_SECONDS = 5.0
 
 _MAX_DEATHS = 1
 """Number of workers of a task that may die on a shard before it is skipped."""
-_TWICE = "two workers exited before it was finished"
+_TWICE = "at least two workers exited before finishing it"
 
 
 class ShardBusyError(RuntimeError):
@@ -66,7 +66,7 @@ class RunPart:
         self.free = None if first is None else FreeShards(self.run, self.shards, first)
         """The shards if shared with other workers; None if all belong to this worker."""
         self.kv_bytes: int | None = None
-        """Size of the KV caches on a CPU, for `needs`; None: from free memory when they are resolved."""
+        """Size of the KV caches on a CPU, in bytes, for `needs`; None: chosen from free memory when `needs` is read."""
 
     @cached_property
     def spec(self) -> RunSpec:
@@ -174,7 +174,7 @@ class RunPart:
         state: RunState,
         further: Callable[[], TakenShard | None] | None = None,
     ) -> None:
-        """Run samples in an attempt with its journal, and then trace file, in a folder; `shard` is its first shard."""
+        """Run samples as one attempt that writes its journal and trace file to `folder`; `shard` is its first shard."""
         other_codes, load = codes.claim(self.run), environment.load()
         engines = await pool.lease(self.needs, self.run.logs_dir / f"shard-{shard}")
         attempt = new_attempt(self.run, shard, engines, other_codes, load)
@@ -264,4 +264,4 @@ class FreeShards:
 def _check_shards(run: RunFolder, shards: Sequence[int]) -> None:
     if max(shards, default=-1) >= (num_shards := run.num_shards()):
         has = f"{run.path.name} has {counted(num_shards, 'shard')}"
-        raise ValueError(f"{has}, no shard {max(shards)}: its samples were reassigned")
+        raise ValueError(f"{has}, no shard {max(shards)}: the samples were reassigned")

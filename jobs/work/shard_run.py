@@ -1,8 +1,8 @@
 """A worker's sample loop: runs concurrent samples on two engines, admitting new ones while memory and time allow.
 
 Timing samples are a later round of the same loop: drawn samples rerun one at a time. The worker that finishes the last
-sample of a run does this with its engines. All shards have ended then, so lengths are known for the strata, no other
-worker of the run disturbs the measurements, and all of them come from one machine.
+sample of a run reruns them with its engines. All shards have ended then, so lengths are known for the strata, no other
+worker of the run disturbs the measurements, and all measurements come from one machine.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ShardRun:
     """Concurrent samples of shards on two engines."""
 
     most_in_flight: ClassVar[int | None] = None
-    """None: the concurrency of the run's specification."""
+    """Maximum number of samples in flight; None: the concurrency of the run's specification."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class ShardRun:
         """Run a sample from its last accepted step to its end and return its trace."""
         trace = self.state.unfinished.get(unit.sample_id) or self._begun(unit, str)
         trace.num_attempts += bool(trace.steps)
-        trace.num_attempts += await self._run_to_its_end(trace, admitted)  # its latency includes an engine start
+        trace.num_attempts += await self._run_to_its_end(trace, admitted)  # the latency includes an engine start
         return trace
 
     def _begun(self, unit: Unit, renamed: Callable[[str], str]) -> Trace:
@@ -164,10 +164,10 @@ class ShardRun:
 
 
 class TimingRun(ShardRun):
-    """Samples that rerun one at a time with new random numbers.
+    """Reruns samples one at a time, with new random numbers.
 
-    An interrupted repeat restarts from its beginning, because resumed times are meaningless. The same applies if an
-    engine was restarted meanwhile.
+    A repeat that was interrupted, or during which an engine was restarted, starts again from its beginning, because
+    resumed times are meaningless.
     """
 
     most_in_flight = 1
@@ -223,7 +223,7 @@ def _draw(run: RunFolder, problems: Mapping[str, Problem], seed: int) -> list[ti
 def seed_of(spec: RunSpec, unit: Unit, problem: Problem, renamed: Callable[[str], str]) -> int:
     """Return a sample's seed, derived from its id, which includes the run's seed and the sample index.
 
-    `renamed`: maps the id to that of another sample of the same kind with other random numbers.
+    `renamed`: applied to the id before hashing; a different id gives other random numbers.
     """
     sample_id = unit.sample_id
     if spec.selection is not None or spec.reward is not None:
@@ -232,10 +232,10 @@ def seed_of(spec: RunSpec, unit: Unit, problem: Problem, renamed: Callable[[str]
 
 
 _STEP_TOKENS = 128
-"""Assumed step length before any steps are observed; an overestimate for most."""
+"""Assumed step length before any steps are observed; most steps are shorter."""
 _SELECTION_SHARE = 0.1
-"""Upper bound for the share of a sample's time spent on the choice among whole chains. That prompt is not reused, so
-only this share of it counts."""
+"""Upper bound for the share of a sample's time spent on the choice among whole chains. The prompt of the choice is not
+reused, so only this share of its tokens counts."""
 
 
 def caches(method: Method, engines: Mapping[Role, Engine], token_budget: int) -> dict[str, Cache]:

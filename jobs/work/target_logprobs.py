@@ -28,7 +28,7 @@ _SAMPLES_PER_FILE = 500
 
 @dataclass
 class Scored:
-    """Counts of a scoring."""
+    """Counts of scored samples, steps and tokens, and of chains that could not be scored completely."""
 
     num_samples: int = 0
     num_steps: int = 0
@@ -50,7 +50,7 @@ class Scored:
 
     @property
     def in_words(self) -> str:
-        """One line without a period."""
+        """The counts in one line, without a final period."""
         cut = f"; {counted(self.num_cut, 'chain')} longer than the target's context" if self.num_cut else ""
         none = f"; {counted(self.num_refused, 'chain')} without log-probabilities" if self.num_refused else ""
         steps = counted(self.num_steps, "step")
@@ -67,8 +67,8 @@ async def score(
 ) -> Scored:
     """Score samples of a run, given by the columns `COLUMNS`, and write the rows. Raises EngineError.
 
-    `spec`: provides the target, run by `engine`, and the concurrency. `tokenizers`: of the target and of every step
-    author.
+    `spec`: defines the target, which `engine` runs, and the concurrency. `tokenizers`: those of the target and of every
+    model that wrote a step.
     """
     assert spec.target is not None
     problems, wording, scorer = {p.id: p for p in run.problems()}, run.spec().wording, scorer_of(spec.target, spec)
@@ -100,9 +100,10 @@ async def score(
 
 
 async def score_finished(run: RunFolder, spec: RunSpec, engines: Mapping[Role, Engine], journal: Path) -> None:
-    """Score the finished samples of an attempt with its open engines, if requested by the run.
+    """Score the finished samples of an attempt with its open engines.
 
-    Does nothing if the run has no target; prints a message if it was scored by another target. Raises EngineDied.
+    Does nothing if the attempt has no target or no trace file; prints a message if the run was scored by another
+    target. Raises EngineDied.
     """
     path = run.trace_file_of(journal)
     if spec.target is None or "target" not in engines or not path.exists():

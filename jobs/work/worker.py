@@ -1,8 +1,8 @@
-"""Workers of a node: shards of one or several runs. Plain asyncio over many samples; the engines batch them.
+"""Workers on a node, which run shards of one or several runs: plain asyncio over many samples; engines batch them.
 
-A worker gets run folders and shard numbers, and reads everything else there. It works on one run after the other, and
-keeps engines open if the next run needs the same settings. If killed, it loses only the steps in flight; after a
-restart, it resumes from the journals.
+A worker gets run folders and shard numbers, and reads everything else from the folders. It works on one run after the
+other, and keeps engines open if the next run needs the same settings. If killed, it loses only the steps in flight;
+after a restart, it resumes from the journals.
 
 There are several workers on a node if Slurm starts several tasks of a job there (`ntasks-per-node`), a task starts
 several (`--workers-per-task`), or a run on this machine has several shards. Each has its own GPUs and cores. Workers of
@@ -46,10 +46,10 @@ from jobs.work.run_part import RunPart, ShardBusyError
 __all__ = ["LAUNCHER_PID", "ShardBusyError", "Unfinished", "run_parts", "run_shard"]
 
 LAUNCHER_PID = "HARNESS_LAUNCHER_PID"
-"""Environment variable: the launching process, with which the worker must end (local runs)."""
+"""Environment variable: process id of the launcher, with which a local worker must end."""
 
 _SHUTDOWN_SECONDS = 60.0
-"""Time before a long limit after which no sample is started: Slurm may send its signal up to a minute early."""
+"""Maximum time before the time limit in which no sample is started: Slurm may send its signal up to a minute early."""
 _LOOK_SECONDS = 1.0
 """Polling interval of an idle worker for shards of dead workers."""
 _MAX_RESTARTS = 100
@@ -81,9 +81,10 @@ def run_shard(folder: str, shard: int) -> int:
 def run_parts(parts: Parts, job_name: str | None = None) -> int:
     """Run the unfinished samples of shards of several runs, given by run folder; return how many samples ended.
 
-    Runs are processed one after the other, grouped by shared engines. An error only stops its own run; Unfinished is
-    raised after the last run. A single run raises its own error. `job_name`: the Slurm job shared by the runs; runs
-    that leave it are skipped. If Slurm starts several tasks per job (`ntasks-per-node`), they take free shards.
+    Runs are processed one after the other, grouped by shared engines. An error stops only the run that raised it;
+    Unfinished follows after the last run. With a single run, the error itself is raised. `job_name`: the Slurm job that
+    the runs share; runs that leave the job are skipped. If Slurm starts several tasks per job (`ntasks-per-node`), the
+    tasks take free shards.
     """
     end_with_launcher()
     take_as_slurm_task()
@@ -105,7 +106,7 @@ def run_share(parts: Parts, number: int, count: int) -> int:
 
 
 def _wait_for_plans(parts: Parts) -> None:
-    """Wait in a job until the plans are visible, which another machine may have just written."""
+    """In a job, wait until the plans are visible: another machine may have just written them."""
     for folder, _ in parts if client.this_job() else ():
         wait_for_plan(RunFolder(Path(folder)))
 
@@ -198,13 +199,13 @@ class Worker:
 
     @contextlib.contextmanager
     def _until_signals(self) -> Iterator[None]:
-        """Cancel the current task on a signal to stop; before the time limit this is not an error."""
+        """Cancel the current task on a signal to stop; Slurm's signal before the time limit is not an error."""
         task, loop, is_stopping = asyncio.current_task(), asyncio.get_running_loop(), False
         assert task is not None
 
         def stop(number: int) -> None:
             nonlocal is_stopping
-            if not is_stopping:  # a second signal (from Slurm and the task) must not interrupt the cleanup
+            if not is_stopping:  # a second signal (Slurm and the task may each send one) must not interrupt the cleanup
                 is_stopping = True
                 self.out_of_time |= number == signal.SIGUSR2
                 task.cancel()
@@ -238,7 +239,7 @@ class InProcessWorker(Worker):
             self._runner.close()
 
     def run(self, part: RunPart) -> int:
-        """Run the unfinished samples of a part; return how many ended. Raises the error that stopped it."""
+        """Run the unfinished samples of a part; return how many ended. Raises the error that stopped the part."""
         if self.out_of_time:
             raise Unfinished("the time limit was reached")
         self._runner.run(self._work_on_one(part))
@@ -325,7 +326,7 @@ def run_side_by_side(parts: Parts, workers: int, job_name: str | None = None) ->
         why = f": {'; '.join(failures)}" if failures else "; other processes may hold the remaining shards"
         raise Unfinished(f"{len(failures)} of {counted(len(codes), 'worker')} failed{why}; unfinished: {left}")
     if failures:
-        print("the other workers finished the samples assigned to these workers", file=sys.stderr, flush=True)
+        print("the other workers finished the samples of the failed workers", file=sys.stderr, flush=True)
 
 
 def main() -> None:
@@ -401,7 +402,7 @@ def _passing_signals_on() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def share(items: Sequence[_T], number: int, count: int) -> list[_T]:
-    """Return the items of worker `number` (from 0) of `count`, in adjacent groups of equal size; the rest is unused.
+    """Return the items of worker `number` (from 0): one of `count` equal groups of adjacent items; the rest is unused.
 
     With fewer items than workers, all groups are empty.
     """
@@ -448,7 +449,7 @@ def in_order_of_place(cores: Iterable[int], system: Path = _SYSTEM) -> list[int]
 
 
 def take_as_slurm_task(environment: Mapping[str, str] = os.environ) -> None:
-    """Use the share of this Slurm task on its node, unless Slurm has already assigned GPUs per task."""
+    """Use only this Slurm task's share of the node's GPUs, unless Slurm has already assigned GPUs per task."""
     own = {"SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU"} & environment.keys()
     here = environment.get("SLURM_STEP_TASKS_PER_NODE", "1").partition(",")[0].partition("(")[0]  # `4`, `2(x3)`
     count = int(here) if here.isdigit() else 1

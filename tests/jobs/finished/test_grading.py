@@ -152,7 +152,7 @@ def test_a_run_that_cannot_be_read_is_named_and_the_others_are_graded(run: RunFo
     result = regrade(run.path.parent, "--database", tmp_path / "w.duckdb")
     assert result.exit_code == 1
     assert len(result.stderr.splitlines()) == 1
-    assert "WARNING: a-broken cannot be read; SKIPPED" in result.stderr
+    assert "WARNING: a-broken was SKIPPED because it cannot be read" in result.stderr
     with reader(tmp_path / "w.duckdb") as connection:
         assert connection.execute("SELECT run_id FROM run").fetchall() == [(run.path.name,)]
 
