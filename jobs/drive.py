@@ -93,8 +93,8 @@ def drive(schedule: Schedule, console: Console, *, waits: bool = False) -> list[
     """Carry out the rounds of a schedule; return the run folders in the given order.
 
     Local runs are followed, graded, loaded and printed. On Slurm, return once the jobs are submitted or, with `waits`,
-    have ended. Raises ValueError if a launch is over budget or its engine is missing, before anything of its round is
-    written; also LaunchFailed, SlurmRejected and SlurmError.
+    have ended. Raises ValueError, before anything of a round is written, if launches of the round are over budget or
+    lack their engine; also LaunchFailed, SlurmRejected and SlurmError.
     """
     runs: list[RunFolder] = []
     for launches in schedule:

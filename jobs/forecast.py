@@ -1,6 +1,7 @@
 """Estimate the remaining GPU-hours of a run from the durations of its attempts.
 
-An attempt lasts from the start of the engines it waited for to the end of its last call, as device-hours in reports.
+An attempt lasts from the start of the engines that it waited for to the last write to its journal. In reports,
+device-hours end with the last call instead.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ class Night:
         def look() -> Look:
             if self.record.last("concluded"):
                 return "ended"
-            own = {event["job"] for event in self.record.events("verdict job")}  # others belong to another folder
+            own = {event["job"] for event in self.record.events("verdict job")}  # not of another folder
             try:
                 return "at work" if own & {task.job_id for task in client.queue(names) if task.is_active} else "idle"
             except client.SlurmError:

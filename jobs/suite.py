@@ -106,8 +106,8 @@ class Suite:
 def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[str, Any] | None = None) -> Suite:
     """Read a suite file and validate each launch.
 
-    overrides: flags that override those of every run, by name with underscores; a hyper-parameter only applies to runs
-    whose method has it. Raises BadSuite.
+    `overrides`: flags that override those of every run, by name with underscores; a hyper-parameter applies only to
+    runs whose method has it. Raises BadSuite.
     """
     try:
         content = read_toml(path)

@@ -295,8 +295,8 @@ def rounds(
 def in_words(launches: Sequence[PreparedLaunch], settings: ProbeSettings) -> str:
     """Describe the probes of these launches."""
     looks = (
-        f"{settings.points} decisions, each continued by the target alone, {settings.rollouts} times with and "
-        f"{settings.rollouts} times without the draft's proposal"
+        f"{settings.points} decisions, each continued by the target alone, with and without the draft's proposal, "
+        f"{settings.rollouts} times each"
     )
     return f"Then a probe of {counted(len(_probed(launches)), 'run')}: {looks}."
 

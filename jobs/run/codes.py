@@ -48,7 +48,7 @@ class CodeRecord:
     files: Mapping[str, str] = field(default_factory=dict)
     """Digest of each file included in the hash."""
     replaces: bool = False
-    """True if this code replaces the previous one, which had done nothing."""
+    """True if this code replaces the previous one, which had not worked on the run."""
 
     def __str__(self) -> str:
         commit, dash, dirty = (self.git_commit or "").partition("-")

@@ -124,7 +124,7 @@ def read_records(path: Path, owner: str = "") -> list[dict[str, Any]]:
     """Return the records of a file in order.
 
     An incomplete last line is skipped, because its writer never returned; damaged lines are reported. Identical lines
-    count once. Returns none if there is no file. Raises WrongFormat, and OSError if the file cannot be read.
+    count once. Empty if there is no file. Raises WrongFormat, and OSError if the file cannot be read.
     """
     try:
         with reading(path) as file:

@@ -418,7 +418,7 @@ def run_path(text: str) -> Path:
 
 
 def run_paths(beginning: str) -> list[Path]:
-    """Return the run folders matching a path, or a name or hash in PLACES; the first one of equal names."""
+    """Return the run folders that match a path, or a name or hash in PLACES; of equal names, only the first."""
     name = os.path.basename(beginning)  # noqa: PTH119 empty after a slash
     found: dict[str, Path] = {}
     for folder in [] if name in (".", "..") else _places(beginning):

@@ -266,7 +266,7 @@ def check_used(launch: PartialLaunch, typed: Collection[str] = ()) -> None:
 
 
 def recorded_settings(launch: PartialLaunch, role: Role, kind: str) -> dict[str, Any]:
-    """Return the settings of a model that the specification records, by name; `kind`: its engine.
+    """Return the settings of a model that the specification records, by name; `kind`: the engine of the model.
 
     Sampling settings are resolved and recorded if they differ from the run's. Raises ValueError if an argument is
     unknown to vLLM, as far as this machine can tell, or given for another engine.
@@ -398,7 +398,7 @@ def check_prompts(launch: PartialLaunch, spec: RunSpec, *, is_here: bool = True)
     """Yield warnings for models without a chat template, and models that may reason without being prompted to.
 
     Raises ValueError if a local model would get a prompt that deviates from its chat template, if the template does not
-    use a given variable, if a prompt's answer labels are not single tokens, and if the workers' libraries cannot load
+    use a given variable, if a prompt's answer labels are not single tokens, or if the workers' libraries cannot load
     the tokenizer (`is_here`: see `check_models`).
     """
     method = build(spec.method, dict(spec.params))

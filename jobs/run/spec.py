@@ -334,7 +334,7 @@ def assign_to_shards(
 ) -> list[list[Unit]]:
     """Distribute units over shards round-robin, longest problems first; empty shards are left out.
 
-    Every shard gets about equally many samples of long and short problems. `lengths`: of the problems, by id.
+    Every shard gets about equally many samples of long and short problems. `lengths`: problem lengths by id.
     `in_order`: each shard gets consecutive units instead.
     """
     if in_order:

@@ -98,7 +98,7 @@ class Progress:
     """Timing progress of a run."""
 
     asked: int
-    """Samples to time; fewer than requested if fewer ended without an error and with a request."""
+    """Number of samples to time: the number requested or, if fewer, of samples with engine calls and without errors."""
     done: int
 
     @property
@@ -151,7 +151,7 @@ class Ended:
     level: str
     """Level of its problem; empty if the benchmark has none."""
     length: int
-    """Emitted tokens."""
+    """Number of emitted tokens."""
 
 
 @dataclass(frozen=True, slots=True)

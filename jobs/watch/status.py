@@ -73,7 +73,7 @@ class ShardStatus:
     num_begun: int = 0
     """Number of samples in flight, from the latest journal of the worker that began with this shard."""
     has_worker: bool = False
-    """Whether a process on this machine or a node holds the shard, according to its lock or Slurm."""
+    """Whether a worker holds the shard, according to the shard's lock on this machine or to Slurm."""
 
     @property
     def num_unfinished(self) -> int:
@@ -155,7 +155,7 @@ class RunStatus:
         return Counter(shard.state for shard in self.shards)
 
     def record(self, run: RunFolder) -> dict[str, JsonValue]:
-        """Return the status with its shards for `--json`; keys that `jobs list --json` has too mean the same."""
+        """Return the status with its shards for `--json`; keys in common with `jobs list --json` mean the same."""
         names = ("planned", "finished", "failed", "in_flight", "eta_seconds", "may_progress")
         shards = [{**asdict(shard), "num_unfinished": shard.num_unfinished} for shard in self.shards]
         own = {**asdict(self), **{name: getattr(self, name) for name in names}}

@@ -330,7 +330,7 @@ def run_side_by_side(parts: Parts, workers: int, job_name: str | None = None) ->
 
 
 def main() -> None:
-    """Entry point of a worker process: the only argument describes it as JSON."""
+    """Entry point of a worker process, whose only argument describes its work as JSON."""
     code_archive.require()
     end_with_launcher()
     with logged():

@@ -143,7 +143,7 @@ def test_the_command_prints_a_line_for_every_check() -> None:
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["--only", "start,speed"], "'speed'"),
+        (["--only", "start,speed"], "--only speed: no such check"),
         (["--target", "no/such/model/here"], "no/such/model/here"),
         (["--dataset", "demo"], "--dataset"),
     ],

@@ -31,7 +31,7 @@ def test_the_shards_of_a_run_with_workers_are_not_assigned_again(tmp_path: Path)
     assert run.shards() == before
     run.assign_again(fewer)
     assert run.shards() == fewer
-    with pytest.raises(ValueError, match="no shard 1: its samples were reassigned"):
+    with pytest.raises(ValueError, match="no shard 1: the samples were reassigned"):
         run_shard(str(run.path), 1)
 
 
