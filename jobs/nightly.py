@@ -369,7 +369,6 @@ def _partial(gaps: Sequence[Gap]) -> str:
 
 
 def _recoveries(record: NightRecord) -> Iterator[str]:
-    """Yield one line per recovery of the night."""
     for event in record.events():
         at = f"{datetime.fromtimestamp(event['at'], UTC):%Y-%m-%d %H:%M} UTC"
         if event["event"] == "recovered":

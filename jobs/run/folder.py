@@ -445,7 +445,6 @@ def meant_by(text: str, names: Collection[str]) -> list[str]:
 
 
 def _places(text: str) -> list[Path]:
-    """Return the folders in which a run is looked up."""
     return list(PLACES) if os.sep not in text else [Path(os.path.dirname(text))]  # noqa: PTH120
 
 

@@ -98,7 +98,7 @@ class Progress:
     """Timing progress of a run."""
 
     asked: int
-    """Number of samples to time: the number requested or, if fewer, of samples with engine calls and without errors."""
+    """Number of samples to time: as requested, or fewer if fewer ended without an error and with an engine call."""
     done: int
 
     @property

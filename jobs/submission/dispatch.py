@@ -119,7 +119,6 @@ def _in_common(request: Request) -> str:
 
 
 def _dispatch_group(requests: Sequence[Request]) -> list[Dispatched]:
-    """Submit runs that share tasks."""
     with contextlib.ExitStack() as locks:
         # Always lock in the same order, so launches of overlapping suites cannot deadlock.
         for run in sorted((request.run for request in requests), key=lambda run: str(run.path.resolve())):

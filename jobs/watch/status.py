@@ -282,7 +282,7 @@ def state_of(run: RunFolder, ended: ShardEndings) -> State:
 
 
 def _add_workers_here(run: RunFolder, result: RunStatus) -> None:
-    """Mark the shards whose locks local workers hold, and add the latest exit reason to the stopped shards."""
+    """Mark shards that local workers hold locked as running, and add the latest exit reason to stopped shards."""
     for shard in result.shards:
         shard.has_worker = run.are_held([shard.shard])
         if shard.has_worker and shard.num_unfinished:
