@@ -42,7 +42,7 @@ from jobs.suite import Suite
 NO_VERDICT = exit_codes.WRONG_INPUT
 """Exit code if no verdict was possible; for verdicts see warehouse.nightly.judge.EXIT_CODES."""
 _MOST_FAILURES = 3
-"""Number of failed verdict jobs after which a night ends without a verdict; fewer failures may be temporary."""
+"""Number of failed verdict jobs after which a night ends without a verdict; earlier failures may be temporary."""
 _PER_TASK = ("shards_per_task", "workers_per_task")
 _LEAST_MINUTES = 60
 _MOST_STARTS = 50
@@ -204,7 +204,7 @@ class Night:
         def look() -> Look:
             if self.record.last("concluded"):
                 return "ended"
-            own = {event["job"] for event in self.record.events("verdict job")}  # not of another folder
+            own = {event["job"] for event in self.record.events("verdict job")}  # others are of another folder
             try:
                 return "at work" if own & {task.job_id for task in client.queue(names) if task.is_active} else "idle"
             except client.SlurmError:

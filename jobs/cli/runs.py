@@ -224,8 +224,8 @@ def target_logprob(runs: tuple[Path, ...], target_of: Path | None, trust: bool) 
 def lossless(run: Path, baseline: Path) -> None:
     """Compare the emitted tokens of two greedy runs, e.g. specdecode and vanilla.
 
-    Also compares runs of one method with models on servers and in process. Exit code 1 if tokens differ, or no
-    sample is in both runs.
+    Also compares two runs of one method, with models on servers and in process. Exit code 1 if tokens differ, or
+    no sample is in both runs.
     """
     from jobs.finished.lossless import compare, has_served_target
 

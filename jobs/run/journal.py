@@ -82,7 +82,7 @@ class Journal:
     unfinished: dict[str, Trace] = field(default_factory=dict)
     """Interrupted samples by id, up to their last accepted step."""
     lost_lines: list[int] = field(default_factory=list)
-    """Numbers of unusable lines. A line is unusable, too, if an earlier line of its sample was lost; an incomplete last
+    """Numbers of unusable lines. A line is also unusable if an earlier line of its sample was lost. An incomplete last
     line is not listed."""
 
 
