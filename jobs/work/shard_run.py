@@ -232,7 +232,7 @@ def seed_of(spec: RunSpec, unit: Unit, problem: Problem, renamed: Callable[[str]
 
 
 _STEP_TOKENS = 128
-"""Assumed step length before any steps are observed; most steps are shorter."""
+"""Assumed step length before any steps are observed; usually an overestimate."""
 _SELECTION_SHARE = 0.1
 """Upper bound for the share of a sample's time spent on the choice among whole chains. The prompt of the choice is not
 reused, so only this share of its tokens counts."""
