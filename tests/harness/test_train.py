@@ -91,13 +91,8 @@ def test_the_run_that_uses_an_adapter_is_another_run_with_the_same_drafts(
         (("align", "--output", "o", "--run", "{chains}", "--draft", "{draft}", "--epochs", "0"), "--epochs"),
         (("align", "--output", "o", "--run", "{drafts}", "--draft", "{draft}"), "align needs a run of vanilla"),
         (("select", "--output", "o", "--run", "{chains}"), "select needs a run of scot"),
-<<<<<<< HEAD
         (("select", "--output", "{draft}", "--run", "{drafts}"), "valid: a new or empty folder"),
-        (("align", "--output", "o", "--draft", "{draft}", "--", "--dataset", "gsm8k"), "gsm8k is a benchmark"),
-=======
-        (("select", "--output", "{draft}", "--run", "{drafts}"), "exists and does not contain a training"),
         (("align", "--output", "o", "--draft", "{draft}", "--", "--dataset", "gsm8k"), "gsm8k is not training data"),
->>>>>>> 27a74ee7 (Texts of engines and methods: last corrections; tests expect them)
     ],
 )  # fmt: skip
 def test_a_mistake_gets_one_line_before_any_model_loads(
