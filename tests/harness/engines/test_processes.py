@@ -127,6 +127,13 @@ def started(disk: Path, name: str) -> tuple[subprocess.Popen[str], Path]:
     return worker, Path(worker.stdout.readline().strip())
 
 
+def test_a_model_in_the_process_of_the_core_has_a_thread_per_core_of_its_engine() -> None:
+    chosen = variables(EngineSettings(device="cpu", cpu_cores="0,3"))
+    assert (chosen["OMP_NUM_THREADS"], chosen["GOMP_CPU_AFFINITY"]) == ("2", "0 3")
+    ranks = variables(EngineSettings(device="cpu", cpu_cores="0|3", tensor_parallel=2))
+    assert not ranks.keys() & {"OMP_NUM_THREADS", "GOMP_CPU_AFFINITY"}, "vLLM binds the threads of ranks"
+
+
 def test_every_cache_is_below_a_folder_of_the_user_on_the_nodes_disk(disk: Path) -> None:
     chosen = variables(EngineSettings())
     root = disk / f"speculative-harness-{os.getuid()}"
