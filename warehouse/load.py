@@ -44,7 +44,7 @@ def _print(outcomes: Iterable[tuple[RunFolder, Outcome]]) -> int:
             same = "the database contains the same samples in several runs"
             click.echo(printable(f"{warning} is a copy of {names}: {same}"), err=True)
         for file in outcome.skipped:
-            click.echo(printable(f"{warning}: {file.name} cannot be read and is LEFT OUT: {file.reason}"), err=True)
+            click.echo(printable(f"{warning}: {file.name} cannot be read; SKIPPED: {file.reason}"), err=True)
             is_complete = False
     if is_all_forbidden:
         return _NOTHING

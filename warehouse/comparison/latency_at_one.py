@@ -63,7 +63,7 @@ class Work:
     new_prompt_tokens: float
     """Prompt tokens not in the prefix cache."""
     output_tokens: float
-    """Tokens of the longest completion, which determines the call's latency."""
+    """Output tokens on the critical path: of several completions of a call, only those of the longest."""
     further_completions: float = 0.0
     """Completions of the call beyond the first."""
     further_requests: float = 0.0

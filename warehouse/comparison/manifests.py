@@ -185,6 +185,18 @@ def differences(manifests: Sequence[Manifest]) -> list[Difference]:
     return sorted(unequal, key=lambda difference: order.index(difference.matter))
 
 
+def are_files_implied(name: str, values: Mapping[str, Sequence[str]]) -> bool:
+    """Return whether `name` is a model's files, which differ between runs exactly where the model's names differ.
+
+    values: each setting's values, one per run, in the same order of runs.
+    """
+    model = name.removesuffix(" files")
+    if model == name or model not in values:
+        return False
+    pairs = set(zip(values[model], values[name], strict=True))
+    return len(pairs) == len(set(values[model])) == len(set(values[name]))
+
+
 class Sweep(NamedTuple):
     """Runs that differ in one numeric parameter of their method and in no other setting that affects results."""
 

@@ -161,7 +161,7 @@ def _cost(connection: Connection, run: Run) -> SampleCost | None:
 
 FEWEST_PROBLEMS = 60
 """Recommended minimum of pilot problems. With this many, the careful number of problems has a power below 50 % after at
-most 2 % of pilots with skewed differences; with 30, after up to 14 % (simulation in docs/statistics.md).
+most 2 % of pilots with skewed differences; with 30, after up to 14 %.
 """
 
 
@@ -329,8 +329,11 @@ def _basis_lines(plan: Plan) -> Iterator[str]:
         problems += f" in {families} families"
     if basis.run is None:
         yield f"From {basis.baseline.run_id} alone, {problems}."
-        yield f"Assumed: the other method has similar rates, with a correlation of {plan.question.correlation:g}"
-        yield "over problems (--correlation). The variance between problems follows from it, not from data."
+        yield (
+            "Assumed: the other method's true rates vary as much over problems, with a correlation of "
+            f"{plan.question.correlation:g} to these (--correlation). The standard deviation between problems follows "
+            "from this assumption; it is not observed."
+        )
         yield "A pilot of both methods would also show problems that only one of them solves."
     else:
         observed = signed(100 * float(basis.pilot.differences.mean()), 2)

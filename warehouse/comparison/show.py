@@ -14,7 +14,7 @@ from harness.cli.number_format import NOTHING, fixed, floored_percent, p_value, 
 from harness.cli.screen import Column, Table
 from warehouse.comparison.compared_runs import Run
 from warehouse.comparison.contrasts import Comparison, Contrast, Row, SpeedRatio
-from warehouse.comparison.manifests import Difference
+from warehouse.comparison.manifests import Difference, are_files_implied
 from warehouse.comparison.outcomes import LEAST_COMPLETENESS
 from warehouse.report.summary import RunSummary, accuracy, fallback, labels
 from warehouse.statistics.intervals import FEWEST_FAMILIES, Interval
@@ -251,8 +251,9 @@ def paper_caption(comparison: Comparison) -> str:
     loads = ", ".join(f"{number:,}" for number in sorted({one.concurrency for one in summaries}))
     return (
         f"{'; '.join(sizes)}. ± standard error over problems. Difference from {bases} in percentage points, paired by "
-        f"problem, with 95 % interval. Speed-up: latency ratio with {loads} samples in flight, geometric mean over "
-        "problems. Fallback: share of decisions that rejected every draft. Draft's share: share of emitted tokens."
+        f"problem, with 95 % interval. Speed-up: baseline latency divided by run latency with {loads} samples in "
+        "flight, geometric mean over problems. Fallback: share of decisions that rejected every draft. Draft's share: "
+        "share of emitted tokens."
     )
 
 
@@ -288,13 +289,14 @@ def difference_lines(
 
 def _told(differences: Sequence[Difference]) -> Iterator[Difference]:
     by_name = {difference.name: difference for difference in differences}
+    by_run = {difference.name: list(difference.values.values()) for difference in differences}
     methods = by_name["method"].values if "method" in by_name else {}
     for difference in differences:
         if difference.name == "parameters":
             yield replace(difference, values=_differing_parameters(difference.values, methods))
         elif difference.name.removesuffix(" files") in _MODELS:
-            if difference.name not in _MODELS and difference.name.removesuffix(" files") in by_name:
-                continue  # different names imply different files
+            if are_files_implied(difference.name, by_run):
+                continue
             values = {run_id: value for run_id, value in difference.values.items() if value != "none"}
             yield replace(difference, values=values)
         elif difference.name != "method":
@@ -374,7 +376,7 @@ def _brief_contrasts(comparison: Comparison) -> Iterator[str]:
     sizes = dict.fromkeys(_size(row) for row in comparison.rows)
     over = f" over {next(iter(sizes))}" if len(sizes) == 1 else ""
     is_again = any(contrast.on_these and contrast.on_these.high is not None for _, contrast in named)
-    again = " On these: rerunning these problems." if is_again else ""
+    again = " On these: half the CI for reruns." if is_again else ""
     yield f"Difference: in points{over}.{again}"
     yield from _few_families(comparison)
     if any(contrast.is_unfinished for _, contrast in named):
@@ -401,7 +403,7 @@ def _brief_speeds(comparison: Comparison, has_interval: bool) -> Iterator[str]:
 def _needed_lines(comparison: Comparison) -> Iterator[str]:
     named = [(short, _needed(row.contrast)) for short, row in _named(comparison) if row.contrast]
     if needed := [f"{short} {number:,}" for short, number in named if number]:
-        yield _listed("Problems needed for an equal method:", needed)
+        yield _listed("Problems needed to show it for an equal method:", needed)
 
 
 def _size(row: Row) -> str:
@@ -426,6 +428,7 @@ def legend(comparison: Comparison) -> Iterator[str]:
         "rerunning the same problems."
     )
     yield from contrast_legend(comparison)
+    yield from limits(comparison)
     speeds = [row.speed for row in comparison.rows if row.speed and row.speed.ratio]
     if speeds:
         is_shared = any(row.run.summary.concurrency > 1 for row in comparison.rows)
@@ -451,7 +454,7 @@ def contrast_legend(comparison: Comparison, shown: Collection[str] = CONTRAST_HE
     told = {
         "difference": "Difference: run minus baseline in percentage points, paired by problem.",
         "95 %": f"95 %: CI, generalizes to similar problems ({', '.join(kinds)}).",
-        "on these": "On these: CI for rerunning exactly these problems.",
+        "on these": "On these: half the 95 % CI for rerunning exactly these problems.",
         "p": "p: p-value for a difference of 0, consistent with the 95 % CI.",
         "p (Holm)": f"p (Holm): adjusted for {counted(len(contrasts), 'test')}.",
         "not worse": f"Not worse: above −{margin} even if single problems may be lost entirely (worst case). Samples "
@@ -463,8 +466,15 @@ def contrast_legend(comparison: Comparison, shown: Collection[str] = CONTRAST_HE
     if any(contrast.is_same_subject for contrast in contrasts):
         values = "95 % and p are" if "p" in shown else "95 % is"
         yield f"Runs of one method: {values} for rerunning these problems, if answers to a problem vary."
-    yield " ".join(told[name] for name in CONTRAST_HEADERS[5:] if name in shown)
-    yield from _few_families(comparison)
+    if late := " ".join(told[name] for name in CONTRAST_HEADERS[5:] if name in shown):
+        yield late
+
+
+def limits(comparison: Comparison) -> Iterator[str]:
+    """Yield why intervals are missing or depend on an assumption, one line each."""
+    contrasts = [row.contrast for row in comparison.rows if row.contrast]
+    if contrasts:
+        yield from _few_families(comparison)
     if any(contrast.is_unfinished for contrast in contrasts):
         yield UNFINISHED
 

@@ -105,9 +105,9 @@ class CellNight:
     reruns: tuple[Run, ...] = ()
     """Complete reruns under the same conditions."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Conditions of accuracy that may change: devices, packages, engine settings, model files, grader."""
+    """Conditions that affect accuracy and may change: devices, inference packages, engine, model files, grader."""
     inputs: Mapping[str, str] = field(default_factory=dict)
-    """Hashes of prompts and problems, which change only on purpose."""
+    """Hashes of prompts and problems. A change since the previous night is a FAIL."""
     times: Mapping[str, str] = field(default_factory=dict)
     """Further conditions of times: processor, samples in flight, memory shares."""
     baseline: str | None = None
@@ -279,8 +279,8 @@ class MetricVerdict:
     @property
     def detectable_change(self) -> float:
         """Size of the worsening detectable tonight with 80 % probability, as a share of the value or in points."""
-        # With large night-to-night variation, few nights count as independent. With one degree of freedom, the limit
-        # exceeds 10,000 standard errors: nothing is detectable, and the exponential of the limit would overflow.
+        # With autocorrelated night effects, few nights count as independent. With one degree of freedom, the limit
+        # exceeds 10,000 standard errors: nothing is detectable, and the exponential would overflow.
         change = min(max(least(self.measure), self.look.detectable), math.log(1000))
         return change if self.measure.is_percent else abs(math.expm1(-change * (self.measure.better or 1)))
 

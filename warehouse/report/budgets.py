@@ -24,9 +24,10 @@ WHERE $run_id IN (curve.run_id, source_run_id) ORDER BY created_at, curve.run_id
 """
 """Points of a sweep, or of all sweeps over a run's chains, by creation time."""
 EXPLAINED = (
-    "A chain within the budget keeps its verdict. A longer chain is truncated, and an answer is generated; the answer "
-    "does not count toward the budget. Chain: mean tokens per sample. Answer and prefilled: mean generated tokens and "
-    "uncached prompt tokens of the generated answers."
+    "pass@1: of the run's chains at each budget. A chain within the budget keeps its verdict. A longer chain is "
+    "truncated, and an answer is generated; the answer does not count toward the budget. Cut: share of truncated "
+    "chains. Chain: mean tokens per chain, after truncation. Answer and prefilled: mean generated tokens and uncached "
+    "prompt tokens of the generated answers."
 )
 NOT_PLANNED = "Chains are truncated at step boundaries and not re-planned: a method that uses the budget may do better."
 _COLUMNS = ("budget", "pass@1 (95 %)", "cut", "chain", "answer", "prefilled")

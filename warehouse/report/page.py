@@ -141,7 +141,9 @@ def coverage(chunks: Chunks) -> str:
         return f"This file contains all {num_included:,} traces of finished samples."
     return (
         f"SAMPLED: This file contains {num_included:,} of {chunks.num_finished:,} traces of finished samples, to limit "
-        "its size. Problems on which runs differ come first, then random problems. Lists and metrics cover all samples."
+        "its size. Included first: a correct and a wrong sample of each problem on which runs differ; then the first "
+        "sample of each problem, the second, and so on, with problems in random order. Lists and metrics cover all "
+        "samples."
     )
 
 

@@ -15,7 +15,7 @@ from harness.cli.screen import Cell, Column, Table
 from warehouse.comparison import show
 from warehouse.comparison.compared_runs import read_runs
 from warehouse.comparison.contrasts import Comparison, Row, Settings, compare
-from warehouse.comparison.manifests import UNKNOWN, Manifest, differences, sweeps
+from warehouse.comparison.manifests import UNKNOWN, Manifest, are_files_implied, differences, sweeps
 from warehouse.comparison.outcomes import num_shared_problems
 from warehouse.database import Connection, WarehouseError, literal
 from warehouse.measures import MEASURES
@@ -23,6 +23,7 @@ from warehouse.report.charts import Bar, Chart, Curve, Dot, Dots, Look, Referenc
 from warehouse.report.facts import RunFacts, other_problems, over_the_same_problems, scaled
 from warehouse.report.summary import labels, plain
 from warehouse.statistics.intervals import Interval
+from warehouse.statistics.shares import LARGEST_SHARE
 
 
 @dataclass(frozen=True)
@@ -136,14 +137,14 @@ def sections(runs: Sequence[RunFacts], compared: Compared, manifests: Mapping[st
 
 
 def report_warnings(runs: Sequence[RunFacts]) -> tuple[str, list[str]]:
-    """Return a one-line summary of all warnings, and each warning once with its runs."""
-    names, kinds = {run.summary.run_id: run.label for run in runs}, dict[str, list[RunFacts]]()
+    """Return one line that lists each kind of warning with its runs, and each warning once with its runs."""
+    names, kinds = {run.summary.run_id: run.label for run in runs}, dict[str, dict[str, RunFacts]]()
     told = [(run, line) for run in runs for line in run.summary.warnings if not line.startswith("PARTIAL RUN")]
     for run, line in told:
-        kinds.setdefault(line.partition(":")[0].capitalize(), []).append(run)
+        kinds.setdefault(line.partition(":")[0].capitalize(), {})[run.summary.run_id] = run
     limited = [f"{some}; not comparable with published results."] if (some := _partial(runs, runs)) else []
     others = other_problems(runs)
-    brief = [*limited, *(f"{kind}: {_which(own, runs)}." for kind, own in kinds.items())]
+    brief = [*limited, *(f"{kind}: {_which([*own.values()], runs)}." for kind, own in kinds.items())]
     brief += ["Different problems."] if others else []
     lines = [*limited, *show.merged((f"{run.summary.run_id}: {line}" for run, line in told), names), *others]
     return " ".join(brief) if len(lines) > 1 else "".join(lines), lines
@@ -160,7 +161,7 @@ def _partial(some: Sequence[RunFacts], runs: Sequence[RunFacts]) -> str:
 
 
 def _which(some: Sequence[RunFacts], runs: Sequence[RunFacts]) -> str:
-    """Return a phrase for a subset of runs: all, all with one concurrency, or a list of labels."""
+    """Return a phrase for distinct runs `some`: "all runs", "all with N in flight", or their labels."""
     if len(some) == len(runs):
         return "all runs"
     [in_flight, *others] = {run.summary.concurrency for run in some}
@@ -255,7 +256,10 @@ def _difference(
         high=100.0,
         references=[Reference(0.0, is_dashed=False), Reference(-margin, is_dashed=True)],
     )
-    caption = f"Mean over shared problems with 95 % CI, paired by problem. Dashed line: margin (−{margin:g} points)."
+    caption = (
+        "Mean over shared problems, over samples that both runs have, paired by problem. Bars: 95 % CI. "
+        f"Dashed line: margin (−{margin:g} points)."
+    )
     ids = " ".join(quote(run_id) for run_id in compared.rows)
     command = f"python -m warehouse.compare {ids} --margin {margin:g} --all"
     return Figure(name, f"pass@1 difference from {baseline.name}", chart, caption, command=command)
@@ -315,11 +319,12 @@ def _budgets(runs: Sequence[RunFacts]) -> list[Figure]:
             points.append(Dot(run.name, run.look, budget, text, right))
     if not points:
         return []
-    axes = ("token budget (tokens, without the answer)", "pass@1 (%)")
+    axes = ("token budget per chain (tokens)", "pass@1 within the budget (%)")
     chart = Scatter(points, *axes, "Accuracy against token budget, one line per run", [c for c in curves if c.points])
     caption = (
-        "Longer chains are truncated at the budget, and an answer is generated; its tokens are not counted. Not "
-        "re-planned: a method that uses the budget may do better. Bars: 95 % CI over problems."
+        "pass@1 of each run's chains at each token budget. A longer chain is truncated at the budget, and an answer is "
+        "generated; its tokens are not counted. A missing verdict counts as incorrect. Not re-planned: a method that "
+        "uses the budget may do better. Bars: 95 % CI over problems (none if a verdict is missing)."
     )
     swept = ", ".join(literal(run.budgets[-1]["run_id"]) for run in runs if run.budgets)
     sql = (
@@ -345,13 +350,20 @@ def _fallback(runs: Sequence[RunFacts]) -> list[Figure]:
         for run in runs
         if (rate := run.estimate("fallback_rate")) is not None
     ]
-    caption = "Share of decisions that rejected every candidate. Bars: 95 % CI over problems."
+    caption = (
+        "Share of decisions that rejected every candidate. "
+        f"Bars: 95 % CI over problems (none if one problem or family holds more than {100 * LARGEST_SHARE:g} %)."
+    )
     chart = Dots(marks, "fallback rate (% of decisions)", "Fallback rate per run, with interval", high=100.0)
     sql = _behind(runs, "fallback_rate")
     return [Figure("fallback", "Fallback rate", chart, caption, sql=sql)] if marks else []
 
 
 _TOKENS = ("emitted_tokens", "spent_tokens", "critical_path_tokens")
+_TOKEN_COUNTS = (
+    "Emitted: accepted chain. Spent: all calls, including rejected candidates and verdicts. "
+    "Critical path: tokens in sequence; of parallel candidates, only the longest."
+)
 
 
 def tokens(runs: Sequence[RunFacts]) -> list[Figure]:
@@ -363,13 +375,9 @@ def tokens(runs: Sequence[RunFacts]) -> list[Figure]:
             label = f"{run.name}: emitted" if kind == "emitted" else kind.replace("_", " ")
             if parts:
                 bars.append(Bar(label, parts, number(sum(parts.values())), kind == "emitted"))
-    caption = (
-        "Emitted: accepted chain. Spent: all calls, including rejected candidates and verdicts. "
-        "Critical path: tokens in sequence; of parallel candidates, only the longest."
-    )
     title, names = "Tokens per sample, by model", {"draft": "draft", "target": "target", "reward": "reward model"}
     chart = StackedBars(bars, "tokens per sample", "Tokens by model", "tokens", names)
-    return [Figure("tokens", title, chart, caption, sql=_behind(runs, *_TOKENS))] if bars else []
+    return [Figure("tokens", title, chart, _TOKEN_COUNTS, sql=_behind(runs, *_TOKENS))] if bars else []
 
 
 OfRun = tuple[str, Callable[[RunFacts], Cell]]
@@ -424,8 +432,7 @@ def _joined(estimate: str, interval: str) -> str:
     return estimate if interval == NOTHING else f"{estimate} ({interval})"
 
 
-_OF_CONTRAST = ("difference", "95 %", "on these", "not worse")
-"""Columns of `show.contrast_cells` in the report."""
+_OF_PLANNED = "In n × k: available of planned samples of an unfinished run."
 
 
 def _results(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
@@ -441,22 +448,39 @@ def _results(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
         ("draft's share", lambda run: show.speculation(run.summary)[0]),
         ("n × k", _size),
     ]
-    left_out = [*compared.reasons, *(show.pairing_warnings(one) if one else ())]
+    limits = [*compared.reasons, *((*show.pairing_warnings(one), *show.limits(one)) if one else ())]
     caption = [
-        ("", "Parentheses: 95 % CI."),
-        ("pass@1", "pass@1: mean over n problems with k samples each."),
-        ("difference", "Difference: percentage points from the baseline, paired by problem."),
-        ("not worse", f"Not worse: margin of {100 * one.settings.margin:g} points." if one else ""),
-        ("speed-up", "Speed-up: latency ratio, geometric mean over problems."),
+        ("", f"Parentheses after pass@1{', difference and speed-up' if one else ''}: 95 % CI."),
+        ("pass@1", "pass@1: mean over problems of the share of available samples that are correct."),
+        *(_contrast_caption(one) if one else ()),
+        ("speed-up", "Speed-up: baseline latency divided by run latency, geometric mean over problems."),
         ("fallback", "Fallback: share of decisions that rejected every candidate."),
         ("draft", "Draft's share: share of emitted tokens."),
-        *(("", line if line.endswith(".") else f"{line}.") for line in left_out),
+        *([("n ×", _OF_PLANNED)] if any(run.summary.is_unfinished for run in runs) else ()),
+        *(("", line if line.endswith(".") else f"{line}.") for line in limits),
     ]
     return replace(_of_each_run("results", "Results", runs, columns, caption), is_folded=False)
 
 
+def _contrast_caption(comparison: Comparison) -> Caption:
+    contrasts = [row.contrast for row in comparison.rows if row.contrast]
+    one_method = any(contrast.is_same_subject for contrast in contrasts)
+    of_reruns = " (runs of one method: for rerunning these problems)" if one_method else ""
+    return [
+        (
+            "difference",
+            f"Difference: percentage points from the baseline, paired by problem; CI for similar problems{of_reruns}.",
+        ),
+        (
+            "not worse",
+            f"Not worse: above −{100 * comparison.settings.margin:g} points even if single problems may be lost "
+            "entirely. Worse: a loss with Holm-adjusted p below 0.05.",
+        ),
+    ]
+
+
 def _details(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
-    """Return the statistics of the accuracies, with the legend of the comparison."""
+    """Return the table of accuracy statistics, with the baselines and the methods of the intervals."""
     columns: list[OfRun] = [
         ("n × k", _size),
         ("re-run SE", lambda run: fixed(getattr(run.summary.result, "rerun_standard_error", None), 2, 100)),
@@ -464,12 +488,12 @@ def _details(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
         ("on these", compared.cell(lambda row: show.on_these_cell(row.contrast))),
     ]
     graders = "; ".join(sorted({run.summary.grader_version or "none yet" for run in runs}))
-    about = (
-        [*show.baseline_lines(one), *show.contrast_legend(one, _OF_CONTRAST)] if (one := compared.comparison) else []
-    )
+    shown = ("95 %", "on these")
+    about = [*show.baseline_lines(one), *show.contrast_legend(one, shown)] if (one := compared.comparison) else []
     caption = [
         ("re-run SE", "Re-run SE: standard error of rerunning the same problems, in percentage points."),
         ("once complete", "Once complete: range from all missing samples wrong to all correct."),
+        *([("n ×", _OF_PLANNED)] if any(run.summary.is_unfinished for run in runs) else ()),
         *(("", line) for line in (f"Grader: {graders}.", *about)),
     ]
     return _of_each_run("statistics", "Statistics", runs, columns, caption)
@@ -530,7 +554,12 @@ def _efficiency(runs: Sequence[RunFacts]) -> RunTable:
         *(_of_measure(name, None) for name in _TOKENS),
         _of_measure("target_nats_per_token", 4),
     ]
-    caption = [("decisions", "Decisions: verdicts, or method-specific decisions.")]
+    caption = [
+        ("fallback", "Fallback rate: share of decisions that rejected every candidate."),
+        ("decisions", "Decisions: verdicts, or method-specific decisions."),
+        ("draft", "Draft's share: share of emitted tokens."),
+        ("emitted", _TOKEN_COUNTS),
+    ]
     return _of_each_run("efficiency", "Token and fallback details", runs, columns, caption)
 
 
@@ -552,6 +581,7 @@ def _pairs(runs: Sequence[RunFacts]) -> RunTable:
         ("", "Each run and the target alone, under the same conditions, over shared problems."),
         ("ratio of means", "Ratio of means: baseline's mean latency divided by the run's."),
         ("tokens/s", "tokens/s, chain length: divided by the baseline's; speed-up = tokens/s ÷ chain length."),
+        ("speed-up, 1", "1 in flight: ratio of mean latencies, from timing samples."),
         ("distance", "Distance: nats per token of the run's text under the target, minus the baseline's."),
     ]
     return _table("pairs", "Against the target alone", ["baseline", *kinds.values()], rows, caption)
@@ -572,7 +602,8 @@ def _costs(runs: Sequence[RunFacts]) -> RunTable:
     )  # fmt: skip
     caption = (
         "Work: devices (or workers, without a GPU) × time from start to last call. Starts: devices × engine start-up, "
-        "counted once if several runs share it. Queue time and attempts without a finished sample are excluded."
+        "counted once if several runs share it. Queue time and attempts without a finished sample are excluded. "
+        "Per sample and per correct answer: work only."
     )
     return _table("cost", "Cost", headers, rows, [("", caption)])
 
@@ -596,7 +627,7 @@ def _conditions(runs: Sequence[RunFacts], manifests: Mapping[str, Manifest]) -> 
         if name not in matters:
             value = max(cells, key=lambda cell: cell != NOTHING)
             equal += [] if value in ("none", UNKNOWN) else [[name, value]]
-        elif matters[name] == "note" or name.removesuffix(" files") in matters.keys() - {name}:
+        elif matters[name] == "note" or are_files_implied(name, lines):
             notes.append([name, *cells])
         else:
             different.append([name, *cells])

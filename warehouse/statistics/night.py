@@ -114,7 +114,7 @@ class Look:
 
     @property
     def is_by_window(self) -> bool:
-        """Whether the window differs and tonight's difference has the same sign."""
+        """Whether the window differs, and tonight differs by at least AGREES in the same direction."""
         return abs(self.window) >= self.limits[1] and self.tonight * np.sign(self.window) >= AGREES
 
 

@@ -100,10 +100,10 @@ class Components:
 
     @property
     def enough_samples(self) -> int | None:
-        """Samples per problem above which doubling them lowers the standard error by less than LEAST_GAIN.
+        """Samples per problem from which doubling them lowers the standard error by at most LEAST_GAIN.
 
-        Doubling them then helps less than adding 11 % of problems. None: there is no variance between problems, so
-        doubling always helps. 1: there is no variance at all.
+        Doubling them then helps at most as much as adding 11 % of problems. None: there is no variance between
+        problems, so doubling always helps. 1: single samples do not vary.
         """
         if not self.within:
             return 1

@@ -10,7 +10,8 @@ together; published speed-ups are ratios of means.
 
 Sources of the run factor: one-way random effects, pooled over groups (Searle, Casella and McCulloch, Variance
 Components, 1992, section 3.6), and the square-and-add rule for the sum of two estimates with intervals (MOVER; Zou and
-Donner, Construction of confidence limits about effect measures, Stat. Med. 27, 2008). Error rates: docs/statistics.md.
+Donner, Construction of confidence limits about effect measures, Stat. Med. 27, 2008). Error rates: docs/statistics.md
+and tools/simulate/README.md.
 """
 
 from __future__ import annotations
@@ -135,10 +136,10 @@ def between_runs(ratio: Interval, factor: RunFactor | None, repeats: Sequence[in
 
 
 def _possible(found: Interval, ratios: Floats) -> Interval:
-    """Clip an interval to the possible ratios: those of the problems, extended by a factor of OUTLYING_RATIO.
+    """Clip an interval to [min(estimate/5, smallest ratio), max(5 · estimate, largest ratio)]; 5 is OUTLYING_RATIO.
 
-    If a few problems take far longer than all others, some resamples lack them, and the bootstrap interval may be far
-    too wide.
+    With fewer than FEWEST_RESAMPLED problems it is unchanged. If a few problems take far longer than all others, some
+    resamples lack them, and the bootstrap interval may be far too wide.
     """
     if found.low is None or found.high is None or len(ratios) < FEWEST_RESAMPLED:
         return found

@@ -36,10 +36,10 @@ _ROUNDING = 1e-12
 def rate(x: Floats, y: Floats, family: Families | None = None, *, is_part: bool = True) -> Interval:
     """Return Σx/Σy over problems, as papers define a rate over decisions, with its interval; x, y (n,).
 
-    The standard error is the delete-one-problem (family) jackknife. is_part: x is part of y, which gives Wilson's
-    interval with the effective number of observations. There is no interval if the largest problem (family) holds more
-    than LARGEST_SHARE of y. Otherwise the interval is Student's t. Problems without any y are left out; without any at
-    all the estimate is NaN.
+    The standard error is the delete-one-problem (family) jackknife. is_part: x is part of y. The interval is then
+    Wilson's with the effective number of observations, and there is none if a problem (family) holds more than
+    LARGEST_SHARE of y. If x is not part of y, the interval is Student's t. Problems with y = 0 are left out; if none
+    remains, the estimate is NaN.
     """
     kept = y > 0
     if not np.any(kept):

@@ -136,7 +136,7 @@ def mean_interval(mean: TwoPhaseMean, resamples: int = RESAMPLES) -> Interval:
 
 
 def two_phase_ratio(first: TwoPhaseMean, second: TwoPhaseMean, resamples: int = RESAMPLES) -> Interval:
-    """Return the ratio of two means with its interval; both over the same problems in the same order.
+    """Return `first` divided by `second` with its interval; both over the same problems in the same order.
 
     Everything is computed on logarithms, paired by problem. The half-width has two parts, added in quadrature (MOVER;
     Zou and Donner, Stat. Med. 27, 2008). The choice of timed samples uses Student's t; the choice of problems uses the
@@ -158,7 +158,7 @@ def two_phase_ratio(first: TwoPhaseMean, second: TwoPhaseMean, resamples: int = 
 
 
 def two_phase_difference(first: TwoPhaseMean, second: TwoPhaseMean) -> Interval:
-    """Return the difference of two means with its interval; both over the same problems in the same order.
+    """Return `first` minus `second` with its interval; both over the same problems in the same order.
 
     The half-width has two parts, added in quadrature as in `two_phase_ratio`, both with Student's t: the choice of
     timed samples and the choice of problems. The kind is "none: …" if timed samples do not exceed strata by at least

@@ -123,7 +123,7 @@ def _of_latencies(
 
 
 def _saved(name: str, found: Interval) -> Interval:
-    """Return a ratio of means, or 1 − ratio (the saving)."""
+    """Return the ratio of means `found`, or for latency_saved the saving, 1 − 1/ratio."""
     if name != "latency_saved" or not np.isfinite(found.estimate):
         return found
     low, high = (None if end is None else 1 - 1 / end for end in (found.low, found.high))

@@ -1,7 +1,7 @@
 """The papers' tables and figures: required runs, published values, and the timing of our runs.
 
 A suite is a TOML file in `harness/papers/suites`. Its cells are rows × columns × metrics. A run belongs to a row and a
-column. Its flags are the launcher's defaults, overridden by the column's, then by the row's. Published values are
+column. Its flags are the suite's defaults, overridden by the column's flags, then by the row's. Published values are
 listed as printed. Information missing in the paper is listed with the conditions that it covers. For these, the suite's
 flags are our choice, and any other choice is equally comparable. All other flags are from the paper or its authors'
 code.

@@ -361,7 +361,7 @@ def print_costs(overrides: Overrides, aligned: str | None, database: Path, conso
     screen.table(Table([Column(name, is_right=name != "suite") for name in names], costs))
     screen.say(
         "Excludes runs that need a model you have not trained. Suites share runs, so all cost less than the sum. "
-        "GPU-hours: from recorded runs, otherwise from published values; "
+        "GPU-hours: from recorded runs, else from published values, otherwise unknown; "
         f"latency from {TIMED} samples of each run."
     )
 

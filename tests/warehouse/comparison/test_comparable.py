@@ -16,7 +16,7 @@ from jobs.run.spec import RunSpec
 from tests.shared import known, with_settings
 from tests.warehouse import cells, runs
 from tests.warehouse.cells import BAD, GOOD, Warehouse, compare, compared, load, select
-from warehouse.comparison.manifests import differences, latency_mismatches, read_manifests
+from warehouse.comparison.manifests import are_files_implied, differences, latency_mismatches, read_manifests
 from warehouse.database import reader
 from warehouse.loading.runs import load_run
 from warehouse.sql.baselines import _OF_TIMES, SETTINGS, Setting, unlike
@@ -227,6 +227,16 @@ def test_views_and_comparisons_agree(tmp_path: Path) -> None:
     for reason, run in zip(attempts, own, strict=True):
         assert [text.partition(":")[0] for text in mismatches(tmp_path, run, base)] == ([reason] if reason else [])
     assert [row["run_id"] for row in select(tmp_path, "FROM comparable_baseline")] == [own[0]]
+
+
+@pytest.mark.parametrize(
+    ("models", "files", "implied"), [("aab", "xxy", True), ("aab", "xyz", False), ("aab", "xxx", False)]
+)
+def test_files_follow_from_names_only_if_both_differ_between_the_same_runs(
+    models: str, files: str, implied: bool
+) -> None:
+    assert are_files_implied("draft files", {"draft": list(models), "draft files": list(files)}) is implied
+    assert not are_files_implied("draft", {"draft": list(models)})
 
 
 def test_a_reason_says_what_both_have() -> None:

@@ -22,6 +22,7 @@ from tests.warehouse.report.conftest import HOSTILE, report
 from warehouse.database import reader
 from warehouse.loading.runs import load_run
 from warehouse.report.facts import RunFacts, report_facts
+from warehouse.report.sections import report_warnings
 
 Written = Callable[..., Path]
 
@@ -115,6 +116,17 @@ def test_a_run_without_grades_has_no_accuracy(loaded: Loaded, tmp_path: Path, wr
     assert "NOT GRADED: 6 of 6" in page
     assert 'aria-label="Accuracy' not in page
     assert 'aria-label="Accuracy' in written(loaded.database, loaded.vanilla.path.name).read_text()
+
+
+def test_a_run_with_two_warnings_of_one_kind_is_named_once(loaded: Loaded) -> None:
+    told, quiet = facts_of(loaded.database, *all_runs(loaded)[:2])
+    warnings = {"limited": False, "warnings": [f"SKIPPED FILE: {name} cannot be read: torn" for name in ("a", "b")]}
+    runs_told = [
+        replace(told, summary=told.summary.model_copy(update=warnings)),
+        replace(quiet, summary=quiet.summary.model_copy(update={"limited": False, "warnings": []})),
+    ]
+    brief, lines = report_warnings(runs_told)
+    assert (brief, len(lines)) == (f"Skipped file: {told.label}.", 2)
 
 
 def test_a_very_long_text_is_cut_with_a_note(tmp_path: Path, written: Written) -> None:
