@@ -191,10 +191,10 @@ class Baseline:
 def choose(runs: Sequence[Run], named: str | None = None) -> list[Baseline]:
     """Return the baseline of every dataset that has a run with samples.
 
-    named: run id of the baseline of its dataset. The default is the run of the target alone. Among several, the
-    best-fitting one is used; without any, the first run. If a dataset has the target alone and other runs in both
-    regimes (one and several samples in flight), each regime gets its own baseline, because times are comparable only
-    within a regime. Raises WarehouseError if the named run has no samples.
+    named: run id of the baseline of its dataset. By default, the baseline is the run of the target alone: the
+    best-fitting one of several, or the first run if there is none. If a dataset has the target alone and other runs in
+    both regimes (one and several samples in flight), each regime gets its own baseline, because times are comparable
+    only within a regime. Raises WarehouseError if the named run has no samples.
     """
     by_dataset: dict[str, list[Run]] = {}
     for run in runs:
@@ -206,7 +206,7 @@ def _of_dataset(members: Sequence[Run], named: str | None) -> Iterator[Baseline]
     if own := next((run for run in members if run.run_id == named), None):
         if own.is_empty:
             raise WarehouseError(f"the baseline has no samples to compare: {own.why_empty}")
-        yield Baseline(own, "it was named", members)
+        yield Baseline(own, "it was selected", members)
         return
     for group in _by_regime(members):
         if present := [run for run in group if not run.is_empty]:
@@ -236,8 +236,10 @@ def _default(runs: Sequence[Run]) -> Baseline:
 
 
 def _fit(run: Run, others: Sequence[Run]) -> tuple[float, ...]:
-    """Return how well a run of the target alone fits the others, as a sort key. Most important first: runs with its
-    target, common problems, runs with comparable times, share of samples available there.
+    """Return how well a run of the target alone fits the others, as a sort key.
+
+    Most important first: runs with its target, common problems, runs with comparable times, share of its samples that
+    are available.
     """
     if not others:
         return ()

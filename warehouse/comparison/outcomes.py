@@ -1,8 +1,8 @@
 """Outcomes of a run by problem and sample, and the pairing of two runs.
 
 A sample is missing until it is finished and graded by the selected grader version. An error, a timeout or a truncation
-is a result and counts as incorrect. But an ungraded error is missing while other samples of the run are not graded by
-that version. Otherwise the errors alone would be the run's whole result.
+is a result and counts as incorrect. An ungraded error counts too, unless other finished samples of the run lack a grade
+of that version: it is then missing, because the errors alone would be the run's whole result.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ LEAST_COMPLETENESS = 0.99
 Samples are not missing at random: long chains finish last, so the missing samples are the hard ones, and the data do
 not show their results. Above this share, missing samples count against the run: its own as wrong, the baseline's as
 right (the worst case of Manski, Nonparametric Bounds on Treatment Effects, Am. Econ. Rev. 80, 1990). If both runs have
-planned equally many samples, this shifts the difference by at most 1 point, half of the usual margin. It is more if the
-run that lacks samples has planned fewer: 30 of a baseline's 400 samples, against 3,200 of the run, are 0.9 % of all
-planned samples and shift the difference by 7.5 points. With more samples missing, the assumption would decide the
-result.
+planned equally many samples, this shifts the difference by at most 1 point, half of the usual margin. The shift is
+larger if the run that lacks samples has planned fewer: 30 of a baseline's 400 samples, against 3,200 of the run, are
+0.9 % of all planned samples and shift the difference by 7.5 points. With more samples missing, the assumption would
+decide the result.
 """
 _PROBLEMS = """
 SELECT problem_id || ' ' || content_hash AS problem, problem_id, family
@@ -117,14 +117,14 @@ class Outcomes:
 
 @dataclass(frozen=True)
 class Pair:
-    """The compared samples of two runs: the same problems, and only sample indices available in both."""
+    """The compared samples of two runs: the same problems, without sample indices that are missing in either run."""
 
     first: Outcomes
     second: Outcomes
     num_shared_problems: int
-    """Number of problems with equal content in both runs, including those left out here."""
+    """Number of problems with equal content in both runs, including problems without compared samples."""
     num_planned_samples: int
-    """Number of sample indices planned by at least one run, over these problems."""
+    """Number of sample indices planned by at least one run, over the shared problems."""
 
     @property
     def n(self) -> int:

@@ -1,4 +1,4 @@
-"""Times of settings, over all finished repeats of each, and their ratios."""
+"""Times of settings, over all finished repeats of each setting, and their ratios."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ WHERE list_contains($run_ids::VARCHAR[], run_id) AND stopwatch = $stopwatch AND 
 
 @dataclass(frozen=True)
 class Times:
-    """Times of a run's samples; arrays (n, k), NaN if a sample has no meaningful time."""
+    """Times of a run's samples; arrays (n, k), NaN for samples without a valid time."""
 
     problems: Sequence[str]
-    """Problem id and content, (n,). Problems are the same if both match."""
+    """Problem id and content hash, (n,). Problems are the same if both match."""
     family: Families
     seconds: Floats
     tokens: Floats
@@ -138,7 +138,10 @@ def _places(times: Times, problems: Sequence[str]) -> NDArray[np.int64]:
 
 
 def _means(times: Times, places: NDArray[np.int64], others: Sequence[_Side]) -> tuple[Floats, Floats]:
-    """Return mean seconds and emitted tokens (n,) over samples present in all runs of the other side; NaN if none."""
+    """Return mean seconds and emitted tokens, both (n,); NaN for problems without a sample.
+
+    Samples that are unfinished in a run of the other side are left out.
+    """
     seconds, tokens = times.seconds[places], times.tokens[places]
     is_kept = np.isfinite(seconds)
     for other, of_other in others:
@@ -154,7 +157,7 @@ def latencies(
 ) -> TimedPair | None:
     """Return latencies of a setting and its baseline, by definitions of the view `stopwatch`, paired by problem.
 
-    `of_baseline` is the baseline's definition, because a paper may compare a sample's total time with reasoning time.
+    `of_baseline` is the definition for the baseline: a paper may compare a sample's total time with reasoning time.
     None if no problem was timed in all runs, or if the runs differ in devices or other conditions that affect latency.
     """
     if not rows(connection, _ARE_ALIKE, {"run_id": run_id, "baseline": baseline}):

@@ -24,6 +24,7 @@ from warehouse.statistics import planning
 from warehouse.statistics.intervals import Families
 from warehouse.statistics.planning import (
     ASSURANCE,
+    FEWEST_CAREFUL,
     LEAST_GAIN,
     MOST_PROBLEMS,
     MOST_SAMPLES,
@@ -40,10 +41,12 @@ _RUNS = "SELECT run_id FROM run ORDER BY created_at DESC, run_id"
 
 @dataclass(frozen=True)
 class SampleCost:
-    """Average cost of a sample. Engine starts are separate, because they do not repeat per sample."""
+    """Average cost of a sample, and the cost of engine starts, which does not grow with the samples."""
 
     work_hours: float
+    """Device-hours per sample."""
     start_hours: float
+    """Device-hours of all engine starts of the run."""
     has_gpu: bool
 
 
@@ -55,13 +58,14 @@ class Basis:
     """The method compared with the baseline. None: only the baseline is available."""
     baseline: Run
     pilot: Pilot
-    """Counts of both runs; a baseline without another run is used for both."""
+    """Samples and correct samples of both runs. With the baseline alone, it is used for both."""
     family: Families
     """Families of the pilot's problems, (n,)."""
     pair: Pair
     """The samples that both runs have."""
     costs: Sequence[SampleCost | None]
-    """Cost per sample of the method and of the baseline; None if unknown. A baseline alone is used for both."""
+    """Cost per sample of the method and of the baseline; None if unknown. With the baseline alone, it is used for both.
+    """
 
     @property
     def runs(self) -> Sequence[Run]:
@@ -77,11 +81,11 @@ class Basis:
 def read(
     connection: Connection, names: Sequence[str], baseline: str | None = None
 ) -> tuple[Sequence[Basis], Sequence[str]]:
-    """Return the possible plans' data for the named runs, or for all runs, and reasons why other runs allow none.
+    """Return the data of each possible plan, and the reasons why other runs allow no plan.
 
-    Each run is paired with the baseline that `warehouse.compare` would choose. A baseline without other runs is a pilot
-    by itself. Without names, the newest finished run of each setting is used, and a model alone serves only as a
-    baseline. Raises WarehouseError if no plan is possible.
+    Each named run is paired with the baseline that `warehouse.compare` would choose. A baseline without other runs is a
+    pilot by itself. Without names, one run of each setting is used, the newest finished one if any, and vanilla runs
+    only as baselines. Raises WarehouseError if no plan is possible.
     """
     every = [*([baseline] if baseline else []), *names]
     if not names:
@@ -102,7 +106,7 @@ def read(
                 left_out.append(f"{', '.join(run.run_id for run in (make, chosen.run) if run)}: {error}")
     if named is not None and names and (alone := [basis.baseline.run_id for basis in found if basis.run is None]):
         without = next((run_id for run_id in alone if run_id != named), alone[0])
-        raise WarehouseError(f"no plan possible: {named} is not a baseline for {without}; pass a run on its dataset")
+        raise WarehouseError(f"no plan possible: the baseline {named} is not on the dataset of {without}")
     if not found:
         unsampled = all(run.is_empty for run in runs)
         why = "; ".join(left_out) or (
@@ -115,7 +119,10 @@ def read(
 
 
 def _newest(runs: Sequence[Run], named: str | None) -> Iterator[Run]:
-    """Yield the newest finished run of each setting, and the named run. `runs` are ordered newest first."""
+    """Yield one run of each setting: the named one, else the newest finished one, else the newest.
+
+    `runs` are ordered newest first.
+    """
     seen = set()
     for run in sorted(runs, key=lambda run: (run.run_id != named, run.is_unfinished)):
         summary = run.summary
@@ -192,9 +199,9 @@ class Size:
     hours: float | None
     """GPU-hours, or worker-hours without a GPU. None: unknown."""
     share_of_samples: float
-    """Share of a difference's variance that more samples per problem could remove."""
+    """Share of the variance of a problem's difference that more samples per problem could remove."""
     detectable_margin_there: float | None
-    """Smallest margin detectable with the plan's power on `Plan.num_problems` problems. None: none."""
+    """Smallest margin detectable with the plan's power on `Plan.num_problems` problems. None: no margin below 1."""
     hours_there: float | None
     """Hours for `Plan.num_problems` problems with k samples each."""
 
@@ -210,7 +217,7 @@ class Plan:
     num_problems: int
     """Number of problems for which power and margin are reported."""
     samples_there: int | None
-    """Samples per problem that are enough for these problems. None: more than planning.MOST_SAMPLES."""
+    """Samples per problem needed with these problems. None: more than planning.MOST_SAMPLES."""
     power_there: float
     """Power with these problems and unlimited samples."""
 
@@ -231,7 +238,7 @@ class Plan:
 
 
 def plan(basis: Basis, question: Question) -> Plan:
-    """Plan a comparison, with independent families if problems share them."""
+    """Plan a comparison. If problems share families, the families are the independent observations."""
     given, num_problems = basis.pilot, question.num_problems or basis.baseline.summary.dataset_size
     if basis.run is None:
         found = planning.components_of_one(given.first_correct, given.first_samples, question.correlation)
@@ -285,8 +292,8 @@ _EXPLAINED = (
     "k: samples per problem and method. Sampling: share of the variance that more samples could remove.",
     "Margin: smallest margin (points) detectable with this power.",
     "Hours: total of both methods on the pilot's devices, with its number of samples in flight.",
-    "Plans are for similar problems in families of the same size. A pilot of fewer "
-    f"than {NOISY_PROBLEMS} problems uses the upper limit of its variance ({100 * ASSURANCE:g} %).",
+    "Plans are for similar problems in families of the same size. A pilot of two runs on "
+    f"{FEWEST_CAREFUL} to {NOISY_PROBLEMS - 1} problems uses the upper {100 * ASSURANCE:g} % limit of its variance.",
 )
 
 
@@ -334,7 +341,7 @@ def _basis_lines(plan: Plan) -> Iterator[str]:
             f"{plan.question.correlation:g} to these (--correlation). The standard deviation between problems follows "
             "from this assumption; it is not observed."
         )
-        yield "A pilot of both methods would also show problems that only one of them solves."
+        yield "A pilot of both methods would also show which problems only one of them solves."
     else:
         observed = signed(100 * float(basis.pilot.differences.mean()), 2)
         yield f"From {basis.run.run_id} vs. {basis.baseline.run_id}."
@@ -359,7 +366,7 @@ def _warnings(plan: Plan) -> Iterator[str]:
             f"numbers are larger; {remedies}."
         )
     if left_out := basis.pair.num_shared_problems - basis.num_problems:
-        yield f"{counted(left_out, 'problem')} with fewer than two samples in a run left out."
+        yield f"Left out: {counted(left_out, 'problem')} with fewer than two samples in a run."
     observed = float(basis.pilot.differences.mean()) if basis.run is not None else 0.0
     if observed <= -plan.question.margin < plan.question.difference:
         yield (
@@ -393,18 +400,18 @@ def _table(plan: Plan) -> Table:
 
 
 def _conclusions(plan: Plan) -> Iterator[str]:
-    """Yield conclusions about samples and problems, and the meaning of the columns."""
+    """Yield how many samples and problems are useful or enough, one sentence each."""
     enough = plan.components.enough_samples
     gain = f"lower the standard error by less than {100 * LEAST_GAIN:g} %"
     if enough is None:
         yield "The pilot shows no variance between problems: more samples always help."
     else:
-        yield f"More samples stop helping at {enough} per problem: doubling them would {gain}."
-        yield f"With any number of samples {_problems(plan.fewest_problems)} problems are needed."
+        yield f"More samples hardly help from {enough} per problem: doubling them would {gain}."
+        yield f"Even with unlimited samples, {_problems(plan.fewest_problems)} problems are needed."
     if plan.cheapest is not None:
         yield (
-            f"Cheapest if more problems are available: {plan.cheapest.samples_per_problem} per problem, "
-            f"{plan.cheapest.samples:,} samples of both methods."
+            f"Fewest samples, if more problems are available: {plan.cheapest.samples_per_problem} per problem, "
+            f"{plan.cheapest.samples:,} for both methods together."
         )
     there = counted(plan.num_problems, "problem")
     if plan.samples_there is not None:
@@ -413,7 +420,7 @@ def _conclusions(plan: Plan) -> Iterator[str]:
         power = f"power at most {100 * plan.power_there:.0f} %"
         yield f"{there} are not enough: {power}, even with {MOST_SAMPLES:,} samples each."
     if any(cost is None for cost in plan.basis.costs):
-        yield "Hours are unknown, because a method has no measured cost per sample."
+        yield "Hours are unknown, because the cost per sample of a method is unknown."
 
 
 def _problems(value: int | None) -> str:

@@ -26,7 +26,7 @@ CONTRAST_HEADERS = ("difference", "95 %", "on these", "p", "p (Holm)", "not wors
 """Column headers of `contrast_cells`."""
 _COLUMNS = 80
 _WRAPPED, _LEAST_WIDTH = ("run", "problems", "not worse"), 8
-"""Columns to wrap, and their width in characters, to leave room for numbers on a terminal."""
+"""Columns that may wrap, and their minimum width in characters: this leaves room for numbers on a terminal."""
 UNFINISHED = (
     "Unfinished: a run lacks samples. The difference, its intervals, p and the speed-up are valid only if "
     "samples are missing at random. That is rarely true, because long chains finish last. Non-inferiority "
@@ -42,9 +42,9 @@ _MATTERS = {
 }
 _MODELS = ("draft", "target", "reward model")
 _MOST_NOTES = 8
-"""Maximum number of lines under the brief table, at 80 columns."""
+"""Maximum number of lines below the brief table, at 80 columns."""
 _UNEQUAL_LOADS = 1.25
-"""Minimum ratio of the median numbers of samples in flight for a warning."""
+"""Ratio of two runs' median numbers of samples in flight above which there is a warning."""
 
 
 def names(comparison: Comparison) -> dict[str, str]:
@@ -70,7 +70,7 @@ def contrast_cells(contrast: Contrast | None, digits: int = 2) -> list[str]:
 
 
 def on_these_cell(contrast: Contrast | None) -> str:
-    """Return the half-width of the (symmetric) interval for the same problems."""
+    """Return ± half the width of the interval for rerunning the same problems, which is symmetric."""
     found = contrast.on_these if contrast else None
     return NOTHING if found is None or found.high is None else f"±{fixed(found.high - found.estimate, 1, 100)}"
 
@@ -157,7 +157,7 @@ def _not_worse(comparison: Comparison) -> Table:
 
 
 def _needed(contrast: Contrast) -> int | None:
-    """Return the number of problems needed if non-inferiority is not shown."""
+    """Return the number of problems needed to show non-inferiority; None if it is shown, or the run is worse."""
     return None if contrast.is_worse else contrast.num_needed
 
 
@@ -194,7 +194,7 @@ def _without_metric(table: Table) -> Table:
 
 
 def brief_table(comparison: Comparison, *, has_speed_interval: bool = True) -> Table:
-    """Return the brief table; without other metrics, pass@1 has no column."""
+    """Return the brief table. If pass@1 is the only metric, there is no column for the metric."""
     found = []
     for short, row in _named(comparison):
         difference, ends, on_these, _, _, verdict, _ = contrast_cells(row.contrast, digits=1)
@@ -273,8 +273,8 @@ def difference_lines(
 ) -> Iterator[str]:
     """Yield the differences between manifests, one per line. names: short run names by run id.
 
-    Methods are part of the names. Parameters are listed only if they differ between runs of one method. Models are
-    listed only if several runs have the role. is_brief: omit the affected results.
+    Methods are not listed, because the names contain them. Parameters are listed only if they differ between runs of
+    one method. For models, runs without the model are ignored. is_brief: omit which results a difference affects.
     """
     for difference in _told(differences):
         names_by_value: dict[str, list[str]] = {}
@@ -350,7 +350,7 @@ def _height(line: str) -> int:
 
 
 def _listed(opening: str, items: Sequence[str]) -> str:
-    """Return a list of items in at most two lines; the complete output has the rest."""
+    """Return the items in at most two lines of 80 columns. An ellipsis replaces items that do not fit."""
     kept, end = list(items), "."
     while _height(text := f"{opening} {'; '.join(kept)}{end}") > 2 and len(kept) > 1:
         kept.pop()
@@ -380,7 +380,7 @@ def _brief_contrasts(comparison: Comparison) -> Iterator[str]:
     yield f"Difference: in points{over}.{again}"
     yield from _few_families(comparison)
     if any(contrast.is_unfinished for _, contrast in named):
-        yield "Unfinished: differences hold only if samples are missing at random (--all)."
+        yield "Unfinished: differences are valid only if samples are missing at random (--all)."
     bounds = [
         f"{short}{'' if _metric(row) == 'pass@1' else f' {_metric(row)}'} {span(worst.low, worst.high, 1, 100)}"
         for short, row in _named(comparison)
@@ -388,7 +388,7 @@ def _brief_contrasts(comparison: Comparison) -> Iterator[str]:
     ]
     if bounds:
         margin = f"{100 * comparison.settings.margin:g} points"
-        yield _listed(f"Not worse: above −{margin} if single problems may be lost entirely:", bounds)
+        yield _listed(f"Not worse: above −{margin} if single problems may be lost entirely. Worst cases:", bounds)
 
 
 def _brief_speeds(comparison: Comparison, has_interval: bool) -> Iterator[str]:
@@ -424,8 +424,8 @@ def legend(comparison: Comparison) -> Iterator[str]:
     """Yield the legend of the complete tables, one line per group of columns."""
     kinds = dict.fromkeys(row.result.kind for row in comparison.rows)
     yield (
-        f"Accuracy, 95 %: CI, generalizes to similar problems ({'; '.join(kinds)}). Re-run SE: standard error of "
-        "rerunning the same problems."
+        f"Accuracy, 95 %: CI for similar problems ({'; '.join(kinds)}). Re-run SE: standard error over reruns of the "
+        "same problems."
     )
     yield from contrast_legend(comparison)
     yield from limits(comparison)
@@ -435,7 +435,7 @@ def legend(comparison: Comparison) -> Iterator[str]:
         load = ", measured under the load of concurrent samples" if is_shared else ""
         yield (
             f"Speed-up: baseline latency divided by run latency, geometric mean over problems{load}. Per "
-            "GPU-second: the same ratio for latency times the number of GPUs."
+            "GPU-second: the speed-up in latency × number of GPUs."
         )
         yield from dict.fromkeys(_between_runs(speed.factor) for speed in speeds)
     yield from at_one_lines(comparison)
@@ -453,14 +453,14 @@ def contrast_legend(comparison: Comparison, shown: Collection[str] = CONTRAST_HE
     kinds = sorted({contrast.like_these.kind for contrast in contrasts})
     told = {
         "difference": "Difference: run minus baseline in percentage points, paired by problem.",
-        "95 %": f"95 %: CI, generalizes to similar problems ({', '.join(kinds)}).",
+        "95 %": f"95 %: CI for similar problems ({', '.join(kinds)}).",
         "on these": "On these: half the 95 % CI for rerunning exactly these problems.",
-        "p": "p: p-value for a difference of 0, consistent with the 95 % CI.",
+        "p": "p: two-sided, for a difference of 0; below 0.05 if the 95 % CI excludes 0.",
         "p (Holm)": f"p (Holm): adjusted for {counted(len(contrasts), 'test')}.",
-        "not worse": f"Not worse: above −{margin} even if single problems may be lost entirely (worst case). Samples "
-        "need not contain such problems. Worse: p, adjusted by Holm, is below 0.05.",
-        "worst case": "Problems needed: similar problems to show it for an equally accurate method with power "
-        f"{100 * POWER:.0f} % (python -m warehouse.plan).",
+        "not worse": f"Not worse: above −{margin} even if single problems may be lost entirely (worst case); the data "
+        "need not contain such problems. Worse: a loss with p (Holm) below 0.05.",
+        "worst case": 'Problems needed: number of similar problems to show "not worse" for an equally accurate method '
+        f"with power {100 * POWER:.0f} % (python -m warehouse.plan).",
     }
     yield " ".join(told[name] for name in CONTRAST_HEADERS[:5] if name in shown)
     if any(contrast.is_same_subject for contrast in contrasts):
@@ -483,9 +483,9 @@ def _between_runs(factor: RunFactor | None) -> str:
     """Return a sentence on whether a speed-up's interval holds between runs."""
     if factor is None:
         return (
-            "Within these runs: too few repeats to estimate run-to-run variation, so the "
-            "interval does not include it. Identical work has differed by 17 %, and has taken twice as long on a busy "
-            "machine. Run one setting three times (--tag)."
+            "Within these runs: speed-up intervals exclude run-to-run variation, because there are too few repeats to "
+            "estimate it. Times of identical work have differed by 17 %, and doubled on a busy machine. To include the "
+            "variation, run one setting three times (--tag)."
         )
     return (
         f"Run factor: repeats differ by {100 * factor.standard_deviation:.1f} % (standard deviation; "
@@ -505,7 +505,7 @@ def at_one_lines(comparison: Comparison) -> Iterator[str]:
             timed += f", {found.num_timed_of_baseline} of the baseline"
             shown.append(f"{short[row.run.run_id]} {fixed(found.ratio.estimate, 2)}×{mark} ({ends}; {timed})")
     if shown:
-        yield f"Speed-up one at a time, ratio of mean latencies, from timing samples: {'; '.join(shown)}."
+        yield f"Speed-up one at a time (ratio of mean latencies, from timing samples): {'; '.join(shown)}."
 
 
 def _fallback_lines(comparison: Comparison) -> Iterator[str]:
@@ -517,12 +517,12 @@ def _fallback_lines(comparison: Comparison) -> Iterator[str]:
 
 
 def warnings(comparison: Comparison) -> Iterator[str]:
-    """Yield limits of the results' validity, one line each."""
+    """Yield warnings about the runs and the comparison, one line each."""
     runs = {row.run.run_id: row.run for row in comparison.rows}
     for run in runs.values():
         yield from (f"{run.run_id}: {line}" for line in run.summary.warnings)
         if run.is_unfinished:
-            yield f"{run.run_id}: its missing samples are left out here; {run.remedy}"
+            yield f"{run.run_id}: missing samples are left out here; {run.remedy}"
     yield from pairing_warnings(comparison)
     for row in comparison.rows:
         if row.speed is not None and row.speed.unlike:
@@ -560,28 +560,28 @@ def merged(lines: Iterable[str], names: Mapping[str, str]) -> Iterator[str]:
 
 
 def pairing_warnings(comparison: Comparison) -> Iterator[str]:
-    """Yield the parts of the runs that are not compared, one line each; `warnings` includes these lines."""
+    """Yield which parts of the runs are not compared, one line each; `warnings` includes these lines."""
     yield from (f"NOT COMPARED: {line}" for line in comparison.left_out)
     num_problems = {row.run.run_id: len(row.run.outcomes.problems) for row in comparison.rows}
     for row in comparison.rows:
         if row.contrast is not None:
             pair, n, base = row.contrast.pair, row.contrast.n, row.contrast.baseline
             own, of_base = num_problems[row.run.run_id], num_problems[base]
-            # For pass@k and maj@k only the samples per problem: the rest is reported with pass@1.
+            # For pass@k and maj@k, only problems with too few samples: other missing parts are reported with pass@1.
             is_part = (
                 (n < max(own, of_base) or pair.num_missing_samples > 0) if row.speed else n < pair.num_shared_problems
             )
             if is_part:
                 yield (
                     f"COMPARED IN PART: {row.run.run_id} vs. {base}, {_metric(row)}: {n} problems with at least "
-                    f"{counted(row.k, 'common sample')}; the runs share {pair.num_shared_problems} of {own} and "
-                    f"{of_base} problems, and {pair.num_common_samples} of the {pair.num_planned_samples} samples "
-                    "planned there."
+                    f"{counted(row.k, 'common sample')}; the runs share {pair.num_shared_problems} problems (of {own} "
+                    f"and {of_base}), and {pair.num_common_samples} of the {pair.num_planned_samples} samples planned "
+                    "for these."
                 )
 
 
 def _unequal_loads(run: Run, base: Run) -> Iterator[str]:
-    """Yield a warning if one run had clearly fewer samples in flight; the concurrency limit does not show it."""
+    """Yield a warning if one run had clearly fewer samples in flight, which equal concurrency limits do not show."""
     own, other = run.summary.median_samples_in_flight, base.summary.median_samples_in_flight
     is_shared = run.summary.concurrency > 1 and base.summary.concurrency > 1
     if is_shared and own and other and max(own, other) > _UNEQUAL_LOADS * min(own, other):
@@ -663,8 +663,8 @@ def records(comparison: Comparison) -> list[dict[str, Cell]]:
 def record(row: Row) -> dict[str, Cell]:
     """Return a row as a record: fractions instead of percent, unrounded p-values.
 
-    num_common_samples counts the sample indices available in both runs over all problems, including those planned by
-    only one run. num_missing_samples counts the other planned ones.
+    num_common_samples: sample indices of the shared problems that are missing in neither run, including those planned
+    by only one run. num_missing_samples: the other planned sample indices.
     """
     summary, contrast, speed = row.run.summary, row.contrast, row.speed
     pair, difference, worst = (contrast.pair, contrast.difference, contrast.worst) if contrast else (None, None, None)

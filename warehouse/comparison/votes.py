@@ -1,8 +1,9 @@
 """Majority votes: a problem's samples grouped by equal answers.
 
 Two answers are equal if the grader accepts one as correct with the other as the gold answer. Answers are model output,
-so they are compared in the grader's killable processes. Answers that cannot be compared there count as different. A
-custom grader only compares with the problem's gold answer, so its incorrect answers are equal if their strings are.
+so the grader compares them in processes that can be killed. If a comparison fails there, the answers count as
+different. A custom grader only compares with the problem's gold answer, so its incorrect answers are equal if their
+strings are.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ def read_votes(connection: Connection, run_id: str, workers: int | None = None) 
         ballot = ballots.setdefault(str(row["problem_id"]), _Ballot(_empty_gold(row), is_own))
         if is_own and row["verdict"] == "wrong" and row["extracted"] is None:
             raise WarehouseError(
-                f"{run_id}: no majority vote: its grader ({row['grader_version']}) does not return the extracted "
-                "answers of incorrect samples"
+                f"{run_id}: no majority vote, because its grader ({row['grader_version']}) does not return the "
+                "extracted answers of incorrect samples"
             )
         extracted, sample = row["extracted"], int(str(row["sample_index"]))
         if row["verdict"] == "correct":
@@ -91,7 +92,7 @@ def read_votes(connection: Connection, run_id: str, workers: int | None = None) 
 
 
 def _empty_gold(row: Record) -> Gold:
-    """Return the problem's comparison settings, without a gold answer."""
+    """Return how the problem's answers are compared: a `Gold` with an empty answer."""
     choices = row["choices"]
     return Gold(
         "",
@@ -111,8 +112,8 @@ def _key(extracted: str, ballot: _Ballot) -> str:
 def _group(ballots: Iterable[_Ballot], workers: int | None) -> None:
     """Group equal wrong answers in rounds: each round compares the first remaining answer with all others.
 
-    If no sample is correct, or if there is at most one wrong answer, groups cannot change a vote and nothing is
-    compared.
+    Nothing is compared if groups cannot change the vote (no sample is correct, or at most one wrong answer), for choice
+    problems, and for custom graders.
     """
     remaining: list[tuple[_Ballot, list[str]]] = []
     for ballot in ballots:

@@ -18,8 +18,8 @@ from warehouse.report.tables import LATEX_NEEDS, latex, markdown, of_records, wr
 def write(comparison: Comparison, out: IO[str], shape: ComparisonFormat, *, is_brief: bool = False) -> None:
     """Write a comparison. All formats except CSV, which has only the rows, start with the warnings.
 
-    is_brief: a table has only the main columns and fits the width in COLUMNS; LaTeX has the columns usually reported in
-    papers. The other formats are always complete.
+    is_brief: a table has only the main columns and fits the width in COLUMNS; LaTeX has only the columns usually
+    reported in papers. The other formats are always complete.
     """
     if shape == "table":
         screen = Screen(out, is_fitted=True)
@@ -93,7 +93,7 @@ def _head(comparison: Comparison) -> Iterator[Line]:
     yield from (Line(f"{name}: {run_id}", is_item=True) for run_id, name in names.items())
     yield from map(Line, show.baseline_lines(comparison))
     yield Line("What differs:", "bold")
-    for line in list(show.difference_lines(comparison.differences, names)) or ["only the methods, as named"]:
+    for line in list(show.difference_lines(comparison.differences, names)) or ["only the methods"]:
         yield Line(line, is_item=True)
 
 

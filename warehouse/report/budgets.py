@@ -29,7 +29,7 @@ EXPLAINED = (
     "chains. Chain: mean tokens per chain, after truncation. Answer and prefilled: mean generated tokens and uncached "
     "prompt tokens of the generated answers."
 )
-NOT_PLANNED = "Chains are truncated at step boundaries and not re-planned: a method that uses the budget may do better."
+NOT_PLANNED = "Chains are cut at step boundaries, not re-planned: a method that plans by its budget may do better."
 _COLUMNS = ("budget", "pass@1 (95 %)", "cut", "chain", "answer", "prefilled")
 
 
@@ -38,13 +38,14 @@ def print_sweep(connection: Connection, run_id: str, out: Console) -> None:
     from warehouse.database import rows
 
     if not (points := rows(connection, POINTS, {"run_id": run_id})):
-        raise WarehouseError(f"{run_id} has no readable budget cuts: rerun python -m jobs sweep-budget")
+        raise WarehouseError(f"{run_id} has no readable truncated chains: rerun python -m jobs sweep-budget")
     table = Table([Column(name, is_right=True) for name in _COLUMNS], list(map(_cells, points)))
     source, samples = points[0]["source_run_id"], points[0]["num_samples"]
     missing, planned = max(point["missing"] or 0 for point in points), points[0]["planned"]
     below = [EXPLAINED, *([] if all(point["is_exact"] for point in points) else [NOT_PLANNED])]
     if missing:
-        below.append(f"UNFINISHED: no verdict for {counted(missing, 'sample')} at some budget; load {source}.")
+        told = f"no verdict on {counted(missing, 'sample')} at some budget, counted as incorrect"
+        below.append(f"UNFINISHED: {told}; load {source}.")
     if planned > samples:
         below.append(f"PARTIAL: {samples} of {planned} samples of {source}; the others were not finished.")
     title = Line(

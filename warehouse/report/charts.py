@@ -18,7 +18,7 @@ WIDTH = 1040
 SHAPES = ("circle", "square", "diamond", "triangle")
 """Marker shapes; with eight colors, 32 methods have different markers."""
 _GLYPH = 6.9
-"""Mean character width of a label, slightly overestimated."""
+"""Mean character width of a label in SVG units, slightly overestimated."""
 
 
 class Chart(Protocol):
@@ -58,7 +58,7 @@ def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
 
 
 def label_width(labels: Iterable[str]) -> float:
-    """Return the width reserved for row labels left of an axis."""
+    """Return the width, in SVG units, to reserve for row labels left of an axis."""
     return min(420.0, 30 + 7.4 * max(map(len, labels), default=0))
 
 
@@ -68,7 +68,7 @@ class Look(NamedTuple):
     series: int
     """Index of the method in the report; the eight colors repeat."""
     is_hollow: bool = False
-    """Whether the marker is an outline: a run under load, in a report that also has runs with one sample in flight."""
+    """Whether the marker is only an outline, for runs under load in a report that also has runs with one in flight."""
 
     @property
     def color(self) -> int:
@@ -154,7 +154,7 @@ def _plain(value: Attribute) -> str:
 
 _BAR_ROW = 28
 _BAR = 21
-"""Height of a bar."""
+"""Height of a bar in SVG units."""
 
 
 @dataclass(frozen=True)
@@ -292,7 +292,7 @@ class Dots:
 
 
 class Curve(NamedTuple):
-    """Points connected by a line, with color and marker of the first point."""
+    """Points connected by a line, drawn with the color and marker of the first point."""
 
     label: str
     points: Sequence[int]
@@ -303,7 +303,7 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True)
 class Scatter:
-    """Points with intervals on both axes, to be shown with its `key`.
+    """Points with intervals on both axes; the legend is in `key`.
 
     The horizontal axis starts at zero; the vertical axis is in percent.
     """

@@ -49,7 +49,7 @@ class RunFacts:
     problems: frozenset[tuple[str, str]] = frozenset()
     """Id and content hash of the planned problems."""
     budgets: Sequence[Record] = ()
-    """Rows of `warehouse.report.budgets.POINTS` for the run, grouped by sweep."""
+    """Rows of `warehouse.report.budgets.POINTS` for the run, by sweep, oldest first."""
 
     def estimate(self, measure: str) -> Interval | None:
         """Return a metric of the run; None without data."""
@@ -104,7 +104,7 @@ def over_the_same_problems(runs: Sequence[RunFacts]) -> dict[str, list[RunFacts]
 
 
 def other_problems(runs: Sequence[RunFacts]) -> list[str]:
-    """Return a warning for each dataset and regime whose runs use different problems."""
+    """Return a warning for each dataset and regime with runs on different problems."""
     of_one_kind: dict[tuple[str, str], list[RunFacts]] = {}
     for run in runs:
         of_one_kind.setdefault((run.summary.dataset, run.summary.regime), []).append(run)
@@ -116,6 +116,7 @@ def other_problems(runs: Sequence[RunFacts]) -> list[str]:
             shared = len(frozenset.intersection(*(group[0].problems for group in groups)))
             lines.append(
                 f"DIFFERENT PROBLEMS: the runs on {dataset} use different problems ({sets}; {shared} shared by all). "
-                "Figures contain only runs with the same problems. Results in one table are not comparable."
+                "Each figure contains only runs with the same problems. In tables, results on different problems are "
+                "not comparable."
             )
     return lines

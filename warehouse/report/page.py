@@ -39,7 +39,7 @@ class Report:
 
     content: str
     coverage: str
-    """One line: the traces in the page, or the number of tables."""
+    """Sentence on the traces in the page; for other formats, the number of tables."""
     charts: Mapping[str, Chart]
     """Charts by file name without extension."""
 
@@ -88,7 +88,7 @@ _HERE = resources.files("warehouse.report")
 _KATEX = _HERE / "vendor" / "katex"
 _VIEWER = ("load.js", "math.js", "trace.js", "list.js", "search.js", "link.js", "copy.js", "tables.js", "tabs.js")
 _RESERVE_BYTES = 200_000
-"""Space reserved for text outside the traces."""
+"""Bytes reserved for the text outside the traces."""
 
 
 def page(
@@ -99,7 +99,7 @@ def page(
     title: str,
     max_bytes: int,
 ) -> tuple[str, Chunks]:
-    """Return the HTML and its traces. Only a page too large without traces exceeds max_bytes."""
+    """Return the HTML and its traces. The page exceeds max_bytes only if it does so without any traces."""
     samples = read_samples(connection, runs)
     run_ids = [run.summary.run_id for run in runs]
     fixed = len(_styles()) + len(_katex_script()) + len(pack(index(samples, {}))) + _RESERVE_BYTES
@@ -135,7 +135,7 @@ def page(
 
 
 def coverage(chunks: Chunks) -> str:
-    """Return a sentence on the traces in the page."""
+    """Return sentences on which traces the page contains."""
     num_included = len(chunks.places)
     if num_included == chunks.num_finished:
         return f"This file contains all {num_included:,} traces of finished samples."
@@ -148,7 +148,10 @@ def coverage(chunks: Chunks) -> str:
 
 
 def _options(connection: Connection) -> str:
-    """Return command options for this database. The file name has no folder, because pages are shared."""
+    """Return the options that select this database and grader in commands.
+
+    The file name has no folder, because pages are shared.
+    """
     [(path, version)] = connection.execute(
         "SELECT path, getvariable('grader_version') FROM duckdb_databases() WHERE database_name = current_database()"
     ).fetchall()

@@ -57,7 +57,7 @@ _HATCHES = ("", "//////", "......")
 _DASHES = ("-", "-.", ":")
 """Line styles of curves, to distinguish them in grayscale; the Pareto front is dashed."""
 _LONGEST_LABEL = 40
-"""Maximum label length in characters, to leave room for the values."""
+"""Maximum label length in characters, to leave room for the plot."""
 
 
 def check_installed() -> None:

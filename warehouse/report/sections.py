@@ -33,7 +33,7 @@ class RunTable(Table):
     name: str = ""
     """CSS class in HTML, and label in LaTeX."""
     places: Sequence[int] = ()
-    """Index of each row's run in the report, for its marker; empty: no markers."""
+    """For each row, the index of its run in the report, which selects the marker. Empty: no markers."""
     is_sortable: bool = True
     """Whether readers can sort the rows in the page."""
     differs: frozenset[int] = frozenset()
@@ -60,7 +60,7 @@ class Figure:
     tab: str = ""
     """Label of the figure's tab; empty: no tabs."""
     partial: str = ""
-    """Note on partial runs in the figure; empty: none."""
+    """Note on partial runs in the figure; empty if there are none."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Compared:
 
     comparison: Comparison | None
     reasons: Sequence[str] = ()
-    """Reasons why runs, or the comparison, are missing."""
+    """Why runs are missing from the comparison, or why there is no comparison."""
 
     @property
     def rows(self) -> dict[str, Row]:
@@ -93,16 +93,17 @@ class Compared:
         return {row.run.run_id: row for row in self.comparison.rows} if self.comparison else {}
 
     def cell(self, read: Callable[[Row], Cell]) -> Callable[[RunFacts], Cell]:
-        """Return a function from a run to its cell in the comparison."""
+        """Return a function from a run to `read` of its row in the comparison, or to NOTHING without a row."""
         return lambda run: read(row) if (row := self.rows.get(run.summary.run_id)) else NOTHING
 
 
 def read_comparison(
     connection: Connection, run_ids: Sequence[str], settings: Settings, baseline: str | None = None
 ) -> Compared:
-    """Compare the runs as `warehouse.compare` does; if that fails, only runs that share problems with the first run.
+    """Compare the runs as `warehouse.compare` does.
 
-    Raises WarehouseError if `baseline`, a run id, is not comparable.
+    If that fails, compare only the runs that share a problem with the first run on their dataset. With `baseline`, a
+    run id, a failure raises WarehouseError instead.
     """
     if len(run_ids) < 2:
         return Compared(None)
@@ -151,7 +152,7 @@ def report_warnings(runs: Sequence[RunFacts]) -> tuple[str, list[str]]:
 
 
 def _partial(some: Sequence[RunFacts], runs: Sequence[RunFacts]) -> str:
-    """List the partial runs among `some` with their numbers of problems; empty if there are none."""
+    """Return the partial runs among `some` with their numbers of problems, as a phrase; empty if there are none."""
     sizes: dict[str, list[RunFacts]] = {}
     for run in some:
         if run.summary.limited:
@@ -171,7 +172,7 @@ def _which(some: Sequence[RunFacts], runs: Sequence[RunFacts]) -> str:
 
 
 def _behind(runs: Sequence[RunFacts], *metrics: str) -> str:
-    """Return SQL for metrics of the runs, to paste into `warehouse.query`."""
+    """Return SQL that selects these metrics of the runs, to paste into `warehouse.query`."""
     ids, names = (", ".join(map(literal, texts)) for texts in ((run.summary.run_id for run in runs), metrics))
     return (
         "SELECT run_id, metric, role, n, estimate, low_95, high_95 FROM counted_estimate\n"
@@ -184,7 +185,7 @@ def _grouped(
 ) -> list[Figure]:
     """Return the figures of each group of comparable runs, with one tab per group.
 
-    A group has one regime and the same problems. of_times: also the same concurrency and devices.
+    Runs of a group have the same regime and problems; with of_times, also the same concurrency and devices.
     """
     groups: dict[tuple[str, ...], list[RunFacts]] = {}
     for problems, run in ((problems, run) for problems, own in over_the_same_problems(runs).items() for run in own):
@@ -215,13 +216,13 @@ def _in_flight(runs: Sequence[RunFacts]) -> str:
 
 
 def _of_planned(run: RunFacts) -> str:
-    """Return the number of samples behind an unfinished run's accuracy, as a suffix."""
+    """Return the available and planned samples of an unfinished run, as a suffix; empty for a finished run."""
     s = run.summary
     return f", {s.num_result_samples} of {s.planned} samples" if s.is_unfinished else ""
 
 
 def _differences(members: Mapping[str, RunFacts], compared: Compared, runs: Sequence[RunFacts]) -> list[Figure]:
-    """Return a figure per baseline of `runs`. members: all runs by run id."""
+    """Return one figure per baseline that any of `runs` is compared with. members: all runs by run id."""
     some = {run.summary.run_id for run in runs}
     rows_by_baseline: dict[str, list[Row]] = {}
     for row in compared.comparison.rows if compared.comparison else ():
@@ -283,9 +284,9 @@ def _trade_offs(manifests: Mapping[str, Manifest], runs: Sequence[RunFacts]) -> 
         caption += " Lines connect runs that differ in one parameter; labels are its values."
     if front:
         names = "; ".join(f"{drawn[i].name}{_of_planned(drawn[i])}" for i in front)
-        caption += f" Dashed line: Pareto front of the estimates: {names}. Overlapping intervals leave the order open."
+        caption += f" Dashed line: Pareto front of the estimates ({names}). Overlapping intervals leave the order open."
     if drawn[0].summary.concurrency > 1:
-        caption += " Latency includes the load of concurrent samples."
+        caption += " Latency is measured under the load of concurrent samples."
     title = f"{drawn[0].summary.dataset}, {drawn[0].conditions['device_kinds'] or 'unknown device'}"
     sql = _behind(drawn, "graded_pass_at_1", "latency_seconds")
     return [Figure("trade-off", title, chart, caption, chart.key, sql)]
@@ -324,7 +325,7 @@ def _budgets(runs: Sequence[RunFacts]) -> list[Figure]:
     caption = (
         "pass@1 of each run's chains at each token budget. A longer chain is truncated at the budget, and an answer is "
         "generated; its tokens are not counted. A missing verdict counts as incorrect. Not re-planned: a method that "
-        "uses the budget may do better. Bars: 95 % CI over problems (none if a verdict is missing)."
+        "plans by its budget may do better. Bars: 95 % CI over problems (none if a verdict is missing)."
     )
     swept = ", ".join(literal(run.budgets[-1]["run_id"]) for run in runs if run.budgets)
     sql = (
@@ -411,7 +412,7 @@ def _of_each_run(
 
 
 def _of_measure(name: str, digits: int | None = 1) -> OfRun:
-    """Return the column of a metric with its interval. digits: None: significant digits."""
+    """Return the column of a metric with its interval. digits: decimals; None: significant digits."""
     measure = MEASURES[name]
     factor, unit, highest = (100, "%", 1.0) if measure.is_percent else (1, measure.unit, math.inf)
     title = measure.title or name.replace("_", " ")
@@ -491,8 +492,8 @@ def _details(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
     shown = ("95 %", "on these")
     about = [*show.baseline_lines(one), *show.contrast_legend(one, shown)] if (one := compared.comparison) else []
     caption = [
-        ("re-run SE", "Re-run SE: standard error of rerunning the same problems, in percentage points."),
-        ("once complete", "Once complete: range from all missing samples wrong to all correct."),
+        ("re-run SE", "Re-run SE: standard error of pass@1 over reruns of the same problems, in percentage points."),
+        ("once complete", "Once complete: pass@1 if all missing samples are wrong, and if all are correct."),
         *([("n ×", _OF_PLANNED)] if any(run.summary.is_unfinished for run in runs) else ()),
         *(("", line) for line in (f"Grader: {graders}.", *about)),
     ]
@@ -538,10 +539,10 @@ def _latency(runs: Sequence[RunFacts]) -> RunTable:
         _of_measure("latency_at_one", None),
     ]
     caption = [
-        ("", "Samples finished in one attempt without an error. Mean over problems, percentiles over samples."),
+        ("", "Only samples finished in one attempt without an error. Mean over problems, percentiles over samples."),
         ("", "Compare only runs with the same number of samples in flight and the same devices."),
         ("throughput", "Throughput and emitted tokens/s: per worker while all slots are in use."),
-        ("latency alone", "Alone: one sample in flight, estimated from samples rerun one at a time."),
+        ("latency alone", "Latency alone: with one sample in flight, estimated from samples rerun one at a time."),
     ]
     return _of_each_run("latency", "Latency details", runs, columns, caption)
 
@@ -578,9 +579,9 @@ def _pairs(runs: Sequence[RunFacts]) -> RunTable:
                 cells = [_with_interval(one.as_interval, digits) if one else NOTHING for one, digits in found]
                 rows.append((run, [members[pair.baseline_run_id].label, *cells]))
     caption = [
-        ("", "Each run and the target alone, under the same conditions, over shared problems."),
+        ("", "Each run compared with the target alone under the same conditions, over shared problems."),
         ("ratio of means", "Ratio of means: baseline's mean latency divided by the run's."),
-        ("tokens/s", "tokens/s, chain length: divided by the baseline's; speed-up = tokens/s ÷ chain length."),
+        ("tokens/s", "tokens/s, chain length: run's divided by baseline's. Speed-up = tokens/s ÷ chain length."),
         ("speed-up, 1", "1 in flight: ratio of mean latencies, from timing samples."),
         ("distance", "Distance: nats per token of the run's text under the target, minus the baseline's."),
     ]
@@ -601,7 +602,7 @@ def _costs(runs: Sequence[RunFacts]) -> RunTable:
         "device-seconds per correct answer",
     )  # fmt: skip
     caption = (
-        "Work: devices (or workers, without a GPU) × time from start to last call. Starts: devices × engine start-up, "
+        "Work: devices (without a GPU: workers) × time from start to last call. Starts: devices × engine start-up, "
         "counted once if several runs share it. Queue time and attempts without a finished sample are excluded. "
         "Per sample and per correct answer: work only."
     )

@@ -32,11 +32,11 @@ from warehouse.sql.model_columns import column_of, model_in
 from warehouse.statistics.intervals import Interval
 
 SCHEMA_VERSION = 2
-"""Schema version of `results.json`: unchanged by new keys, increased if a key is removed or changes its meaning."""
+"""Schema version of `results.json`. It increases if a key is removed or changes its meaning, not for new keys."""
 _BUSY = 1.5
 """Minimum load per core for the BUSY MACHINE warning."""
 _NEARLY_FULL = 0.9
-"""The median number of samples in flight is printed only if it is at most this share of the concurrency."""
+"""Maximum share of the concurrency at which the median number of samples in flight is printed."""
 _RUN = """
 SELECT run.run_id, run.method, run.params, run.dataset, run.dataset_size, run.limited, run.draft_name AS draft,
     run.target_name || coalesce(' with ' || run.selection_name, '') AS target, run.reward_name AS reward,
@@ -447,8 +447,8 @@ def _work_warnings(run: RunSummary) -> Iterator[str]:
     is_counted = run.engine_kind not in registry.uncounted()
     if is_counted and run.load_per_core is not None and run.load_per_core >= _BUSY:
         yield (
-            f"BUSY MACHINE: load of {run.load_per_core:.1f} per core at the start or end of the run; its times are "
-            "longer than on an idle machine."
+            f"BUSY MACHINE: load of {run.load_per_core:.1f} per core at the start or end of the run; times are longer "
+            "than on an idle machine."
         )
     sampling = run.token_speculation.draft_sampling if run.token_speculation else None
     if notice := greedy_drafts_notice(sampling, run.temperature):
@@ -578,7 +578,7 @@ def render_warnings(summaries: Sequence[RunSummary], console: Console) -> None:
 
 
 def accuracy(found: Interval) -> str:
-    """Return a share in percent ± standard error, or with its interval if the standard error is 0 or unknown."""
+    """Return a share in percent ± standard error, or with its interval if that error is 0 or unknown."""
     estimate = fixed(found.estimate, 1, 100)
     if found.standard_error:
         return f"{estimate} ± {fixed(found.standard_error, 1, 100)}"
@@ -646,7 +646,7 @@ def token_speculation(setting: TokenSpeculation) -> str:
 
 
 def _accuracy(run: RunSummary) -> list[tuple[str, str]]:
-    """Return the lines for pass@1 over the available samples, as in a comparison."""
+    """Return the lines on pass@1: over the available samples, as in a comparison, and its range once complete."""
     result = run.result
     there = f", {run.num_result_samples} of {run.planned} samples" if run.is_unfinished else ""
     name = f"pass@1[avg-of-{run.k}{there}]"
@@ -676,7 +676,7 @@ def fallback(run: RunSummary) -> str:
 
 
 def _repeated(run: RunSummary) -> str:
-    """Report how often the target rewrote a rejected text; above one half, warn about the judge's prompt."""
+    """Return how often the target repeated a rejected text; above one half, with a warning about the judge."""
     shown = f"{run.num_repeated} of {run.num_refused} fallbacks repeat the text of a rejected candidate"
     return f"{shown}: CHECK THE JUDGE (SELECT * FROM refusals)" if 2 * run.num_repeated > run.num_refused else shown
 
@@ -695,7 +695,7 @@ def _grader(run: RunSummary) -> str:
 
 
 def _latency(run: RunSummary) -> str:
-    """Return mean and median latency, and the median number in flight if it is well below the concurrency."""
+    """Return mean and median latency, with the median number in flight if it is well below the concurrency."""
     unasked = f"; {counted(run.num_unasked, 'sample')} without a model request" if run.num_unasked else ""
     if not run.num_timed:
         return f"{NOTHING} (no sample finished in one attempt{unasked})"

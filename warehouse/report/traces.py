@@ -67,18 +67,18 @@ class Chunks:
     places: dict[tuple[int, int, int], int] = field(default_factory=dict)
     """Index in `packed` by (run, problem, sample index)."""
     num_finished: int = 0
-    """Number of samples with a trace, whether in the report or not."""
+    """Number of samples with a trace, including those that are not in the page."""
 
 
 def pack(value: object) -> str:
-    """Return a value as compressed JSON in base64 (letters, digits, `+`, `/` and `=` only)."""
+    """Return a value as JSON, compressed with gzip and encoded as base64 (letters, digits, `+`, `/` and `=`)."""
     return base64.b64encode(gzip.compress(orjson.dumps(value), compresslevel=6, mtime=0)).decode("ascii")
 
 
 def pack_traces(
     connection: Connection, run_ids: Sequence[str], samples: Samples, order: Sequence[tuple[int, int]], room_bytes: int
 ) -> Chunks:
-    """Pack the traces of all runs in the given order of (problem, sample index), up to room_bytes."""
+    """Pack the traces of all runs into at most room_bytes, in the given order of (problem, sample index)."""
     finished = [
         {(s["problem"], s["sample_index"]): s["sample_id"] for s in run if s["stop_reason"] is not None}
         for run in samples.runs
@@ -104,7 +104,7 @@ def _traces(
     finished: list[dict[tuple[int, int], str]],
     order: Sequence[tuple[int, int]],
 ) -> Iterator[list[Placed]]:
-    """Yield the traces of all runs per (problem, sample index)."""
+    """Yield, for each (problem, sample index) of `order`, the traces of all runs."""
     per_batch = max(1, _BATCH // len(run_ids))
     for start in range(0, len(order), per_batch):
         units = order[start : start + per_batch]
@@ -177,7 +177,7 @@ FROM wide_sample LEFT JOIN decided USING (sample_id) WHERE run_id = $run_id
 
 @dataclass
 class Samples:
-    """Distinct problems of all runs, and the samples per run by problem and sample index."""
+    """Distinct problems of all runs, and each run's samples, ordered by problem and sample index."""
 
     problems: list[Row] = field(default_factory=list)
     runs: list[list[Row]] = field(default_factory=list)

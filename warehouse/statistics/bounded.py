@@ -30,7 +30,7 @@ PSEUDO_WEIGHT = 0.5
 """Weight of the pseudo-problem with the worst or best possible value, in problems."""
 KIND = "bounded mean"
 SMALLEST_P = 1e-10
-"""Minimum reported p-value. Smaller values are within the numerical integration error."""
+"""Minimum reported p-value. Smaller values are below the error of the numerical integration."""
 _NEGLIGIBLE = 34.0
 """Integration stops where the integrand falls below exp(−this)."""
 _POINTS = 64
@@ -60,9 +60,9 @@ def chance_below(values: Floats, value: float, bound: float, sizes: Floats | Non
 def _nodes(terms: Floats, weights: Floats) -> tuple[Floats, Floats]:
     """Return points (m,) and weights (m,) to integrate the characteristic function of a sum of gamma variables.
 
-    terms, weights (d,): factor and shape of each gamma variable. Gauss-Legendre rule on panels that double in length.
-    They start where the integrand varies with the largest term and end where it is negligible. The integrand oscillates
-    more if the sum's mean is many standard deviations from 0, which adds points.
+    terms, weights (d,): factor and shape of each gamma variable. The rule is Gauss-Legendre on panels that double in
+    length, from the scale of the largest term to where the integrand is negligible. The farther the sum's mean is from
+    0, in standard deviations, the more the integrand oscillates, so the more points are used.
     """
     spread = float(np.sqrt(weights @ terms**2))
     end = 1 / spread
@@ -85,7 +85,7 @@ def _rule(points: int) -> tuple[Floats, Floats]:
 def _quantile(
     values: Floats, bound: float, chance: float, lowest: float, highest: float, sizes: Floats | None = None
 ) -> float:
-    """Return the value between `lowest` and `highest` with this probability below it."""
+    """Return the value between `lowest` and `highest` that the weighted mean is below with probability `chance`."""
     if highest - lowest < 1e-12:
         return lowest
     margin = 1e-12 * (highest - lowest)

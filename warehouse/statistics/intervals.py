@@ -35,18 +35,18 @@ class Interval:
 
     estimate: float
     low: float | None
-    """None: too few observations for an interval."""
+    """None: there is no interval; `kind` gives the reason."""
     high: float | None
     standard_error: float | None
     """Standard error over problems; includes the choice of problems."""
     kind: str
-    """Method name, as printed in tables."""
+    """Name of the method as printed in tables, or "none: " with the reason for no interval."""
     degrees: float | None = None
     """Degrees of freedom if the interval uses Student's t."""
     p: float | None = None
-    """Unadjusted p-value of a difference. The function that computes it defines the hypothesis."""
+    """Unadjusted p-value; the function that returns the interval states the hypothesis."""
     families: int | None = None
-    """Number of families (the independent observations) if problems share families."""
+    """Number of families, which are the independent observations; None if no problems share a family."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Clustered:
 
     @property
     def why_none(self) -> str | None:
-        """Reason for having no interval, or None."""
+        """Why there is no interval, as an interval kind; None if there is one."""
         if self.has_families and self.num_clusters < FEWEST_FAMILIES:
             return too_few(self.num_clusters)
         return "none: one problem" if self.num_clusters < 2 else None
@@ -92,9 +92,9 @@ class Clustered:
     def score(self) -> Interval:
         """Return Wilson's score interval of a share from 0 to 1 with its effective number of observations.
 
-        That number is p(1 − p)/standard error² (Korn and Graubard, Survey Methodology 24, 1998), with Student's t
-        quantile. One more observation with the largest possible variance, p(1 − p), is added to the spread, because few
-        families near 0 or 1 often show no spread. At 0 and 1, the number of families is used.
+        That number is p(1 − p)/standard error² (Korn and Graubard, Survey Methodology 24, 1998). The quantile is
+        Student's t. One more observation with the largest possible variance, p(1 − p), is added to the spread, because
+        few families near 0 or 1 often show no spread. At 0 and 1, the effective number of families is used.
         """
         if reason := self.why_none:
             return self.without_interval(reason)
@@ -107,7 +107,7 @@ class Clustered:
 
 
 def too_few(families: int) -> str:
-    """Return the interval kind for too few families."""
+    """Return the kind of an interval that is missing because there are too few families."""
     return f"none: {families} families, fewer than {FEWEST_FAMILIES}"
 
 

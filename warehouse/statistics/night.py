@@ -24,17 +24,19 @@ from warehouse.statistics.planning import POWER
 FEWEST, MOST = 7, 14
 """Minimum and maximum number of earlier nights to use. The newest are used."""
 WINDOW = 3
-"""Nights in the window test, including tonight."""
+"""Number of nights in the window test, including tonight."""
 SCREEN = 2.5
 """Standard errors above which tonight's cell is rerun."""
 AGREES = 1.0
-"""Standard errors by which tonight must also differ if the window differs. Otherwise the fault was repaired."""
+"""Standard errors by which tonight must also differ, in the same direction, for a difference of the window to count.
+Otherwise the fault was repaired.
+"""
 _AUTOCORRELATIONS = np.linspace(0.0, 0.95, 20)
 _DEVIATIONS = np.r_[0.0, np.geomspace(0.2, 2.5, 50)]
 """Candidate standard deviations of the night effect, relative to the root mean squared difference."""
 _TINY = 1e-9
 _ABSENT = 1e9
-"""Variance assigned to a missing night, relative to tonight's."""
+"""Variance assigned to a missing night, as a multiple of the variance of tonight's value."""
 _LEAST = 1e-3
 """If the night effect's share of a variance is below this, the variance is treated as known."""
 _FORGOTTEN = 365
@@ -42,8 +44,8 @@ _FORGOTTEN = 365
 
 
 KNOWN, ESTIMATED = (3.5, 4.0), (4.0, 4.5)
-"""Thresholds in standard errors, for tonight with its rerun and for the window mean. KNOWN: sampling variances are
-known. ESTIMATED: all variance is between nights and assumed equal in all cells.
+"""Thresholds in standard errors: for tonight with its rerun, and for the window mean. KNOWN: sampling variances are
+known. ESTIMATED: they are not, so all variance is between nights and assumed to be equal in all cells.
 """
 
 
@@ -67,9 +69,9 @@ class Series:
     together: Value
     """Mean of tonight's first run and its reruns."""
     window: Sequence[Value] = ()
-    """Nights averaged with tonight in the window test; may overlap with `earlier`."""
+    """Nights averaged with tonight in the window test. They may also be in `earlier`."""
     unit: float = 1.0
-    """Scale of the cell's night effects."""
+    """Scale of the cell's night effects; `Spread.deviation` is relative to it."""
     measure: str = ""
     """Measure name. All cells of a measure share the same relative night effects."""
     floor: float = 0.0
@@ -89,6 +91,7 @@ class Look:
     """Test results of one cell. Differences are tonight's value minus the prediction."""
 
     limits: tuple[float, float]
+    """KNOWN or ESTIMATED."""
     usual: float
     """Mean over the earlier nights."""
     screened: float

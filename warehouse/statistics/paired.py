@@ -20,9 +20,9 @@ _LEAST_SPREAD = 1e-12
 def paired(a: Floats, b: Floats, family: Families | None = None) -> Interval:
     """Return the interval of the mean of a − b for similar problems, with its two-sided p; a, b (n,), from 0 to 1.
 
-    If every value is 0 or 1 and no problems share a family: Tango's score interval with McNemar's p. Otherwise:
-    Student's t of the differences, clustered by family. Differences that are all 0 get Tango's interval for as many
-    independent observations. Problems that are lost entirely but were not drawn are not covered; see
+    If every value is 0 or 1 and no problems share a family: Tango's score interval with McNemar's p. If all differences
+    are 0: Tango's interval for as many observations as problems (families). Otherwise: Student's t of the differences,
+    clustered by family. Problems that are lost entirely but are not in the data are not covered; see
     `bounded.worst_case`.
     """
     differences = np.round(a - b, 12)
@@ -47,7 +47,7 @@ def tango(gained: int, lost: int, n: int) -> Interval:
     estimate = (gained - lost) / n
 
     def score(difference: float) -> float:
-        """Return z for this difference. `share`: the most likely share of lost problems given the difference."""
+        """Return z for this difference. `share`: the most likely share of lost problems at this difference."""
         b = (2 * n - gained + lost) * difference - gained - lost
         c = -lost * difference * (1 - difference)
         share = (np.sqrt(max(0.0, b * b - 8 * n * c)) - b) / (4 * n)
@@ -55,7 +55,7 @@ def tango(gained: int, lost: int, n: int) -> Interval:
         return float((gained - lost - n * difference) / np.sqrt(variance)) if variance > 0 else 0.0
 
     def end(edge: float, z: float) -> float:
-        """Return the difference with this z between the estimate and an edge, −1 or 1."""
+        """Return the difference between the estimate and `edge` (−1 or 1) that has this z."""
         if estimate == edge:
             return edge
         return float(optimize.brentq(lambda at: score(at) - z, estimate, edge * (1 - 1e-12), xtol=1e-10))

@@ -6,8 +6,8 @@ on one problem (one-way random effects; Searle, Casella and McCulloch, Variance 
 accuracies Miller, arXiv 2411.00640, section 5). Problems are a sample of similar problems, as in every interval of
 `bounded.py`, so τ² counts for a benchmark of fixed size too.
 
-The power is that of the decision by `bounded.worst_case`. Two quantities are taken to be normal: the decision's
-randomly weighted sum over problems, given the pseudo-problem's weight, and the mean difference over problems:
+The power is that of the decision by `bounded.worst_case`. Two quantities are approximated as normal: the randomly
+weighted sum over problems in that decision, given the pseudo-problem's weight, and the mean difference over problems:
 
     critical mean m: E_g Φ((g(1 − δ) − n(m + δ))/√(n(V + (m + δ)²))) = 2.5 %, power = Φ((μ − m)/√(V/n))
 
@@ -179,16 +179,17 @@ class Pilot:
 
 
 def _single(correct: Counts, samples: Counts) -> Floats:
-    """Return each problem's unbiased variance of a single answer, (n,)."""
+    """Return the unbiased variance of a single sample of each problem, (n,)."""
     rate = correct / samples
     found: Floats = rate * (1 - rate) * samples / (samples - 1)
     return found
 
 
 def components_of_one(correct: Counts, samples: Counts, correlation: float) -> Components:
-    """Return the components for one method's pilot, (n,) both, against a method with similar rates.
+    """Return the components from one method's pilot, for a comparison with a method that varies as much.
 
-    correlation: assumed correlation of the two methods' true rates over problems. Raises CannotPlan.
+    correct, samples (n,). correlation: assumed correlation of the two methods' true rates over problems. Raises
+    CannotPlan.
     """
     pilot = Pilot(correct, samples, correct, samples)  # checks the counts
     single = _single(pilot.first_correct, pilot.first_samples)
@@ -198,7 +199,7 @@ def components_of_one(correct: Counts, samples: Counts, correlation: float) -> C
 
 @lru_cache(maxsize=1)
 def _gamma() -> Floats:
-    """Return equally probable weights of the pseudo-problem."""
+    """Return _WEIGHTS equally probable weights of the pseudo-problem: quantiles of its gamma distribution."""
     found: Floats = special.gammaincinv(PSEUDO_WEIGHT, (np.arange(_WEIGHTS) + 0.5) / _WEIGHTS)
     return found
 
@@ -231,21 +232,21 @@ def _power(variance: float, third: float, n: int, margin: float, difference: flo
 
 
 def _chances(places: Floats, skewness: float) -> Floats:
-    """Return the first-order Edgeworth approximation of the probability that a standardized sum is below places."""
+    """Return the probabilities that a standardized sum is below `places`, by Edgeworth's first-order approximation."""
     term = skewness / 6 * (places**2 - 1) * np.exp(-(places**2) / 2) / sqrt(2 * pi)
     found: Floats = special.ndtr(places) - term
     return found
 
 
 def problems_needed(moments: Moments, margin: float, target: float, difference: float = 0.0) -> int | None:
-    """Return the minimum number of problems with this power; None if it exceeds MOST_PROBLEMS."""
+    """Return the minimum number of problems for this power; None if it exceeds MOST_PROBLEMS."""
     return _smallest(lambda n: power(moments, n, margin, difference) >= target, 2, MOST_PROBLEMS)
 
 
 def samples_needed(
     moments: Callable[[int], Moments], n: int, margin: float, target: float, difference: float = 0.0
 ) -> int | None:
-    """Return the minimum number of samples per problem with this power on n problems; None if it exceeds MOST_SAMPLES.
+    """Return the minimum number of samples per problem for this power on n problems; None if it exceeds MOST_SAMPLES.
 
     moments: returns the differences' moments for a number of samples.
     """
@@ -266,7 +267,7 @@ def _smallest(is_enough: Callable[[int], bool], first: int, most: int) -> int | 
 
 
 def detectable_margin(moments: Moments, n: int, target: float, difference: float = 0.0) -> float | None:
-    """Return the smallest margin that n problems can show with this power; None if none below 1."""
+    """Return the smallest margin that n problems can show with this power; None if no margin below 1 suffices."""
     low, high = max(0.0, -difference) + _TINY, 1 - 1e-6
 
     def excess(margin: float) -> float:
@@ -278,14 +279,15 @@ def detectable_margin(moments: Moments, n: int, target: float, difference: float
 
 
 NOISY_PROBLEMS = 200
-"""`plan` uses the upper limit of the variance for pilots with fewer problems."""
+"""Number of pilot problems from which `plan` uses the estimated variance instead of its upper limit."""
 
 
 def planned(pilot: Pilot, family: Families | None = None) -> tuple[Callable[[int], Moments], float]:
-    """Return a function from samples to the sampling unit's moments, and the unit's number of problems.
+    """Return a function from samples per problem to the moments of a sampling unit, and the problems per unit.
 
-    The sampling unit is a problem, or a family if problems share families; family (n,). Pilots of FEWEST_CAREFUL to
-    NOISY_PROBLEMS problems use the upper limit of the variance. Raises CannotPlan if both runs agree on every problem.
+    The sampling unit is a problem, or a family if problems share families; family (n,). Pilots of at least
+    FEWEST_CAREFUL and fewer than NOISY_PROBLEMS problems use the upper limit of the variance. Raises CannotPlan if both
+    runs agree on every problem.
     """
     components = pilot.components
     if not components.variance(1):
@@ -313,7 +315,7 @@ def plan(
 ) -> int | None:
     """Return the number of problems that show "not worse" with this power for k samples per problem.
 
-    It applies to problems like the pilot's. None: more than MOST_PROBLEMS. Raises CannotPlan, as `planned` does.
+    The plan is for problems like the pilot's. None: more than MOST_PROBLEMS. Raises CannotPlan, as `planned` does.
     """
     moments, members = planned(pilot, family)
     needed = problems_needed(moments(k), margin, target, difference)

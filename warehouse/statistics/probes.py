@@ -3,8 +3,8 @@
 At each point the target continues several times after the draft's proposal, and several times from the start of the
 step. The proposal's loss is the share of correct target-only continuations minus the share of correct continuations
 after the proposal. It is an unbiased estimate of how much the proposal lowers the chance of a correct answer. A
-proposal counts as wrong in proportion to its loss and as right for the remainder. A rate over wrong or over right steps
-is then a ratio of unbiased sums for any number of continuations. Counting the points whose observed loss exceeds a
+proposal counts as wrong in proportion to its loss and as right for the remainder. For any number of continuations, a
+rate over wrong or over right steps is then a ratio of unbiased sums. Counting the points whose observed loss exceeds a
 margin would be biased (tools/simulate/probes.py), because single losses are imprecise.
 
 At each decision, the oracle takes the step with the higher value (Arbitrage, arXiv 2512.05033, whose oracle uses a
@@ -48,7 +48,7 @@ class Points:
     third: Numbers
     """Third of the chain, from 1."""
     rating: Floats
-    """Score used by the decision, negated if low scores are accepted; NaN if there is none."""
+    """Score that the decision used, negated if low scores are accepted; NaN if there is none."""
     draft_right: Numbers
     draft_total: Numbers
     own_right: Numbers
@@ -98,7 +98,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class Oracle:
-    """Results of an oracle that always takes the better step. Worth: probability of a correct answer after a step."""
+    """Results of an oracle that always takes the better step. A step's worth: chance of a correct answer after it."""
 
     escalated: Interval
     """Share of decisions in which the oracle takes the target's step."""
@@ -135,7 +135,7 @@ def oracle(points: Points) -> Oracle:
 
 
 def rates(points: Points, accepted: Flags | None = None) -> Rates:
-    """Return the rates with 95 % Wilson intervals over problems (families), using their effective number.
+    """Return the rates with 95 % Wilson intervals for the effective number of problems (families).
 
     accepted (n,): decisions at another threshold. None: the recorded decisions.
     """
@@ -174,7 +174,7 @@ def area(points: Points) -> Interval:
 
     estimate = of(np.ones(len(rating), dtype=bool))
     if not 0.0 <= estimate <= 1.0:  # losses are estimates, so few points may give a value outside 0 to 1
-        return _none(points, "nothing to be a share of")
+        return _none(points, "no loss, or losses too imprecise")
     parts = np.array([of(family != one) for one in np.unique(family)])
     n = len(parts)
     if not np.all(np.isfinite(parts)):
@@ -184,7 +184,7 @@ def area(points: Points) -> Interval:
 
 
 def _too_few(points: Points, such: str = "") -> Interval | None:
-    """Return an interval with the reason if there are too few points, otherwise None. such: kind of points."""
+    """Return an `Interval` that states that there are too few points, or None. such: restriction on the points."""
     if len(points) >= FEWEST_POINTS and len(np.unique(points.family)) >= FEWEST_PROBLEMS:
         return None
     return _none(points, f"fewer than {FEWEST_POINTS} points or {FEWEST_PROBLEMS} {_unit(points)}{such}")
@@ -203,7 +203,7 @@ def _share(points: Points, x: Floats, y: Floats) -> Interval:
     part, whole = _by_family(points, x, y)
     # A ratio whose denominator may be 0 has no bounded interval (Fieller, J. R. Stat. Soc. B 16, 1954).
     if whole.sum() <= max(_ROUNDING, _FIELLER * np.sqrt(len(whole)) * whole.std(ddof=1)):
-        return _none(points, "too little to be a share of")
+        return _none(points, "denominator too close to 0")
     found = clustered(part, whole).score()
     return replace(found, estimate=min(1.0, max(0.0, found.estimate)), families=points.families)
 

@@ -29,12 +29,12 @@ RESAMPLES = 9_999
 FEWEST_RESAMPLED = 5
 """Minimum number of problems, or families, for the bootstrap. Student's t is used below."""
 OUTLYING_RATIO = 5.0
-"""Maximum factor between the estimate and the ratio of an unseen problem, which may loop in only one of the runs."""
+"""Assumed maximum factor between the estimate and the ratio of an unseen problem, which may loop in one run only."""
 FEWEST_DEGREES = 2
 """Minimum degrees of freedom of the run factor. Two runs have one, which is too imprecise."""
 _CELLS_AT_ONCE = 4_000_000
 _LEAST_SPREAD = 1e-7
-"""Standard errors below this are rounding errors."""
+"""Standard errors up to this are treated as rounding errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class SettingRatio:
     of_means: Interval
     """Ratio of total times; published speed-ups are of this kind."""
     factor: RunFactor | None
-    """Run factor covered by both intervals. None: too few repeats, so the intervals hold only within these runs."""
+    """Run factor included in both intervals. None: too few repeats, so the intervals hold only within these runs."""
 
 
 def ratio(
@@ -75,8 +75,8 @@ def ratio(
 
     first, second: one array (n,) per finished repeat of the setting, with the mean time of each of the same n problems.
     Repeats are averaged, for the geometric mean in logarithms. The intervals over problems are the symmetric
-    bootstrap-t over families. The run factor is estimated from these repeats (`run_factor`). There is none with fewer
-    than three repeats of one setting or two of both. Raises ValueError if a time is not positive.
+    bootstrap-t over families. The run factor is estimated from these repeats (`run_factor`); this requires three
+    repeats of one setting or two of both. Raises ValueError if a time is not positive.
     """
     if any(np.any(times <= 0) for times in (*first, *second)):
         raise ValueError("a ratio of times requires positive times")
@@ -111,8 +111,8 @@ def mean_time(repeats: Sequence[Floats], family: Families | None = None, resampl
 def run_factor(groups: Sequence[Floats]) -> RunFactor | None:
     """Return the run factor; None with fewer than FEWEST_DEGREES degrees of freedom.
 
-    groups: one array (runs, problems) per setting, with the logarithms of the problems' times in its repeats. Chain
-    lengths differ between runs; this noise over problems and samples is included in the factor.
+    groups: one array (runs, problems) per setting, with the logarithms of the problems' times in its repeats. The
+    factor also contains the noise of chain lengths, which differ between runs.
     """
     means = [group.mean(axis=1) for group in groups if len(group) > 1 and group.shape[1] > 0]
     degrees = sum(len(values) - 1 for values in means)
@@ -125,7 +125,7 @@ def run_factor(groups: Sequence[Floats]) -> RunFactor | None:
 def between_runs(ratio: Interval, factor: RunFactor | None, repeats: Sequence[int] = (1, 1)) -> Interval:
     """Return the interval of a ratio of two settings' times, widened by the run factor if there is one.
 
-    ratio: has an interval over problems. repeats: as for `RunFactor.half_width`.
+    ratio: with its interval over problems. repeats: as for `RunFactor.half_width`.
     """
     if factor is None or ratio.low is None or ratio.high is None:
         return ratio

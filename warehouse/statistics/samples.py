@@ -30,8 +30,8 @@ def maj_at_k(votes: Sequence[int], is_right: Sequence[bool], abstained: int, k: 
     """Return the probability that the majority vote of k samples is correct, averaged over all sets of k samples.
 
     votes: number of samples per distinct answer. is_right: whether that answer is correct. abstained: number of samples
-    without an answer; they are drawn but do not vote. A problem without votes is not solved. Each of t tied answers
-    counts 1/t. Raises ValueError if there are fewer than k samples.
+    without an answer; they are drawn but do not vote. A set without votes is not correct. Each of t tied answers counts
+    1/t. Raises ValueError if there are fewer than k samples.
     """
     total = sum(votes) + abstained
     if not 1 <= k <= total:
@@ -49,7 +49,7 @@ def maj_at_k(votes: Sequence[int], is_right: Sequence[bool], abstained: int, k: 
 
 
 def _led(others: Sequence[int], abstained: int, lead: int, k: int) -> float:
-    """Count the ways to draw the other k − lead samples so no answer exceeds `lead`, weighted 1/(1 + ties)."""
+    """Count the ways to draw the other k − lead samples with no other answer above `lead`, weighted by 1/(1 + ties)."""
     rest = k - lead
     ways: NDArray[np.float64] = np.zeros((rest + 1, len(others) + 1))  # samples drawn × tied answers
     for drawn in range(min(abstained, rest) + 1):

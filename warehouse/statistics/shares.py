@@ -28,7 +28,7 @@ from warehouse.statistics.intervals import (
 LARGEST_SHARE = 0.1
 """Maximum share of decisions in one problem or family; above it, the rate has no interval."""
 FEWEST_WRONG, FEWEST_PROBLEMS = 10, 5
-"""Minimum numbers of wrong samples, and of problems with one, for an AUROC; the same for right samples."""
+"""Minimum numbers, for an AUROC, of wrong samples and of problems with one; the same for right samples."""
 _ROUNDING = 1e-12
 """Rounding tolerance for sums of shares."""
 
@@ -59,9 +59,9 @@ def auroc(
 
     All arguments have one element per decision; ties count half. family: by default each problem is one. The standard
     error is the delete-one-family jackknife. The interval is t on the logit; its degrees of freedom are those of the
-    families' contributions (Satterthwaite), because few families may dominate. The value is NaN with fewer than
-    FEWEST_WRONG samples, or fewer than FEWEST_PROBLEMS families, of either class, and with fewer than FEWEST_FAMILIES
-    families if problems share them.
+    families' contributions (Satterthwaite), because few families may dominate. The value is NaN in two cases: right or
+    wrong decisions come from fewer than FEWEST_WRONG samples or FEWEST_PROBLEMS families, or problems share families
+    and there are fewer than FEWEST_FAMILIES.
     """
     names, numbers = np.unique(problem if family is None else family, return_inverse=True)
     n = len(names)
@@ -73,7 +73,7 @@ def auroc(
     if reason:
         return Interval(float("nan"), None, None, None, reason, families=families)
     right, wrong = rating[is_right], rating[~is_right]
-    # Pairs won: all, and those that include each problem on the correct side, the incorrect side or both.
+    # Pairs in which the right decision has the higher score, by the family of the right one, of the wrong one, of both.
     of_right = np.bincount(numbers[is_right], _below(right, wrong), n)
     of_wrong = np.bincount(numbers[~is_right], len(right) - _below(wrong, right), n)
     num_right, num_wrong = np.bincount(numbers[is_right], minlength=n), np.bincount(numbers[~is_right], minlength=n)
@@ -87,7 +87,7 @@ def auroc(
 
 
 def _below(ratings: Floats, others: Floats) -> Floats:
-    """Return for each rating the number of lower ratings among the others; ties count half."""
+    """Return for each of `ratings` the number of lower ratings among `others`; ties count half."""
     ordered = np.sort(others)
     below = np.searchsorted(ordered, ratings, "left") + np.searchsorted(ordered, ratings, "right")
     return np.asarray(below / 2)
@@ -96,8 +96,8 @@ def _below(ratings: Floats, others: Floats) -> Floats:
 def on_logit(estimate: float, standard_error: float, degrees: float) -> Interval:
     """Return Student's t interval of a probability on its logit, for example of an area under a ROC curve.
 
-    degrees: degrees of freedom of the standard error. There is no interval without spread, without degrees of freedom,
-    or at 0 and 1, where the logit is infinite.
+    degrees: degrees of freedom of the standard error. There is no interval without spread, with less than one degree of
+    freedom, or at 0 and 1, where the logit is infinite.
     """
     if not (_ROUNDING < estimate < 1 - _ROUNDING and standard_error > _ROUNDING and degrees >= 1):
         error = standard_error if standard_error >= 0 else None

@@ -4,8 +4,8 @@ All samples of a run have a predicted latency (first phase), and a stratified ra
 phase). The estimate is the mean prediction over all samples plus the timed samples' mean difference between measurement
 and prediction, weighted by stratum. This is the difference estimator (Cassel, Särndal and Wretman, Some results on
 generalized difference estimation, Biometrika 63, 1976; Särndal, Swensson and Wretman, Model Assisted Survey Sampling,
-1992, sections 6.3 and 9.7). For any model, its error is the same in both terms and cancels on average. The model is
-fitted to timed samples too, so it is cross-fitted: a sample's difference uses the model fitted without its problem
+1992, sections 6.3 and 9.7). A model's error is the same in both terms and cancels on average, whatever the model. The
+model is fitted to timed samples, so it is cross-fitted: a sample's difference uses the model fitted without its problem
 (Zrnic and Candès, Cross-prediction-powered inference, PNAS 121, 2024). Simulation: tools/simulate/README.md.
 """
 
@@ -22,7 +22,7 @@ from warehouse.statistics.ratios import RESAMPLES, bootstrap_t
 
 Numbers = NDArray[np.int64]
 _LEAST_VARIANCE = 1e-14
-"""Minimum variance of a logarithm. Smaller ones are rounding errors."""
+"""Minimum variance of a logarithm. Smaller variances are rounding errors."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class TwoPhaseMean:
     values: Floats
     """(n,): one value per problem or family. Their mean is the estimate; their spread covers both phases."""
     smooth: Floats
-    """(n,): the same without the noise of the second phase: every sample uses its stratum's mean difference."""
+    """(n,): as `values`, without the noise of the second phase: every sample uses its stratum's mean difference."""
     timed_variance: float
     """Variance of the estimate due to the choice of the timed samples."""
     degrees: int
@@ -140,8 +140,8 @@ def two_phase_ratio(first: TwoPhaseMean, second: TwoPhaseMean, resamples: int = 
 
     Everything is computed on logarithms, paired by problem. The half-width has two parts, added in quadrature (MOVER;
     Zou and Donner, Stat. Med. 27, 2008). The choice of timed samples uses Student's t; the choice of problems uses the
-    quantile of `ratios.bootstrap_t`. The kind is "none: …" in these cases: timed samples do not exceed strata by at
-    least two in a run, one problem, few families, no spread, or a mean that is not positive.
+    quantile of `ratios.bootstrap_t`. There is no interval (kind "none: …") for one problem, for too few families or
+    timed samples (see `_why_none`), without spread, or if a mean is not positive.
     """
     if first.estimate <= 0 or second.estimate <= 0:
         return Interval(float("nan"), None, None, None, "none: a mean is not positive")
@@ -161,8 +161,8 @@ def two_phase_difference(first: TwoPhaseMean, second: TwoPhaseMean) -> Interval:
     """Return `first` minus `second` with its interval; both over the same problems in the same order.
 
     The half-width has two parts, added in quadrature as in `two_phase_ratio`, both with Student's t: the choice of
-    timed samples and the choice of problems. The kind is "none: …" if timed samples do not exceed strata by at least
-    two in a run, and for one problem or few families.
+    timed samples and the choice of problems. There is no interval (kind "none: …") for one problem, and for too few
+    families or timed samples (see `_why_none`).
     """
     estimate = first.estimate - second.estimate
     if reason := _why_none(first, second):
@@ -173,7 +173,10 @@ def two_phase_difference(first: TwoPhaseMean, second: TwoPhaseMean) -> Interval:
 
 
 def _why_none(first: TwoPhaseMean, second: TwoPhaseMean) -> str:
-    """Return the interval kind that tells why two means have no interval; empty if they have one."""
+    """Return why two means have no interval, as an interval kind; empty if they have one.
+
+    Each run needs two timed samples and, if these vary, more timed samples than strata.
+    """
     if first.families and first.families < FEWEST_FAMILIES:
         return too_few(first.families)
     if len(first.values) < 2:
@@ -202,7 +205,7 @@ def _half_and_error(
 
 
 def _quantile(first: Floats, second: Floats, resamples: int) -> float:
-    """Return the interval's half-width over problems in standard errors; Student's t if the bootstrap has none."""
+    """Return the quantile for the choice of problems: of the bootstrap, or Student's t if the bootstrap has none."""
     if min(first.min(), second.min()) > 0:  # a poor model may predict negative times
         found = bootstrap_t(first, second, resamples=resamples, is_log=True)
         if found.high is not None and np.isfinite(found.high) and found.standard_error:

@@ -1,8 +1,9 @@
 """Decide whether a run is comparable with a published value, with the reasons if it is not.
 
-Each condition of a run is compared with the suite's, by its name in `published.CONDITIONS`. Conditions that the paper
-does not state may be chosen freely and are never a reason. A difference from a stated condition always is. Conditions
-fixed by the authors' code count as stated if the suite lists them.
+Each condition of a run is compared with the suite's, by its name in `published.CONDITIONS`. A difference from a
+condition that the paper states is a reason. Conditions that the paper does not state may be chosen freely, among the
+possible values if the suite lists them. Conditions fixed by the authors' code count as stated unless the suite lists
+them as not stated.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ def why_not(
 ) -> list[str]:
     """Return the reasons against a comparison. Empty: comparable as far as the paper states its conditions.
 
-    `paper` is the launch with the suite's own flags for the row and column of `plan`. `run` is a row of the table `run`
-    as returned by `measured.runs_like`. `metric` is a key of the suite's metrics. `timed`: the run's times come from
+    `paper`: launch with only the suite's flags for the row and column of `plan`. `run`: row of the table `run`, as
+    returned by `measured.runs_like`. `metric`: key in the suite's metrics. `timed`: set if the run's times come from
     samples timed one at a time.
     """
     is_time = suite.metrics[metric].registered.is_of_times
@@ -62,7 +63,7 @@ def why_not(
         if told.holds_for(plan.row.label, plan.column) and (not told.metrics or metric in told.metrics)
     ]
     total = run["num_problems"] * run["samples"]
-    if run["num_finished"] < total:  # never a choice: the missing samples are the slow ones
+    if run["num_finished"] < total:  # always a reason: the missing samples are the slow ones
         reasons.append(f"only {run['num_finished']} of {total} samples are finished")
     rewards = _other_rewards(run) if suite.metrics[metric].needs_rewards else []
     return [*reasons, *_untrained(plan, run), *rewards, *unlike]
@@ -83,10 +84,7 @@ def choices(suite: Suite, plan: Planned, paper: Launch, run: Record, timed: Time
 
 
 def aligned_from_another(folder: str, draft_name: str) -> list[str]:
-    """Return why the aligned draft in `folder` is not comparable, because its base is not the paper's `draft_name`.
-
-    The list is empty if the base is the paper's draft.
-    """
+    """Return why the aligned draft in `folder` is not comparable; empty if its base is the paper's `draft_name`."""
     made = find_manifest(Path(folder))
     if made is None:
         return [f"draft {folder} does not state its base model"]
@@ -102,7 +100,7 @@ def _difference(suite: Suite, plan: Planned, condition: Condition) -> str | None
     if _is_open(suite, plan, condition):
         return None
     told = _unstated(suite, plan, condition)
-    left_open = f"{condition.choice}, but the paper only leaves {told.what} unspecified" if told else None
+    left_open = f"{condition.choice}, but the paper leaves only {told.what} unspecified" if told else None
     return condition.difference or left_open
 
 
@@ -123,7 +121,7 @@ def _trained(plan: Planned) -> tuple[str, ...]:
 
 
 def _other_rewards(run: Record) -> list[str]:
-    """Return differences in step scores: both papers score every step with Math-Shepherd (Wang et al. 2023)."""
+    """Return how the step scores differ: both papers score every step with Math-Shepherd (Wang et al. 2023)."""
     scorers = run.get("scorers") or []
     if not scorers:
         return ["no reward-model scores yet"]
@@ -137,7 +135,7 @@ def _other_rewards(run: Record) -> list[str]:
 
 
 def _untrained(plan: Planned, run: Record) -> list[str]:
-    """Return which models were trained in the paper but not in this run."""
+    """Return how the run's models differ from those that the paper trained for this row."""
     reasons, trained = [], _trained(plan)
     if "draft" in trained:
         paper_draft = str(plan.flags["draft"])
@@ -154,7 +152,7 @@ def _untrained(plan: Planned, run: Record) -> list[str]:
 
 
 def _other_data(trained: str, folder: str, num_problems: int) -> list[str]:
-    """Return how the training data differ from SCoT's code, as far as the folder records them."""
+    """Return how a model's training data differ from those of SCoT's code, as far as its folder records them."""
     made = find_manifest(Path(folder))
     spec = {} if made is None else made.data.get("run_spec", {})
     if not spec:
@@ -177,12 +175,12 @@ _Value = str | float | None
 """Type of a condition's value."""
 _WORDS = {
     "problems": "{} problems",
-    "samples": "{} samples a problem",
+    "samples": "{} samples per problem",
     "concurrency": "{} in flight",
     "devices": "{}",
     "top-p": "top-p {}",
 }
-"""How a value is printed, if not after the condition's name."""
+"""Formats of values that are not printed after the condition's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +210,7 @@ def _compared(name: str, ours: _Value, theirs: _Value, *, times_only: bool = Fal
 
 
 def run_columns(launch: Launch) -> Record:
-    """Return the values in the table `run` of a run of this launch, except for its size."""
+    """Return the columns that a run of this launch has in the table `run`, without its size."""
     proposing = proposer(launch.method, launch.spec_decode)
     roles = {*build(launch.method, dict(launch.parameters)).roles, *proposing_roles(proposing, launch.spec_model)}
     names = {
@@ -234,9 +232,9 @@ def run_columns(launch: Launch) -> Record:
 
 
 def conditions(suite: Suite, paper: Launch, run: Record) -> list[Condition]:
-    """Return every condition of a run, compared with the suite's own launch `paper`.
+    """Return every condition of a run, compared with `paper`, the launch with only the suite's flags.
 
-    `run` is a row of the table `run` with its `devices`, `num_finished` and `first_problems`.
+    `run`: row of the table `run`, as returned by `measured.runs_like`.
     """
     of_paper, speed_only = run_columns(paper), speed_only_parameters(paper.method)
     return [
@@ -257,7 +255,7 @@ def conditions(suite: Suite, paper: Launch, run: Record) -> list[Condition]:
 
 
 def _prompts(suite: Suite, paper: Launch, run: Record) -> Condition:
-    """Compare a run's prompt wording with the published one; only the parts used by the method are compared."""
+    """Compare a run's prompts with the published wording, for the parts that the method uses."""
     wording = prompts.of_stored(run["prompts"])
     ours = "from a file" if wording.changes else "built in"
     published = prompts.published().get(suite.paper)
@@ -270,7 +268,7 @@ def _prompts(suite: Suite, paper: Launch, run: Record) -> Condition:
 
 
 def _speculation(paper: Launch, run: Record) -> Iterator[Condition]:
-    """Token-level speculation does not change the distribution of the output (Leviathan et al. 2023), only times."""
+    """Compare token-level speculation, which does not change the output's distribution (Leviathan et al. 2023)."""
     ours, theirs = run["engine_spec_decode"], proposer(paper.method, paper.spec_decode)
     yield _compared("spec-decode", ours or "none", theirs or "none", times_only=True)
     if ours and theirs:
@@ -321,7 +319,7 @@ def _placed(cards: placement.Placement) -> str:
 
 
 def _same_devices(suite: Suite, paper: Launch, run: Record) -> bool:
-    """Return whether every worker had the paper's GPU type, at least as many GPUs, and used no more."""
+    """Return whether every worker had the paper's GPU type, at least as many GPUs, and did not use more of them."""
     words = re.findall(r"[AH]\d{2,4}[\w-]*", suite.devices)[0].lower().split("-")
     count = int(paper.sbatch.get("gpus-per-node", 1))
     widths = {role: int(run[f"engine_{role}_tensor_parallel"]) for role in _roles(run)}

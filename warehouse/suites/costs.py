@@ -1,7 +1,7 @@
 """Estimate the cost of suites' runs from recorded runs of the same settings, otherwise from published values.
 
-Suites may share a run: one may publish its latency, another its token counts. So a value is assigned to the run that
-was measured, not to the row in which it is printed. Latencies depend on the setting: the generated text, the samples in
+Suites may share a run: one may publish its latency, another its token counts. So a published value is assigned to the
+setting that was measured, not to the row in which it is printed. Latencies depend on the generated text, the samples in
 flight and the machine. Token counts depend only on the generated text.
 
 Published latencies are for one sample in flight. They are also used for runs in full batches, to estimate the time of
@@ -52,12 +52,12 @@ class Value:
 
     number: float
     source: str
-    """Where the number is printed, and the ratio used to derive it."""
+    """Suite that contains the number, and the ratio used to derive it, if any."""
     includes: str = "sample"
 
 
 _Ratio = tuple[str, float, str, Setting, Setting]
-"""A measure in _RATIO_NAMES, its published value, the suite, the run and its baseline."""
+"""A measure in _RATIO_NAMES, its published value, the suite's name, and the settings of the run and its baseline."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Published:
     wall_rates: defaultdict[Setting, list[Value]] = field(default_factory=lambda: defaultdict(list))
     """Emitted tokens per second over all samples in flight."""
     tokens: defaultdict[tuple[Hashable, str], list[Value]] = field(default_factory=lambda: defaultdict(list))
-    """By text and count: `whole`, `thought`, and `target` for SCoT's thoughts."""
+    """Tokens per sample, by text and count: a value of `_TOKENS`."""
 
     def count(self, text: Hashable, *names: str) -> Value | None:
         """Return the mean of the published values of the first of these counts that has any."""
@@ -103,7 +103,7 @@ def everything() -> Published:
         plans = list(published.planned(suite))
         settings = {(p.row.label, p.column): setting(suite, p, published.launch_of(p.flags)) for p in plans}
         for plan in plans:
-            # Values are listed where the paper prints them. The costs are those of the runs it must have used.
+            # Values are listed in the column where the paper prints them. Their runs may belong to another column.
             column = suite.columns[plan.column].costs_of or plan.column
             own = settings[plan.row.label, column]
             for name, number in plan.row.values.get(plan.column, {}).items():
@@ -128,7 +128,7 @@ def setting(suite: Suite, plan: Planned, launch: Launch) -> Setting:
     text = (
         "alone" if alone else launch.method,
         frozenset(identity.items()),
-        # A model alone is the same in either role. An aligned draft has its base model's name.
+        # A model alone is the same in either role. An aligned draft has its base model's name, so model_of is needed.
         (*(names.values() if alone else sorted(names.items())), plan.row.model_of),
         (launch.dataset, launch.temperature, launch.top_p, launch.token_budget),
     )
@@ -152,7 +152,7 @@ def setting(suite: Suite, plan: Planned, launch: Launch) -> Setting:
 
 
 def num_gpus(launch: Launch) -> int:
-    """Return the GPUs per worker, from the launch's own flags."""
+    """Return the number of GPUs per worker, from the launch's flags."""
     if (asked := cards_of_worker(launch.sbatch, launch.workers_per_task)) is not None:
         return asked.count
     own = {role: launch.roles[role] for role in build(launch.method, dict(launch.parameters)).roles}
@@ -198,7 +198,7 @@ def _other_seconds(measure: str, number: float, seconds: float, *, of_baseline: 
 
 
 def from_published(launch: Launch, own: Setting, known: Published) -> Forecast | None:
-    """Estimate from the latency in the papers; None if they have none for this run."""
+    """Estimate from published values; None if they do not determine this launch's latency."""
     seconds = _published_seconds(launch, own, known)
     if seconds is None:
         return None
@@ -228,7 +228,7 @@ def estimated(asked: Reproduction, launch: Launch, plan: Planned) -> Forecast | 
 
 
 def timing_hours(asked: Reproduction, run: SuiteRun) -> float:
-    """Return the GPU-hours of the run's timing samples; 0 if there are none or if unknown."""
+    """Return the GPU-hours of the run's timing samples; 0 if it has none, or if the hours are unknown."""
     launch = run.launch
     has_latencies = not asked.suite.times.isdisjoint({"latency_seconds", "speed_up", *_RATIO_NAMES})
     if launch is None or launch.latency_sample is None or not has_latencies:
@@ -239,7 +239,7 @@ def timing_hours(asked: Reproduction, run: SuiteRun) -> float:
 
 
 def check_budget(asked: Reproduction, runs: Sequence[SuiteRun], prepared: Sequence[PreparedLaunch]) -> None:
-    """Raise ValueError if the estimated remaining cost exceeds the limit or is unknown."""
+    """Raise ValueError if the estimated remaining cost exceeds `asked.max_gpu_hours` or is unknown."""
     left = {
         planned.run.path.name: _part_left(asked, run, planned)
         for run, planned in zip(runs, prepared, strict=True)

@@ -1,10 +1,10 @@
-"""Values in the tables of published suites: of a run alone or against its baseline, in the registry's unit.
+"""Values in the tables of published suites: of a run alone or against its baseline, in the measure's unit.
 
-A measure of warehouse/measures.py is read from the table `estimate`, or computed in the same way if only few runs have
-the data. Latency ratios of two runs are paired by problem (warehouse/statistics/ratios.py). Times may use any stopwatch
-of the view `stopwatch` that has values per problem; the default is measured time. If a run has samples timed one at a
-time (`--latency-sample`), its times are estimated from them. The intervals then cover the choice of problems and of
-timed samples (warehouse/statistics/two_phase.py).
+A measure of warehouse/measures.py is read from the table `estimate`, or computed on demand if only few runs have the
+data. Latency ratios of two runs are paired by problem (warehouse/statistics/ratios.py). Times may use any stopwatch of
+the view `stopwatch` that has values per problem; the default is measured time. If a run has samples timed one at a time
+(`--latency-sample`), its times are estimated from them. The intervals then cover the choice of problems and of timed
+samples (warehouse/statistics/two_phase.py).
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ _OF_CHAINS = {
     "selection_share": "verdict",
     "target_share": "rest",
 }
-"""Measures with their columns of _VALUES."""
+"""Columns of _VALUES, by measure."""
 _RATES = ("tokens_per_second", "thought_tokens_per_second")
 NOT_ESTIMATED = frozenset({"speed_up"})
 """Latency metrics that cannot be estimated from timing samples."""
@@ -187,9 +187,9 @@ def estimated(
     stopwatch: str = "measured",
     of_baseline: str | None = None,
 ) -> Interval | None:
-    """Return a time metric estimated from timing samples, or None if it cannot be.
+    """Return a time metric estimated from timing samples; None if that is not possible.
 
-    `run` and `baseline` are rows of `runs_like` with timing samples, and `name` is in `ESTIMATED`.
+    `run` and `baseline` are rows of `runs_like`, and `name` is in `ESTIMATED`.
     """
     run_id = str(run["run_id"])
     if MEASURES[name].is_of_pair:
@@ -209,7 +209,10 @@ def estimated(
 
 
 def _quantity(connection: Connection, run_id: str, name: str) -> TimedRun | None:
-    """Return a run with another quantity of its timed chains instead of their seconds; None if a chain lacks it."""
+    """Return a run with another quantity of its timed chains in place of their seconds.
+
+    None if the run has no valid timing samples, or if a chain lacks the quantity.
+    """
     run = latency_at_one.read(connection, run_id)
     if run is None or name == "measured":
         return run
@@ -222,7 +225,7 @@ def _quantity(connection: Connection, run_id: str, name: str) -> TimedRun | None
 
 
 def _of_pair(name: str, own: TimedRun | None, base: TimedRun | None) -> Interval | None:
-    """Return a metric that compares a run with its baseline over the problems in both."""
+    """Return a metric that compares a run with its baseline, over the problems in both."""
     if own is None or base is None:
         return None
     shared = own.shared(base)
@@ -242,9 +245,9 @@ SHARED_COLUMNS = ("method", "dataset", "temperature", "top_p", "token_budget", "
 def runs_like(connection: Connection, wanted: Record) -> list[Row]:
     """Return the runs with these values in the table `run`, those with the most finished samples first.
 
-    wanted: values by column, with `params` as a dictionary; `method` and `dataset` are required. Scripted runs are left
-    out, because their numbers are meaningless. `first_problems`: whether the run has the first problems of its dataset,
-    judged by the index at the end of their ids.
+    wanted: values by column, with `params` as a dictionary; `method` and `dataset` are required. Runs without a model
+    (scripted engines) are left out, because their numbers are meaningless. The column `first_problems` tells whether
+    the run has the first problems of its dataset, by the numbers at the ends of their ids.
     """
     parameters = {"method": wanted["method"], "dataset": wanted["dataset"], "uncounted": registry.uncounted()}
     candidates = rows(connection, _RUNS, parameters)

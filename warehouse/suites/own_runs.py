@@ -1,4 +1,4 @@
-"""Runs of a custom suite: row, column, progress, and id in the database."""
+"""Runs of a custom suite: row, column, number of finished samples, and id in the database."""
 
 from __future__ import annotations
 
@@ -97,16 +97,16 @@ _NO_IDENTITY = {
     "spec_id", "prompts", "dataset_source", "dataset_title", "method_source", "method_code",
     *(column.name for column in MODEL_COLUMNS if column.field.name.rpartition(".")[2] in ("path", "training")),
 }  # fmt: skip
-"""Columns that do not identify a run: where the models were stored, and tensor-parallel sizes chosen by the nodes."""
+"""Columns that do not identify a run, such as the folders of its models."""
 _WIDTHS = model_columns("tensor_parallel")
 _JSON = {"params", *JSON_COLUMNS}
 
 
 def recorded_ids(connection: Connection, runs: Sequence[OwnRun]) -> dict[str, str]:
-    """Return the database ids of these runs, by their ids here.
+    """Return the ids of these runs in the database, by `OwnRun.run_id`.
 
-    The ids differ if the models are stored elsewhere, for example in another checkout, because model paths are part of
-    a run id.
+    The two ids differ if the models were stored elsewhere, for example in another checkout, because model paths are
+    part of a run id.
     """
     specified = {run.run_id: run.prepared.plan.spec.run_id for run in runs}
     held = {row["run_id"]: row["spec_id"] for row in rows(connection, _HELD, {"ids": [*specified.values()]})}
@@ -123,7 +123,10 @@ def recorded_ids(connection: Connection, runs: Sequence[OwnRun]) -> dict[str, st
 
 
 def _elsewhere(connection: Connection, spec: RunSpec) -> str | None:
-    """Return the run that differs only in the paths of its models, with identical model files."""
+    """Return the newest run that differs only in columns that do not identify it; None if there is none.
+
+    A tensor-parallel size that the specification leaves to the nodes is not compared.
+    """
     candidates = rows(connection, _CANDIDATES, {"method": spec.method, "hash": spec.dataset_hash})
     own = {
         name: value
@@ -135,5 +138,5 @@ def _elsewhere(connection: Connection, spec: RunSpec) -> str | None:
 
 
 def _plain(columns: Record) -> Record:
-    """Return the columns with JSON parsed, so key order does not affect comparisons."""
+    """Return the columns with JSON parsed, so the order of keys does not matter."""
     return {name: json.loads(str(value)) if name in _JSON and value else value for name, value in columns.items()}

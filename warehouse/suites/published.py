@@ -6,9 +6,9 @@ listed as printed. Information missing in the paper is listed with the condition
 flags are our choice, and any other choice is equally comparable. All other flags are from the paper or its authors'
 code.
 
-One sample in flight leaves the GPUs nearly idle. So such a run is executed in full batches, and some samples are rerun
-one at a time (`--latency-sample`, warehouse/statistics/two_phase.py). This requires that the table's times can be
-estimated from them and that the run has enough samples.
+A run with one sample in flight leaves the GPUs nearly idle. It is therefore executed in full batches, and some samples
+are rerun one at a time (`--latency-sample`, warehouse/statistics/two_phase.py), if the table's times can be estimated
+from these and the run has enough samples.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from warehouse.measures import CORRELATED, MEASURES, REWARDS, TENTHS, Measure
 from warehouse.suites.measured import ESTIMATED, NOT_ESTIMATED
 
 OF_THOUGHT = {"emitted_tokens": "thinking_tokens", "tokens_per_second": "thought_tokens_per_second"}
-"""Measures of the reasoning only, by the measure of the whole sample. For latencies, SCoT's stopwatch is used."""
+"""Measures of the reasoning only, by the measure of the whole sample. Latencies use the stopwatch `scot` instead."""
 CONDITIONS = frozenset({
     "concurrency", "devices", "draft", "draft-tensor-parallel", "engine", "placement", "problems", "prompts", "samples",
     "spec-decode", "spec-tokens", "target", "target-tensor-parallel", "temperature", "token-budget", "top-p",
@@ -41,9 +41,9 @@ CONDITIONS = frozenset({
 })  # fmt: skip
 """Conditions that affect a run's result, named as launcher flags in the suites. `problems`: how many and which."""
 TIMED, AT_ONCE = 100, 64
-"""Default number of timed samples per run, and of samples in flight of a full batch."""
+"""Default number of timed samples per run, and number of samples in flight of runs in batches."""
 LEAST_SAMPLES = 2 * TIMED
-"""Minimum number of samples; below it, timing TIMED samples again saves almost nothing."""
+"""Minimum number of samples of a run in batches; with fewer, timing only TIMED of them saves almost nothing."""
 
 Flags = Annotated[Mapping[str, Any], BeforeValidator(flattened)]
 Overrides = Mapping[str, Any]
@@ -94,9 +94,9 @@ class Unstated(_Somewhere):
 
     what: str
     covers: _Conditions = ()
-    """Conditions (`CONDITIONS`) affected by it. Empty: no flag depends on it."""
+    """Names in `CONDITIONS` that it leaves open. Empty: it affects no flag."""
     among: tuple[str | int | float, ...] = ()
-    """Possible values according to the paper; others differ from it. Empty: any value."""
+    """Values that the paper allows; other values differ from the paper. Empty: any value is possible."""
 
 
 class Unlike(_Somewhere):
@@ -108,7 +108,7 @@ class Unlike(_Somewhere):
 
 
 def _sentence(key: str) -> BeforeValidator:
-    """Accept a plain sentence for a table with only this key."""
+    """Accept a plain string in place of a table with only this key."""
     return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
 
 
@@ -121,11 +121,11 @@ class Metric(_Strict):
     """Samples per problem, for pass@k."""
     digits: int = 0
     includes: Includes = "sample"
-    """Part covered by the published values, according to the paper's text or numbers."""
+    """Part of a sample covered by the published values, according to the paper's text or numbers."""
     stopwatch: Stopwatch = "measured"
     """Definition of latency, for latency measures."""
     baseline: str | None = None
-    """Label of the baseline row, if not each row's own."""
+    """Label of the baseline row for all rows. None: each row's `baseline`."""
     beside: str | None = None
     """Key of the metric whose published value is also shown here: another way to measure the same quantity."""
 
@@ -156,13 +156,13 @@ class Row(_Strict):
     label: str
     flags: Flags = {}
     baseline: str | None = None
-    """Label of the baseline row for metrics without their own; may be this row, with ratio 1."""
+    """Label of the baseline row for metrics that name none; may be this row, with ratio 1."""
     adapter: Literal["needed", "never"] | None = None
-    """SCoT's selection adapter, which the reader must train and pass. None: used for method scot if passed."""
+    """Whether SCoT's selection adapter, which users must train and pass, is needed. None: optional for method scot."""
     model_of: Literal["aligned"] | None = None
-    """`aligned`: the draft is SCoT's aligned one, which the reader must train and pass."""
+    """`aligned`: the draft is SCoT's aligned one, which users must train and pass."""
     trained: tuple[Literal["draft", "selector"], ...] = ()
-    """Models trained in the paper for this row (SCoT). Runs without them are possible but not comparable."""
+    """Models that the paper trained for this row (SCoT). Runs with untrained models are possible but not comparable."""
     includes: Includes | None = None
     """Part covered by this row's published times and tokens, if different from the other rows."""
     values: Mapping[str, Mapping[str, float]] = {}
@@ -183,7 +183,7 @@ class Suite(_Strict):
     """Devices, as described by the paper."""
     engine: str
     no_numbers: str | None = None
-    """Why the text contains no published values."""
+    """Why there are no published values."""
     only_graphics: bool = False
     """Values are shown only as graphics; `values` contains those quoted in the text."""
     unlike: tuple[Annotated[Unlike, _sentence("why")], ...] = ()
@@ -202,7 +202,7 @@ class Suite(_Strict):
 
     @property
     def times(self) -> set[str]:
-        """Its measures that depend on the machine and the samples in flight."""
+        """Measures of its metrics that depend on the machine and the samples in flight."""
         return {metric.measure for metric in self.metrics.values() if metric.registered.is_of_times}
 
     def measured(self, row: Row, metric: str) -> tuple[str, Stopwatch]:
@@ -283,7 +283,7 @@ def num_samples(launch: Launch) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SuiteRun:
-    """A run of the suite, with the paper's flags and the requested ones."""
+    """A run of the suite, as a launch with the suite's flags and as one with the requested flags."""
 
     plan: Planned
     paper: Launch | None
@@ -291,7 +291,7 @@ class SuiteRun:
     launch: Launch | None
     """Launch with the suite's flags and the overrides."""
     awaits: str | None
-    """The model that the reader must train and pass first."""
+    """The model or adapter that users must train and pass first. None: none."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -301,13 +301,13 @@ class SuiteRun:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A suite and its intended deviations from the paper."""
+    """A suite with the requested options, which may deviate from the paper."""
 
     suite: Suite
     overrides: Overrides
     """Launcher flags that override the suite's, by name."""
     exact_scale: bool
-    """Whether only runs with exactly this number of problems and samples count."""
+    """Whether only recorded runs with exactly the launch's numbers of problems and samples count."""
     columns: tuple[str, ...]
     """Column keys; empty: all."""
     aligned: str | None
@@ -340,7 +340,7 @@ def suite_run(plan: Planned, overrides: Overrides, aligned: str | None) -> Suite
     if plan.row.model_of == "aligned":
         awaits = None if aligned else "SCoT's aligned draft: train it, then pass it with --aligned"
         flags |= {"draft": aligned} if aligned else {}
-        overrides.pop("draft", None)  # the option applies to the other rows' drafts
+        overrides.pop("draft", None)  # --draft applies only to rows without an aligned draft
     if plan.row.adapter == "needed" and "target_adapter" not in overrides:
         awaits = awaits or "SCoT's selection adapter: train it, then pass it with --target.adapter"
     if plan.row.adapter == "never" or flags["method"] != "scot":
@@ -363,9 +363,9 @@ def distinct_runs(runs: Sequence[SuiteRun]) -> list[SuiteRun]:
 
 
 def with_latency_sample(suite: Suite, launch: Launch) -> Launch:
-    """Return the launch with timing samples if they can replace a suite's run with one sample in flight.
+    """Return a launch with one sample in flight as batches, if timing samples can replace its times.
 
-    Suites without times use batches too, so they can share the run with suites that have times.
+    Suites without times use batches too, so they can share runs with suites that have times.
     """
     if launch.concurrency != 1:
         return launch

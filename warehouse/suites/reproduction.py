@@ -1,4 +1,4 @@
-"""Reproduce a suite: remaining runs and their cost, launches, and the table."""
+"""Reproduce a suite: print the remaining runs and their cost, launch them, and write the table."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ class Printed:
     """Options of a suite's table."""
 
     metrics: Sequence[str]
-    """Empty: all of a published table; the default ones of a custom suite, plus those of timing samples if any."""
+    """Names of the metrics. Empty: all metrics of a published table; for a custom suite, the defaults, with the metrics
+    of timing samples if there are any.
+    """
     shape: TableFormat
     output: Path | None
     """None: standard output."""
@@ -78,9 +80,9 @@ class Printed:
 def reproduce(
     name: str | None, values: Mapping[str, Any], typed: Flags, overrides: Flags, max_gpu_hours: float | None
 ) -> None:
-    """Run `harness.reproduce`, with errors as one line.
+    """Run `harness.reproduce`; every error is one line.
 
-    `values`: the command's options. `typed`: launch flags from the command line. `overrides`: `typed` and the scale.
+    `values`: options of the command. `typed`: launch flags from the command line. `overrides`: `typed` and the scale.
     """
     if values["listing"]:
         every_suite = {known: published.load(known) for known in published.names()}
@@ -223,7 +225,7 @@ def _write(
     *,
     is_there: bool,
 ) -> None:
-    """Write the table. If no run is finished, print how to get the table later; there may be no database yet."""
+    """Write the table; if there is no database yet, print how to get the table later. is_there: there must be one."""
     if not is_there and not database.is_file():
         console.print("No run is finished yet. To print the table later, use the same flags with:")
         console.print(f"  {typed('harness.reproduce')} {quote(suite_name)} --table", soft_wrap=True, markup=False)
@@ -244,7 +246,7 @@ def _write(
 
 
 def _launch(console: Console, asked: Reproduction, runs: Sequence[SuiteRun]) -> None:
-    """Launch every run once, grouping runs that share engines; a baseline may be in several rows."""
+    """Launch every distinct run, print the warnings of loaded runs, and grade candidates if a metric needs that."""
     folders = drive([_prepared(asked, distinct_runs(runs))], console)
     if asked.database.is_file():  # on Slurm, no run has finished yet
         with reader(asked.database) as connection:
@@ -314,7 +316,7 @@ def _print_published_plan(console: Console, asked: Reproduction, runs: Sequence[
             left_out.append(label)
             screen.say(f"  {label}: not planned; requires {run.awaits}")
         elif run.launch in printed:
-            screen.say(f"  {label}: same run as above, with these flags")
+            screen.say(f"  {label}: same run as a row above")
         else:
             printed.append(run.launch)
             cost, timing = estimated(asked, run.launch, run.plan), timing_hours(asked, run)
@@ -360,7 +362,7 @@ def print_costs(overrides: Overrides, aligned: str | None, database: Path, conso
     screen, names = Screen(console), ("suite", "runs", "GPU-hours", "every sample alone")
     screen.table(Table([Column(name, is_right=name != "suite") for name in names], costs))
     screen.say(
-        "Excludes runs that need a model you have not trained. Suites share runs, so all cost less than the sum. "
+        "Excludes runs that need a model you have not trained. Suites share runs, so their total is below the sum. "
         "GPU-hours: from recorded runs, else from published values, otherwise unknown; "
         f"latency from {TIMED} samples of each run."
     )

@@ -3,8 +3,8 @@
 Sources in order: finished runs of the same settings in the database; the run's own progress; for a run of a published
 suite, published values (warehouse.suites.costs).
 
-With several runs, the range of the mean is from the cheapest to the most expensive run. With a single run, it is the 95
-% interval of its mean over problems; a busy machine may take twice as long.
+With several recorded runs, the range of the estimate is from the cheapest to the most expensive. With a single one, it
+is the 95 % interval of its mean over problems; a busy machine may take twice as long.
 
 Samples timed one at a time are estimated from finished runs with one sample in flight, otherwise from the timing
 samples of batch runs.
@@ -28,9 +28,9 @@ from warehouse.statistics.ratios import mean_time
 from warehouse.suites.measured import SHARED_COLUMNS, runs_like
 
 _WAIT_SECONDS = 2.0
-"""Maximum wait for a loader's lock."""
+"""Maximum wait, in seconds, for a loader's lock."""
 _SMALLEST = 0.01
-"""Minimum low end, as a fraction of the mean. An interval from few problems may extend below zero."""
+"""Minimum low end of a range, as a fraction of the mean: an interval from few samples may extend below 0."""
 _ALONE = "SELECT run_id, mean_seconds, low_95, high_95 FROM latency_at_one"
 _BY_PROBLEM = """
 SELECT avg(latency_seconds)::DOUBLE AS seconds FROM timed_sample
@@ -41,10 +41,9 @@ WHERE run_id = $run_id GROUP BY problem_id ORDER BY problem_id
 def forecast(
     launch: Launch, spec: RunSpec, num_samples: int, database: Path, own: Forecast | None = None, to_time: int = 0
 ) -> Forecast | None:
-    """Estimate the cost of a launch's samples, or None. `own`: estimate from the run's own progress, if any.
+    """Estimate the cost of a launch's samples; None if it is unknown. `own`: estimate from the run's progress, if any.
 
-    `to_time`: number of samples to time one at a time. If their cost is unknown, the estimate excludes it and its
-    source notes this.
+    `to_time`: number of samples to time one at a time. If their cost is unknown, the estimate excludes it and says so.
     """
     timing = alone(launch, spec, to_time, database) if to_time else None
     if not num_samples:
@@ -58,7 +57,7 @@ def forecast(
 
 
 def alone(launch: Launch, spec: RunSpec, num_samples: int, database: Path) -> Forecast | None:
-    """Estimate the cost of samples run one at a time on running engines, or None."""
+    """Estimate the cost of samples run one at a time, without engine starts; None if it is unknown."""
     one, one_spec = launch.changed(concurrency=1, latency_sample=None), replace(spec, concurrency=1)
     if found := from_history(one, same_cost(one_spec), num_samples, database):
         return found
@@ -97,7 +96,7 @@ def _read(database: Path, ask: Callable[[Connection], Forecast | None]) -> Forec
 def from_history(launch: Launch, like: Record, num_samples: int, database: Path) -> Forecast | None:
     """Estimate from finished runs with the columns `like` in the table `run`; None if there are none.
 
-    Only runs with times count, and only if each model used the launch's number of devices.
+    Only runs with times count. Where the launch sets a model's tensor-parallel size, they must have the same.
     """
     return _read(database, lambda connection: _from_history(connection, launch, like, num_samples))
 
@@ -143,7 +142,7 @@ def _from_timings(connection: Connection, spec: RunSpec, num_samples: int) -> Fo
 
 
 def _range_of_run(connection: Connection, run_id: str) -> tuple[float, float]:
-    """Return the range of a run's mean, as multiples of the mean; 1 and 1 without an interval."""
+    """Return the ends of the interval of a run's mean, as multiples of the mean; 1 and 1 without an interval."""
     seconds = np.array([float(str(row["seconds"])) for row in rows(connection, _BY_PROBLEM, {"run_id": run_id})])
     found = mean_time([seconds])
     return (found.low or found.estimate) / found.estimate, (found.high or found.estimate) / found.estimate
@@ -191,9 +190,9 @@ class Cost:
     device: str
     num_attempts: int
     work_hours: float
-    """From the starts of its attempts to the ends of their last calls."""
+    """Device-hours from the starts of its attempts to the ends of their last calls."""
     start_hours: float
-    """Engine start time. A shared start counts fully for the first run."""
+    """Device-hours of engine starts. A start that several runs share counts only for the first of them."""
 
 
 def costs(connection: Connection, run_id: str) -> list[Cost]:

@@ -1,7 +1,7 @@
 """A suite's table: rows are methods, columns are datasets, and cells have our values and any published ones.
 
-Values are measures of the registry. Differences and speed-ups of custom suites come from the comparison. Output formats
-are terminal text, Markdown, LaTeX and CSV. All text is escaped, so none acts as markup.
+Values are measures of warehouse/measures.py. Differences and speed-ups of custom suites come from a comparison of their
+runs. Output formats are terminal text, Markdown, LaTeX and CSV. All text is escaped, so none acts as markup.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from warehouse.suites.own_runs import OwnRun, by_row, recorded_ids
 from warehouse.suites.published import Suite, SuiteRun, num_problems
 
 _COLUMN_NUMBERS = 2
-"""Maximum number of values per row for a LaTeX table to fit one column of a two-column paper."""
+"""Maximum number of values per row with which a LaTeX table fits one column of a two-column paper."""
 _INTERVALS = "In parentheses: 95 % interval over problems."
 _UNFINISHED = f"{NOTHING}: no run yet, or the run lacks this metric."
 _NO_FORCE = " (--force compares anyway)"
-"""Suffix added by a comparison for its own flag."""
+"""Suffix of a comparison's warnings, removed here because it names a flag of `warehouse.compare`."""
 Key = tuple[str, str]
 _Compares = Callable[[Compared], Interval | None]
 
@@ -112,15 +112,15 @@ class Cell:
     run_id: str | None = None
     """Run id in the database; None: no run yet (published tables)."""
     numbers: Mapping[str, Interval | None] = field(default_factory=dict)
-    """Our values by metric, in the registry's unit; empty if the run is not in the database."""
+    """Our values by metric, in the measure's unit; empty if the run is not in the database."""
     published: Mapping[str, float] = field(default_factory=dict)
     """Published values by metric."""
     cards: Mapping[str, str] = field(default_factory=dict)
-    """By metric: GPUs of both sides of a speed-up if they differ, and its repeats."""
+    """By metric: for a ratio, the GPUs of both sides if they differ, and the repeats."""
     notes: Sequence[int] = ()
     """Numbers of the notes on this run, from 1."""
     comparable: str = ""
-    """Short description of whether ours is comparable with the published value."""
+    """Whether our values are comparable with the published ones, as a short phrase."""
     num_finished: int = 0
     """Finished samples, from the database, or from the run folder if the database lacks the run."""
     num_samples: int = 0
@@ -173,7 +173,7 @@ def own_table(connection: Connection, name: str, runs: Sequence[OwnRun], metrics
         for summary in found.values():
             if summary.num_timed_at_one:
                 of = f"{summary.num_timed_at_one} of {counted(summary.planned, 'sample')}"
-                lines.append(f"{summary.run_id}: one at a time, from {of}")
+                lines.append(f"{summary.run_id}: latency one at a time is from {of}")
     by_id = {ids.get(run.run_id, run.run_id): run for run in runs}
     notes, headings = _notes(lines, by_id), {metric: METRICS[metric] for metric in metrics}
     cells = {}
@@ -247,8 +247,8 @@ def _comparison(connection: Connection, run_ids: Sequence[str]) -> tuple[Compari
 def _notes(lines: Sequence[str], runs: Mapping[str, OwnRun]) -> dict[str, set[str]]:
     """Return the notes, each with the ids of the runs that it marks.
 
-    A note applies to the first run named in it. A leading run id is removed, because the mark shows the run; runs with
-    the same note share it. Other ids are replaced by row and column, except within a path.
+    A note marks the first run named in it. A leading run id is removed, because the mark shows the run; runs with the
+    same note share it. Other ids are replaced by row and column, except within a path.
     """
     notes: dict[str, set[str]] = {}
     for line in lines:
@@ -263,7 +263,7 @@ def _notes(lines: Sequence[str], runs: Mapping[str, OwnRun]) -> dict[str, set[st
 
 
 def _id(run_id: str) -> re.Pattern[str]:
-    """Return a pattern that matches a run id outside of paths and other ids."""
+    """Return a pattern that matches a run id, but not within a path or another id."""
     return re.compile(rf"(?<![\w/-]){re.escape(run_id)}(?![\w-])")
 
 
@@ -345,8 +345,8 @@ def published_table(
 def _timed(connection: Connection, run: SuiteRun, row: Record) -> Timed | None:
     """Return the numbers of a run's timed samples, samples planned for timing, and all samples.
 
-    None if the paper's run has several samples in flight, or if the run's own times are used. Batch runs with planned
-    timing samples never use their own times.
+    None if the paper's run has several samples in flight, or if the times of the run itself are used. They are not used
+    for runs in batches for which timing samples are planned.
     """
     if run.paper is None or run.paper.concurrency != 1:
         return None
@@ -409,7 +409,7 @@ class _Beside:
         return self.runs.get(key), self.recorded.get(key)
 
     def _number(self, run: SuiteRun, row: Record, metric: str) -> Interval | None:
-        """Return the value of a metric by its stopwatch.
+        """Return the value of a metric, with the stopwatch of the published value.
 
         If a run has samples timed one at a time, its times are estimated from them.
         """
@@ -459,11 +459,11 @@ class _Beside:
 
 
 def about(suite: Suite) -> Iterator[str]:
-    """Yield caveats about the published values."""
+    """Yield what to know about the published values, one sentence or two per line."""
     if suite.no_numbers:
         yield f"No value is published: {suite.no_numbers}."
     if suite.only_graphics:
-        yield "Shown only as graphics in the paper; only values quoted in its text are available."
+        yield "The paper shows the values only as graphics; only those quoted in its text are listed."
     if suite.unstated:
         yield f"The paper does not state: {'; '.join(unstated.what for unstated in suite.unstated)}."
     for covered in ("thought", "answer"):
@@ -482,19 +482,19 @@ def about(suite: Suite) -> Iterator[str]:
 
 
 def _about_timing(suite: Suite, timed: Sequence[Timed]) -> Iterator[str]:
-    """Yield which times are estimated from timing samples."""
+    """Yield a sentence on the times that are estimated from timing samples, if any are."""
     if timed and suite.times:
         in_words = ", ".join(f"{number:,} of {whole:,}" for number, _, whole in timed)
         labels = [metric.label for metric in suite.metrics.values() if metric.measure in NOT_ESTIMATED]
         needs = f" {', '.join(labels)}: requires a latency for every problem (--every-sample-alone)." if labels else ""
         yield (
-            f"Times are of one sample in flight, estimated from timing samples ({in_words} per run timed alone); "
+            f"Times are with one sample in flight, estimated from timing samples ({in_words} samples per run); "
             f"intervals cover the choice of problems and of timed samples.{needs}"
         )
 
 
 def write(table: SuiteTable, out: IO[str], shape: TableFormat, *, has_intervals: bool = True) -> None:
-    """Write a table. CSV has all values unrounded with intervals; shares of custom suites are fractions."""
+    """Write a table. CSV has all values unrounded, with intervals; in custom suites, shares are fractions."""
     if shape == "csv":
         write_csv(_values(table), out)
         return
