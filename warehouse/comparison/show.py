@@ -403,7 +403,7 @@ def _brief_speeds(comparison: Comparison, has_interval: bool) -> Iterator[str]:
 def _needed_lines(comparison: Comparison) -> Iterator[str]:
     named = [(short, _needed(row.contrast)) for short, row in _named(comparison) if row.contrast]
     if needed := [f"{short} {number:,}" for short, number in named if number]:
-        yield _listed("Problems needed to show it for an equal method:", needed)
+        yield _listed('Problems needed to show "not worse" for an equal method:', needed)
 
 
 def _size(row: Row) -> str:

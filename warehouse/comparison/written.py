@@ -69,7 +69,7 @@ def write_short(comparison: Comparison, out: IO[str]) -> None:
             own = {row.run.run_id: row.run.manifest for row in rows if row.run.dataset == dataset}
             affecting = [d for d in differences(list(own.values())) if d.matter not in ("subject", "note")]
             for line in show.difference_lines(affecting, {run_id: names[run_id] for run_id in own}):
-                screen.say(f"NOT ALIKE: {line}", "bold red")
+                screen.say(f"DIFFERENT SETTINGS: {line}", "bold red")
     if not found:
         screen.table(_brief(comparison, screen))
         return

@@ -449,12 +449,14 @@ def _results(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
         ("draft's share", lambda run: show.speculation(run.summary)[0]),
         ("n × k", _size),
     ]
+    has_sides = one is not None and any(row.speed and row.speed.sides for row in one.rows)
+    sides = " GPUs and runs in parentheses: run : baseline." if has_sides else ""
     limits = [*compared.reasons, *((*show.pairing_warnings(one), *show.limits(one)) if one else ())]
     caption = [
         ("", f"Parentheses after pass@1{', difference and speed-up' if one else ''}: 95 % CI."),
         ("pass@1", "pass@1: mean over problems of the share of available samples that are correct."),
         *(_contrast_caption(one) if one else ()),
-        ("speed-up", "Speed-up: baseline latency divided by run latency, geometric mean over problems."),
+        ("speed-up", f"Speed-up: baseline latency divided by run latency, geometric mean over problems.{sides}"),
         ("fallback", "Fallback: share of decisions that rejected every candidate."),
         ("draft", "Draft's share: share of emitted tokens."),
         *([("n ×", _OF_PLANNED)] if any(run.summary.is_unfinished for run in runs) else ()),

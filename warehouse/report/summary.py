@@ -129,7 +129,7 @@ class Number(_Part):
     """Run-to-run standard deviation of log times, included in the interval of a speed-up; None: too few repeats, so the
     interval holds within these runs only."""
     unit: str
-    """Unit."""
+    """Unit of the value and of the interval."""
 
     @property
     def as_interval(self) -> Interval:
@@ -168,7 +168,7 @@ class TokenSpeculation(_Part):
     """Token-level speculation in the target's engine; see the view `token_speculation_setting`."""
 
     proposer: str
-    """Proposer, as in engines/README.md."""
+    """Proposer, as named by `--spec-decode` (docs/engines.md)."""
     model: str | None
     """Name of the proposing weights; None: the target's own layers, or no weights."""
     num_tokens: int
@@ -421,7 +421,7 @@ def setting_warnings(run: RunSummary) -> Iterator[str]:
         yield f"PARTIAL RUN: {of_all}; not comparable with published results."
     if run.is_greedy and run.k > 1:
         yield (
-            f"GREEDY: no model was sampled, so all {run.k} samples of a problem are identical and count as one. "
+            f"GREEDY: decoding was greedy, so all {run.k} samples of a problem are identical and count as one. "
             "pass@k is not available."
         )
     if len(run.codes) > 1:
@@ -488,7 +488,7 @@ def labels(runs: Sequence[RunSummary]) -> list[str]:
 def told_apart(
     runs: Sequence[Run], given: Sequence[str], aspect: Callable[[Run], str], within: Callable[[Run], str] = lambda _: ""
 ) -> list[str]:
-    """Append the aspect to each label whose runs differ in it `within` one group."""
+    """Append the aspect to each label whose runs differ in it. within: group in which labels must be unique."""
     values: dict[tuple[str, str], set[str]] = {}
     for run, label in zip(runs, given, strict=True):
         values.setdefault((label, within(run)), set()).add(aspect(run))
@@ -545,9 +545,10 @@ _MORE: tuple[Callable[[RunSpec], str], ...] = (
     lambda spec: f"(tag {spec.tag})" if spec.tag else "",
     lambda spec: spec.digest,
 )
-"""Settings in a row label only if two runs on one dataset would otherwise share a cell.
+"""Settings added to a row label only if two runs on one dataset would otherwise share a cell.
 
-Within a row, a budget may differ between datasets."""
+A row may have different settings, such as budgets, on different datasets.
+"""
 
 
 def row_labels(specs: Sequence[RunSpec], named: Sequence[str | None]) -> list[str]:
@@ -663,7 +664,7 @@ def _accuracy(run: RunSummary) -> list[tuple[str, str]]:
     if not run.is_unfinished:
         return [(name, shown)]
     ends = f"{100 * run.pass_at_1:.2f} to {100 * run.highest_pass_at_1:.2f} %"
-    return [(name, shown), ("once complete", f"{ends}: if all missing samples are wrong, or all correct")]
+    return [(name, shown), ("once complete", f"{ends}: all missing samples wrong to all correct")]
 
 
 def fallback(run: RunSummary) -> str:

@@ -10,7 +10,7 @@ variable, Math. Methods Stat. 14, 2005; Learned-Miller and Thomas, A New Confide
 Random Variable, arXiv 1905.06208). A pseudo-problem is added: the worst possible value for the lower end, the best for
 the upper end. Then problems get random weights, uniform over all weights with sum 1. For values of 0 and 1, a whole
 pseudo-problem gives Clopper and Pearson's exact interval, which is conservative. Half a pseudo-problem, used here,
-gives about the mid-p interval. docs/statistics.md has the simulation.
+gives about the mid-p interval. docs/statistics.md has the error rates.
 
 The weights' distribution is computed, not sampled. Weights are gamma variables divided by their sum, so the weighted
 mean is at most v if a weighted sum of independent gamma variables is at most 0 (Imhof, Computing the distribution of

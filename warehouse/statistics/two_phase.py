@@ -6,7 +6,7 @@ and prediction, weighted by stratum. This is the difference estimator (Cassel, S
 generalized difference estimation, Biometrika 63, 1976; Särndal, Swensson and Wretman, Model Assisted Survey Sampling,
 1992, sections 6.3 and 9.7). A model's error is the same in both terms and cancels on average, whatever the model. The
 model is fitted to timed samples, so it is cross-fitted: a sample's difference uses the model fitted without its problem
-(Zrnic and Candès, Cross-prediction-powered inference, PNAS 121, 2024). Simulation: tools/simulate/README.md.
+(Zrnic and Candès, Cross-prediction-powered inference, PNAS 121, 2024). docs/statistics.md has the error rates.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class _Somewhere(_Strict):
 
 
 class Unstated(_Somewhere):
-    """A condition not stated by the paper, so any choice is comparable."""
+    """A condition not stated by the paper, so every possible value is comparable."""
 
     what: str
     covers: _Conditions = ()
@@ -320,7 +320,7 @@ class Reproduction:
 
 
 def timed_runs(asked: Reproduction) -> list[SuiteRun]:
-    """Return the runs, with the launches that measure the suite's latencies."""
+    """Return the requested runs, in batches with timing samples where these can replace one sample in flight."""
     columns = asked.columns or asked.suite.columns
     plans = [plan for plan in planned(asked.suite) if plan.column in columns]
     alone = [suite_run(plan, asked.overrides, asked.aligned) for plan in plans]

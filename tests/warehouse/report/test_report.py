@@ -118,6 +118,13 @@ def test_a_run_without_grades_has_no_accuracy(loaded: Loaded, tmp_path: Path, wr
     assert 'aria-label="Accuracy' in written(loaded.database, loaded.vanilla.path.name).read_text()
 
 
+def test_the_main_table_says_what_its_intervals_assume(loaded: Loaded) -> None:
+    [results, *others] = report(loaded.database, *all_runs(loaded)[:2]).stdout.split("\n## ")[1:]
+    for told in ("In n × k: ", "Unfinished: "):
+        assert told in results
+    assert not any("Unfinished: " in other for other in others)
+
+
 def test_a_run_with_two_warnings_of_one_kind_is_named_once(loaded: Loaded) -> None:
     told, quiet = facts_of(loaded.database, *all_runs(loaded)[:2])
     warnings = {"limited": False, "warnings": [f"SKIPPED FILE: {name} cannot be read: torn" for name in ("a", "b")]}
