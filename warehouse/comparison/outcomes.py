@@ -221,7 +221,7 @@ def families(connection: Connection, run_ids: Sequence[str]) -> Mapping[tuple[st
 
 
 def _common(first: Outcomes, second: Outcomes) -> tuple[Counts, Counts]:
-    """Return the places in each run of the problems with equal content, both (m,), in the order of the first run."""
+    """Return the indices, in each run, of the problems in both, as two arrays (m,) in the order of the first run."""
     places: Mapping[str, int] = {problem: place for place, problem in enumerate(second.problems)}
     pairs = [(place, places[problem]) for place, problem in enumerate(first.problems) if problem in places]
     both = np.array(pairs, dtype=np.int64).reshape(-1, 2)

@@ -18,7 +18,7 @@ from warehouse.database import Connection, Record, Row, rows
 from warehouse.report.facts import RunFacts
 
 _BATCH = 256
-"""Number of samples per database query."""
+"""Maximum number of traces per database query, except that all runs of one sample are read together."""
 _CHUNK_BYTES = 300_000
 """Uncompressed size at which a chunk is closed."""
 _BATCH_KEYS = "(SELECT unnest($run_ids) AS run_id, unnest($sample_ids) AS sample_id)"

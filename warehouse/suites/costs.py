@@ -32,7 +32,7 @@ START_SECONDS = 240.0
 """Assumed start time of a worker's engines; papers do not state it."""
 _TOKENS = {"emitted_tokens": "whole", "thinking_tokens": "thought", "target_thinking_tokens": "target"}
 _RATIO_NAMES = {"latency_saved": "share saved", "latency_saved_seconds": "seconds saved", "ratio_of_means": "speed-up"}
-"""Measures that relate a latency to the baseline's."""
+"""Names, for sources, of measures that relate a latency to the baseline's."""
 _MEAN_OF = "mean of "
 
 
@@ -41,9 +41,9 @@ class Setting:
     """Everything that a sample's latency depends on."""
 
     text: Hashable
-    """Method, parameters, models, dataset, sampling: the generated text."""
+    """What determines the generated text: method, parameters, models, dataset and sampling."""
     speed: Hashable
-    """Samples in flight, token-level speculation, parameters that affect only speed, and the machine."""
+    """What else determines latency: samples in flight, token-level speculation, speed-only parameters, the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +142,8 @@ def setting(suite: Suite, plan: Planned, launch: Launch) -> Setting:
             num_gpus(launch),
             launch.draft.gpus,
             launch.target.gpus,
-            *(
-                launch.roles[role].tensor_parallel or 1 for role in roles
-            ),  # a tensor-parallel size chosen by the nodes counts as 1
+            # A tensor-parallel size chosen by the nodes counts as 1.
+            *(launch.roles[role].tensor_parallel or 1 for role in roles),
             frozenset(re.findall(r"[AH]\d{2,4}", suite.devices)),
         ),
     )
