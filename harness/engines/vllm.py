@@ -137,8 +137,6 @@ class VLLMEngine:
         await asyncio.shield(self._closing)
 
     async def _start(self) -> None:
-        from vllm.v1.engine.exceptions import EngineDeadError
-
         self._stall_clock = self._stall = None
         thread = asyncio.ensure_future(asyncio.to_thread(self._build))
         try:
@@ -158,6 +156,8 @@ class VLLMEngine:
         self.vocabulary = int(llm.model_config.get_vocab_size())
         self.kv_tokens = _kv_tokens(llm.vllm_config.cache_config)
         self.has_head = llm.model_config.runner_type == "pooling"
+        from vllm.v1.engine.exceptions import EngineDeadError  # not before vLLM's output goes to the log
+
         try:
             async with asyncio.timeout(START_SECONDS):
                 await self._load_adapter(llm)
