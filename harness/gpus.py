@@ -127,8 +127,8 @@ def visible_names() -> list[str]:
 def held_gpus(engines: Iterable[tuple[Sequence[str] | None, int]]) -> list[Gpu]:
     """Return the GPUs used by `engines`, without duplicates.
 
-    Each engine is given by its visible devices (None: all GPUs visible to this process) and its tensor-parallel size.
-    It uses the first of its devices.
+    Each engine is given by its visible devices (None: all GPUs visible to this process) and its tensor-parallel size:
+    it uses that many of the devices, from the first on.
     """
     visible = visible_gpus()
     held: list[Gpu] = []

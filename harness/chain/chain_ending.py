@@ -97,8 +97,8 @@ async def whole_completion(
 ) -> Completion:
     """Return a completion without the unfinished character that the token limit left at its end.
 
-    `next_token` generates one token after the given ids. It is called only if the whole completion is one unfinished
-    character, until the completion has `most_tokens` tokens.
+    `next_token` generates one token after the given ids. It is called only while the whole completion is one unfinished
+    character and has fewer than `most_tokens` tokens.
     """
     count = num_cut(completion, tokenizer)
     for _ in range(_MOST_MISSING):

@@ -205,7 +205,7 @@ def _generated(
 def _added_texts(step: Step, author: Tokenizer, wording: Prompts) -> tuple[str, str]:
     """Return the text added by the harness at the beginning and at the end of a step.
 
-    A step has more ids than generated tokens if the harness added text.
+    The ids of a step beyond the number of tokens that its author generated were added.
     """
     num_added = len(step.token_ids) - (step.num_tokens - (step.finish == "eos"))
     own_text, bridge, separator = author.decode(step.token_ids), author.thought.closing, wording.step_separator

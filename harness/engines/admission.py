@@ -126,9 +126,9 @@ class CacheForecast:
 
         `prompts`: tokens of all prompts by cache. `own_prompt`: the part added by the latest sample. Two totals must
         stay within each capacity at all times. The first is that of these samples, plus `_CAUTION` standard deviations.
-        The second adds `num_later` samples that start afterwards, at a rate near the caches' maximum (`_PACE`). Without
-        it, samples that start and end together would leave no room for others meanwhile, and the cache would be half
-        empty on average.
+        The second adds, without this margin, `num_later` samples that start afterwards, at `_PACE` times the highest
+        rate that `concurrency` and the caches allow. Without the second, samples that start and end together would
+        leave no room for others meanwhile, and the cache would be half empty on average.
         """
         room = self.capacity - prompts
         if np.any(self.mean + _CAUTION * np.sqrt(self.chance + self.doubt**2) > room):

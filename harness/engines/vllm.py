@@ -247,7 +247,7 @@ class VLLMEngine:
             await asyncio.sleep(_DEATH_POLL_SECONDS)
 
     def _fail_requests(self, llm: AsyncLLM) -> None:
-        """Fail all running requests, before vLLM is shut down and reports that as a failure."""
+        """Fail all running requests; before a shutdown, so that vLLM does not report it as a failure."""
         from vllm.v1.engine.exceptions import EngineDeadError
 
         if llm.output_handler is not None:
@@ -517,7 +517,7 @@ def token_logprobs(output: CompletionOutput) -> tuple[float, ...]:
 def entropies(output: CompletionOutput, num_ranked: int) -> tuple[float, ...]:
     """Return a lower bound on the entropy at each token of vLLM's CompletionOutput, in nats.
 
-    Raises VerdictUnavailable if a position has fewer than `num_ranked` finite log-probabilities.
+    Raises VerdictUnavailable if a position has fewer than `num_ranked` log-probabilities, or one is not finite.
     """
     lists = ([entry.logprob for entry in ranked.values()] for ranked in output.logprobs)
     return tuple(ranked_entropy(logprobs, num_ranked) for logprobs in lists)

@@ -420,7 +420,7 @@ def _siblings(path: Path) -> Iterator[Path]:
 
 
 def defect(path: Path) -> str | None:
-    """Return the problem with a model file, as far as its first bytes show; None if it seems intact."""
+    """Return the problem with a model file, as far as its header and size show; None if it seems intact."""
     with path.open("rb") as file:
         head = file.read(len(GIT_LFS_POINTER))
     if head in (b"", GIT_LFS_POINTER):
