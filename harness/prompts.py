@@ -50,7 +50,7 @@ def render(template: str, **values: str) -> str:
 
 def _reply(text: str) -> str:
     if text != text.rstrip():
-        raise ValueError("must not end with white space; a space before the answer is added if the tokenizer needs it")
+        raise ValueError("must not end with white space; a space before the answer is added if the tokenizer allows it")
     return text
 
 

@@ -39,7 +39,11 @@ _further = functools.partial(click.option, cls=FurtherOption)
 @click.command(cls=LaunchCommand, without=_SUITE_DECIDES, common=_COMMON, epilog=_EXAMPLES)
 @click.argument("name", metavar="SUITE", required=False)
 @click.option("--list", "listing", is_flag=True, help="List the published suites, and exit.")
-@click.option("--costs", is_flag=True, help="Print the estimated GPU-hours of every published suite, and exit.")
+@click.option(
+    "--costs",
+    is_flag=True,
+    help="Print the estimated GPU-hours of every published suite, also with --every-sample-alone, and exit.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the planned runs with their estimated costs, and exit.")
 @click.option("--table", "only_table", is_flag=True, help="Only print the table from the warehouse.")
 @click.option(

@@ -56,7 +56,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Grading": {
         "grade": ("grading.regrade", "Grade the stored answers of runs again."),
-        "check": ("grading.check", "List gold answers that their own grader rejects or compares only as text."),
+        "check": ("grading.check", "List gold answers that the grader rejects or compares only as text."),
         "candidates": ("warehouse.candidates", "Grade the drafts of SCoT runs."),
         "target-logprobs": ("jobs target-logprobs", "Score steps with the run's target."),
         "score": ("jobs score", "Score steps with a reward model."),

@@ -49,7 +49,9 @@ class SpecThinking(Method):
     n1: int = parameter(
         20, help="Number of draft tokens searched for keywords, and of target tokens that replace them."
     )
-    n2: int = parameter(125, help="Number of tokens that the target adds after a verification keyword; 0: none.")
+    n2: int = parameter(
+        125, help="Tokens that the target adds if its own n1 tokens have a verification keyword; 0: none."
+    )
     n3: int = parameter(
         125, help="Number of target tokens in a search for mistakes; +25 each time, up to 200 (authors' code)."
     )
