@@ -303,7 +303,7 @@ def judges(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]
 _SCORES = tuple(range(1, 10))
 """Thresholds at which decisions by score are replayed."""
 _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
-"""Quantiles of the points' scores that are the thresholds for other kinds of decisions."""
+"""Quantiles of the points' scores that are the thresholds for other kinds of scores."""
 
 
 def probed(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:

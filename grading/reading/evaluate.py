@@ -38,7 +38,7 @@ WITH_NEGATIVES = (
 
 
 INTEGERS = frozenset("ijklmn")
-"""Variables that take only integer values if an expression has a floor or ceiling."""
+"""Variables that take only integer values if an expression with a floor or ceiling has no others."""
 
 
 class UndefinedError(ValueError):

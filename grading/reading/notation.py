@@ -202,7 +202,7 @@ def split_list(text: str) -> list[str]:
 
 
 def split_top(text: str, pattern: str) -> list[str]:
-    """Split at every match of a pattern outside brackets; `]` also closes `(`, as in half-open intervals."""
+    """Split at every match of a pattern outside brackets; brackets of any kind close each other, as in `[0, 1)`."""
     if not re.search(pattern, text):
         return [text]
     depths = [depth for _, depth in depth_at_each(text)]

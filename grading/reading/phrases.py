@@ -149,7 +149,7 @@ def meaning(text: str) -> str | None:
 
 
 def is_same_words(pair: Pair, compare: Compare) -> bool:
-    """Return whether two prose answers have the same words and formulas, ignoring case, punctuation and fillers."""
+    """Return whether two prose answers have equal words, ignoring case, punctuation and fillers, and equal formulas."""
     gold_meaning, prediction_meaning = meaning(pair.gold), meaning(pair.prediction)
     if gold_meaning is not None or prediction_meaning is not None:
         is_yes_or_no = gold_meaning in ("yes", "no")

@@ -188,14 +188,14 @@ def _go_on(run: Path, plan: Callable[..., PreparedLaunch], shows: str, how: Flag
     type=click.IntRange(2),
     default=200,
     show_default=True,
-    help="Number of decisions to sample; each third of the chains has accepted and rejected ones, if there are any.",
+    help="Number of decisions to sample: accepted and rejected ones from each third of the chain, if there are any.",
 )
 @click.option(
     "--rollouts",
     type=click.IntRange(1),
     default=8,
     show_default=True,
-    help="Continuations per point, both after the draft's proposal and from where the proposal started.",
+    help="Continuations of each point after the draft's proposal, and as many from where the proposal started.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed for sampling points and continuations.")
 @click.option(

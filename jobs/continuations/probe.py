@@ -58,7 +58,7 @@ class ProbeSettings(BaseModel):
     points: Annotated[int, Field(ge=2, strict=True)] = 200
     """Number of decisions to sample per run."""
     rollouts: _Count = 8
-    """Continuations per point, both after the draft's proposal and from where the proposal started."""
+    """Continuations of each point after the draft's proposal, and as many from where the proposal started."""
     seed: Annotated[int, Field(strict=True)] = 0
     """Seed for sampling points and continuations."""
     concurrency: _Count = 64

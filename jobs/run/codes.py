@@ -91,8 +91,8 @@ def claim(run: RunFolder, *, accept: bool = False, is_queued: bool | None = None
     """Record that this code works on a run; return the hashes of the other codes that do or did.
 
     `is_queued`: whether jobs of an earlier code may be waiting; None: if any was ever submitted. If none is waiting and
-    no worker has recorded anything, this code replaces the earlier one. Raises BadMethod, and CodeChanged without
-    `accept`, or if this code's prompts differ from those of the run.
+    no worker has recorded anything, this code replaces the earlier one. Raises BadMethod, and CodeChanged if other code
+    is recorded, is not replaced and `accept` is false, or if this code's prompts differ from those of the run.
     """
     plugin, spec = method_of(run), run.spec()
     if (current := prompt_hash(spec.wording)) != spec.prompt_hash:

@@ -193,9 +193,8 @@ def compare(runs: Sequence[Run], settings: Settings, baseline: str | None = None
     """Compare runs. The baseline of a dataset is the run named `baseline`, or the target alone (see `choose`).
 
     Rows are ordered by dataset and regime, with the baseline first. Rows without enough samples for their metric are
-    left out.
-    Raises WarehouseError if fewer than two runs remain, if `baseline` has no samples, if a run shares no problem with
-    its baseline, or if a run has planned too few samples for some k.
+    left out. Raises WarehouseError if fewer than two runs remain, if `baseline` has no samples, if a run shares no
+    problem with its baseline, or if a run has planned too few samples for some k.
     """
     chosen = choose(runs, baseline)
     rows: list[Row] = []
@@ -216,7 +215,10 @@ def compare(runs: Sequence[Run], settings: Settings, baseline: str | None = None
 
 
 def _metrics(runs: Sequence[Run], settings: Settings) -> list[Metric]:
-    """Return the metrics for a dataset's runs. By default, k of maj@k is the largest number that every run has."""
+    """Return the metrics for a dataset's runs.
+
+    By default, k of maj@k is the fewest samples per problem of any run; greedy runs count only if all are greedy.
+    """
     metrics = [_PASS_AT_1]
     metrics += [Metric("pass@k", k) for k in settings.ks if k > 1]
     if settings.majority:

@@ -106,7 +106,7 @@ def read(
                 left_out.append(f"{', '.join(run.run_id for run in (make, chosen.run) if run)}: {error}")
     if named is not None and names and (alone := [basis.baseline.run_id for basis in found if basis.run is None]):
         without = next((run_id for run_id in alone if run_id != named), alone[0])
-        raise WarehouseError(f"no plan possible: the baseline {named} is not on the dataset of {without}")
+        raise WarehouseError(f"no plan possible: {named} is no baseline for {without}; pass another run on its dataset")
     if not found:
         unsampled = all(run.is_empty for run in runs)
         why = "; ".join(left_out) or (

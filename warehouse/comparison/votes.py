@@ -1,9 +1,8 @@
 """Majority votes: a problem's samples grouped by equal answers.
 
 Two answers are equal if the grader accepts one as correct with the other as the gold answer. Answers are model output,
-so the grader compares them in processes that can be killed. If a comparison fails there, the answers count as
-different. A custom grader only compares with the problem's gold answer, so its incorrect answers are equal if their
-strings are.
+so the grader compares them in processes that can be killed. Answers that it cannot compare count as different. A
+custom grader only compares with the problem's gold answer, so its incorrect answers are equal if their strings are.
 """
 
 from __future__ import annotations
