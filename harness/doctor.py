@@ -37,7 +37,9 @@ Examples:
 
 @click.command(cls=LaunchCommand, common=_COMMON, epilog=_EXAMPLES)
 @click.option(
-    "--on-node", is_flag=True, help="Also check a node, in a one-minute job with the sbatch options among these flags."
+    "--on-node",
+    is_flag=True,
+    help="Also check a node, in a one-minute job that is submitted with the given sbatch options.",
 )
 @click.option(
     "--wait",
@@ -97,7 +99,7 @@ def _check_engines(
 
 
 def _print(host: str, made: list[Check]) -> None:
-    """Print one line per check, left to the terminal to wrap, so users can copy the commands in it."""
+    """Print one line per check. Only the terminal wraps it, so users can copy the commands in it."""
     from rich.text import Text
 
     from harness.cli.screen import printable, terminal

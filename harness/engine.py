@@ -240,7 +240,10 @@ class Engine(Protocol):
 
     @property
     def restarts(self) -> int:
-        """Number of times the engine's processes died and were replaced. Samples running then have no valid latency."""
+        """Number of times the engine's processes died and were replaced.
+
+        Samples that were running at such a time have no valid latency.
+        """
 
     @property
     def has_head(self) -> bool:

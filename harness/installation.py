@@ -4,12 +4,12 @@
     python -m harness.installation --engine gpu     vLLM on CUDA, for instance on a login node without a GPU
     python -m harness.installation --engine gpu --driver 580    the same, unless driver 580 is too old for vLLM
 
-vLLM's builds for CUDA require a recent driver (harness.gpus). The version to check is that of --driver, otherwise that
-of this machine's driver.
+vLLM's builds for CUDA require a recent driver (harness.gpus). The version checked is the one given with --driver,
+otherwise the version of this machine's driver.
 
 vLLM's build for CPUs requires a local version of torch (`torch==2.13.0+cpu`) that is not on PyPI, so pip rejects
 `.[cpu]` if only PyPI is configured. PyPI's release of the same version also works, but brings unused CUDA libraries.
-Therefore vLLM is installed first, without its requirements. Then follows torch: the build for CPUs from the configured
+Therefore vLLM is installed first, without its requirements. torch follows: the build for CPUs from the configured
 index or from PyTorch's, otherwise the release on PyPI. The project and vLLM's other requirements come last. Companions
 of torch (torchvision, torchaudio, torchcodec) are omitted, because no images or sound are used.
 

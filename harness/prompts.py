@@ -308,7 +308,7 @@ class Published(BaseModel):
     pieces: Mapping[Piece, Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]]
     """Hashes of the published pieces."""
     how: tuple[str, ...] = Field(min_length=1)
-    """Lines that say which part of the source is the text of which key of a prompt file."""
+    """Lines that map parts of the source to keys of a prompt file."""
 
 
 @cache
@@ -341,7 +341,7 @@ def piece_hashes(wording: Prompts) -> dict[Piece, str]:
 
 
 def unlike(wording: Prompts, paper: str, method: str, kind: Kind) -> list[Piece]:
-    """Return the pieces used by a method for a kind of problem whose wording differs from the paper's.
+    """Return those pieces used by a method for a kind of problem that are not worded as in the paper.
 
     Raises KeyError for a paper without published wording.
     """
@@ -408,7 +408,7 @@ def opening(
 
 @lru_cache(maxsize=8)
 def score_question(tokenizer: Tokenizer, wording: Prompts = BUILT_IN) -> Question:
-    """Return the question of SpecReason's verdict on the chain's last step, to be answered by a digit (section 4.1)."""
+    """Return the question for SpecReason's verdict on the chain's last step, answered by a digit (section 4.1)."""
     score = wording.score
     return _question(tokenizer, _followup(tokenizer, score.question, score.thought), score.question, score.reply)
 
@@ -434,7 +434,7 @@ def reward_question(tokenizer: Tokenizer, wording: Prompts = BUILT_IN) -> Questi
 
 
 def step_choice_question(tokenizer: Tokenizer, candidates: Sequence[str], wording: Prompts = BUILT_IN) -> Question:
-    """Return the question of SpecCoT's verdict: choose one candidate, or the last label to reject all (equation 4).
+    """Return the question for SpecCoT's verdict: choose one candidate, or the last label to reject all (equation 4).
 
     To keep options distinct, a candidate that closes the thought is marked, but only if another one has the same text:
     marks on all last steps would confuse judges that do not expect any. A wording with `step_choice.closing` marks
@@ -455,7 +455,7 @@ def step_choice_question(tokenizer: Tokenizer, candidates: Sequence[str], wordin
 
 
 def marked_candidate(text: str, closing: str) -> str:
-    """Return a candidate; `closing` replaces `</think>` if there is also other text."""
+    """Return a candidate with `closing` in place of `</think>`; unchanged if it has no other text or no `</think>`."""
     shown = text.replace(THINK_END, "").strip()
     return f"{shown}\n{closing}" if THINK_END in text and shown else text
 
@@ -463,11 +463,11 @@ def marked_candidate(text: str, closing: str) -> str:
 def chain_choice_question(
     tokenizer: Tokenizer, problem: Problem, chains: Sequence[str], wording: Prompts = BUILT_IN, *, may_reject: bool
 ) -> Question:
-    """Return the question of SCoT's verdict: choose a whole chain, or the last label if all are wrong (section 3.4).
+    """Return the question for SCoT's verdict: choose a whole chain, or the last label if all are wrong (section 3.4).
 
-    `may_reject`: there is such a label. The question is a separate prompt and does not follow a chain. Raises
-    ValueError for more than 26 labels, and if the wording has a system prompt and the chat template does not support
-    one.
+    `may_reject`: whether the last label means a rejection. The question is a separate prompt and does not follow a
+    chain. Raises ValueError for more than 26 labels, and if the wording has a system prompt and the chat template does
+    not support one.
     """
     choice, labels = wording.chain_choice, option_labels(len(chains) + may_reject)
     shown, listed = problem_text(problem, wording), _listed(chains, labels, choice)

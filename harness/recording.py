@@ -105,7 +105,7 @@ class Model:
         ahead.task = asyncio.create_task(self._generate_ahead(ahead), name=f"step {step} ahead of its turn")
 
     def discard(self) -> None:
-        """Discard the request of `begin`. It runs to its end, because its tokens could not be counted otherwise."""
+        """Discard the request sent by `begin`. It runs to its end, so that its tokens can be counted."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.discarded = True

@@ -42,7 +42,7 @@ _further = functools.partial(click.option, cls=FurtherOption)
 @click.option(
     "--costs",
     is_flag=True,
-    help="Print the estimated GPU-hours of every published suite, also with --every-sample-alone, and exit.",
+    help="Print the estimated GPU-hours of every published suite, without and with --every-sample-alone, and exit.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the planned runs with their estimated costs, and exit.")
 @click.option("--table", "only_table", is_flag=True, help="Only print the table from the warehouse.")
@@ -52,7 +52,11 @@ _further = functools.partial(click.option, cls=FurtherOption)
     help="First problems of each dataset, and samples per problem, e.g. 30x2; `paper`: as published.  [default: paper]",
 )
 @click.option("--column", "columns", multiple=True, help="Use only this column (dataset), e.g. gsm8k; may be repeated.")
-@_further("--every-sample-alone", is_flag=True, help="Published table: run samples one at a time to measure latency.")
+@_further(
+    "--every-sample-alone",
+    is_flag=True,
+    help="For a published table: run every sample one at a time, to measure latency.",
+)
 @_further("--aligned", help="SCoT's aligned draft model (see harness.train align), for the rows that use it.")
 @_further(
     "-o",

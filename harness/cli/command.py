@@ -66,14 +66,14 @@ DATE = click.DateTime(["%Y-%m-%d"])
 TRUST = click.option(
     "--trust",
     is_flag=True,
-    help="Accept content that another user put into the run folder and that this command has shown: method or grader "
-    "code, server addresses, sbatch options.",
+    help="Accept content that another user put into the run folder (method or grader code, server addresses, sbatch "
+    "options). Only content shown before is accepted: first run the command without --trust.",
 )
 """Option of commands that execute or submit work on a run."""
 GRADER = click.option(
     "--grader",
     metavar="NAME",
-    help="Grader of the run from now on: built-in, FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION.  [default: the run's "
+    help="Grader for the run from now on: built-in, FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION.  [default: the run's "
     "previous grader]",
 )
 """Option of commands that grade."""
@@ -193,7 +193,7 @@ class OneLineErrors(click.Command):
         return f"All options: {ctx.command_path} --help-all."
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples and, if options are missing, the hint to `--help-all`."""
+        """Write the examples and, if this help omits options, a pointer to `--help-all`."""
         super().format_epilog(ctx, formatter)
         if self._help_all in self.get_params(ctx) and not self.lists_all(ctx):
             formatter.write_paragraph()

@@ -13,9 +13,9 @@ WARN = 3
 INCONCLUSIVE = 4
 """For a night, the verdict INCONCLUSIVE."""
 OUT_OF_TIME = 75
-"""A worker in a Slurm task that it shares with others reached the time limit; the task is requeued."""
+"""A worker reached the time limit in a Slurm task shared with other workers; the task is requeued."""
 OUT_OF_TIME_AT_ONCE = 76
-"""A worker in a Slurm task that it shares with others reached the time limit before doing any work."""
+"""A worker reached the time limit before doing any work, in a Slurm task shared with other workers."""
 ASKS_FOR_REQUEUE = 85
 """A task in a container requests that the batch script requeue the job."""
 INTERRUPTED = 130

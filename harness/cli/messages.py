@@ -25,7 +25,7 @@ def did_you_mean(word: str, names: Iterable[str]) -> str:
 
 
 def place_and_problem(error: ErrorDetails) -> str:
-    """Return an error of a ValidationError as `location: message`."""
+    """Return one of the errors in a ValidationError as `location: message`."""
     return ": ".join(filter(None, (".".join(map(str, error["loc"])), error["msg"])))
 
 

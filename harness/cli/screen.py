@@ -194,7 +194,7 @@ class Screen:
             self.say(note)
 
     def fitting(self, table: Table) -> list[int]:
-        """Return the indices of the columns that fit the width, from the left; all if there is no width limit."""
+        """Return the indices of the columns to show: from the left, each that still fits; all without a width limit."""
         _, least = self._widths(table, table.texts)
         kept: list[int] = []
         for place in range(len(least)):

@@ -1,4 +1,4 @@
-"""Admission of samples by room in the KV caches, in addition to their number.
+"""Admit samples by the room in the KV caches, in addition to a maximum number of samples.
 
 If an engine has more contexts than its KV cache holds, it evicts and recomputes some. A stepwise method reads every
 chain again at every step, so even a slightly too small cache misses almost always. Too few concurrent samples leave the
@@ -155,7 +155,7 @@ def _integrals(grid: Array, rows: Array) -> Array:
 BLOCK_TOKENS = 32
 """The maximum block size of a KV cache; each sequence leaves part of its last block unused."""
 _CAUTION = 1.5
-"""Standard deviations between the expected total and the capacity."""
+"""Required margin between the expected total and the capacity, in standard deviations of the total."""
 _PACE = 0.7
 """Rate of later starts for which room is reserved, relative to the highest sustainable rate."""
 _FORECAST_SECONDS = 0.25
@@ -244,7 +244,7 @@ class Admission:
                 await self._wait_a_moment()
 
     async def _wait_a_moment(self) -> None:
-        """Wait until a sample ends, at most `_WAIT_SECONDS`: room may also appear otherwise."""
+        """Wait until a sample ends, but no longer than `_WAIT_SECONDS`: room may also appear in other ways."""
         self._released.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_WAIT_SECONDS):  # wait_for of Python 3.11 can lose a cancellation

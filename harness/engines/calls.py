@@ -151,7 +151,7 @@ def ranked_entropy(logprobs: Sequence[float], num_ranked: int) -> float:
     """
     if len(logprobs) < num_ranked or not all(map(math.isfinite, logprobs)):
         raise VerdictUnavailable(
-            f"{len(logprobs)} log-probabilities of a token; an entropy needs {num_ranked} or more, all finite"
+            f"{len(logprobs)} log-probabilities for a token; an entropy needs {num_ranked} or more, all finite"
         )
     return entropy_bound(logprobs)
 

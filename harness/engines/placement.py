@@ -93,10 +93,10 @@ def devices(placement: Placement) -> dict[Role, tuple[str, ...] | None]:
 
 
 MOST_BYTES_ON_ONE_CORE = 64_000_000
-"""Maximum bytes of weights for an engine with few requests to run on one core. Threads wait for each other dozens of
-times per token; with so few weights, this costs at least as much as a second thread saves. The bundled target (10 MB)
-read 60 new prompt tokens in 25 ms on one core and in 34 ms on two; generation was equally fast. SmolLM2-135M (270 MB)
-was a fifth slower per generated token on one core, and a tenth faster per prompt."""
+"""Maximum size of a model's weights, in bytes, for an engine with few requests to run on only one core. Threads wait
+for each other dozens of times per token; with so few weights, this costs at least as much as a second thread saves. The
+bundled target (10 MB) read 60 new prompt tokens in 25 ms on one core and in 34 ms on two; generation was equally fast.
+On one core, SmolLM2-135M (270 MB) was a fifth slower per generated token than on two, and a tenth faster per prompt."""
 CONCURRENCY_TO_SPLIT = 3
 """Minimum number of concurrent samples to give each engine its own cores."""
 

@@ -10,8 +10,8 @@ One engine serves two runs if both would start it with the same settings, except
 - the number of sequences, on a CPU: the engine is opened with the maximum. This does not change the latency of one
   concurrent sample, and no run sends more parallel requests than its own number. On a GPU the numbers must be equal,
   because vLLM also sizes CUDA graphs and buffers by them, with an unmeasured effect on latency;
-- the memory: a run with one concurrent sample uses the smallest cache, which always fits one sample. A run with more
-  uses a cache smaller than its own only if all concurrent samples fit, to avoid slowing a baseline;
+- the memory: a run with one concurrent sample uses the smallest cache, which always fits one sample. To avoid slowing a
+  baseline, a run with several concurrent samples uses a cache smaller than its own only if all of them fit;
 - mean log-probabilities, which each request sets;
 - prompt conventions, because each run uses its own tokenizer.
 
@@ -232,7 +232,7 @@ class EnginePool:
         await self._close(list(self._open))
 
     def _arranged(self, opened: Sequence[EngineNeed], needs: Sequence[EngineNeed]) -> _Arranged:
-        """Return the open engines to keep and to start for a run."""
+        """Return, for a run, which open engines to keep and which engines to start."""
         kept = {need.role: one for need in needs for one in opened if _serves(one, need)}
         starting = [self._serving(need) for need in needs if need.role not in kept]
         for staying in (opened, list(kept.values())):

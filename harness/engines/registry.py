@@ -47,7 +47,7 @@ class Capabilities:
     adapter_packages: tuple[str, ...] | None = None
     """Packages required for verdicts with an adapter; None if these are unsupported."""
     has_processes: bool = False
-    """Whether it has its own processes and, on a CPU, its own cores. A start takes as long as many samples."""
+    """Whether it has its own processes and, on a CPU, its own cores. Starting it takes as long as many samples do."""
     has_prefix_cache: bool = True
     is_reference: bool = False
     """Whether other engines' verdicts are compared with its verdicts."""
@@ -121,10 +121,11 @@ def capabilities(name: str) -> Capabilities:
 
 
 def resolved(name: str, *, is_here: bool = True) -> str:
-    """Resolve an engine name: `auto` is the first installed engine that runs models, otherwise the last one.
+    """Resolve an engine name: `auto` is the first installed engine that runs models.
 
-    If the engine runs in another Python environment (`is_here` is false), `auto` is the first engine that runs models,
-    and the worker reports missing packages.
+    If none is installed, `auto` is the last engine in CHOICES that runs models. If the engine runs in another Python
+    environment (`is_here` is false), `auto` is the first engine that runs models, and the worker reports missing
+    packages.
     """
     if name != AUTO:
         return name
@@ -153,8 +154,8 @@ async def open_engines(
     """Yield engines by role, and close all of them on exit. Raises EngineDied if an engine does not start.
 
     The engines start one after the other, the large one first: each start measures the free memory, which a parallel
-    start would change. The same model in both roles gets two engines, so all methods of a comparison share the machine
-    equally.
+    start would change. If both roles have the same model, it still gets two engines, so all methods in a comparison
+    divide the machine in the same way.
     """
     sources: dict[Role, ModelSource | None] = {"target": target, "draft": draft}
     engines: dict[Role, Engine] = {}

@@ -220,7 +220,7 @@ class ScriptedEngine:
         return clock.timing()
 
     def _cached(self, ids: Sequence[int]) -> int:
-        """Return the tokens of the longest cached prefix, and cache all of `ids`.
+        """Return the number of tokens in the longest cached prefix, and cache all of `ids`.
 
         Only whole blocks are cached, and never the last token.
         """
@@ -333,7 +333,7 @@ def _uniform(*parts: str) -> float:
 
 
 def dry_run_engine(role: Role, settings: EngineSettings) -> ScriptedEngine:
-    """Return an engine with a simulated model, which is less skilled for the draft."""
+    """Return an engine with a simulated model, less skilled as a draft than in the other roles."""
     model = SimulatedModel(skill=0.7 if role == "draft" else 0.95)
     return ScriptedEngine(
         model.write,

@@ -118,7 +118,7 @@ def pair_settings(
     for together in placement.on_each_card(placed):
         if sum(shares[role] for role in together) > 1 + 1e-9:
             found = {role: shares[role] for role in together}
-            raise ValueError(f"the engines' memory shares exceed 1 in total: {found}")
+            raise ValueError(f"the engines' memory shares add up to more than 1: {found}")
     settings = {
         role: EngineSettings(
             kind=kind,
@@ -172,7 +172,7 @@ def most_requests(
 def batched_tokens(settings: EngineSettings, context: int | None) -> int:
     """Return the maximum number of tokens computed in one batch. `context`: maximum context, in tokens.
 
-    On a GPU a batch fits one token and all proposed tokens of every sequence, on a CPU a whole prompt.
+    On a GPU, a batch has room for one token and all proposed tokens of every sequence; on a CPU, for a whole prompt.
     """
     per_sequence = 1 + (settings.speculation.tokens if settings.speculation else 0)
     return max(BATCHED_TOKENS, settings.max_num_seqs * per_sequence if settings.device == "gpu" else context or 0)
@@ -248,7 +248,7 @@ _RESERVED: Mapping[str, str] = {name: reason for reason, names in _REASONS for n
 """Reserved arguments, each with the reason or the alternative."""
 UNPLANNED = ("quantization", "quantization_config", "kv_cache_dtype", "cpu_offload_gb", "hf_overrides", "load_format",
              "num_gpu_blocks_override", "kv_cache_memory_bytes", "block_size")  # fmt: skip
-"""Arguments that change an engine's memory, but are not part of its sizing (harness.sizing)."""
+"""Arguments that change the memory that an engine needs, but that harness.sizing ignores."""
 
 
 def check_arguments(role: str, arguments: Mapping[str, Json]) -> None:

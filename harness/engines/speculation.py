@@ -140,7 +140,7 @@ def unsupported_reason(
 
 
 def greedy_drafts_notice(sampling: str | None, temperature: float) -> str | None:
-    """Return a notice if greedy drafts make token-level speculation a weaker baseline; None otherwise."""
+    """Return a notice if greedy drafts make token-level speculation a weaker baseline than sampled drafts, or None."""
     if sampling != "greedy" or temperature <= 0:
         return None
     why = f"the target samples at temperature {temperature:g} and accepts fewer greedy tokens than sampled ones"

@@ -271,7 +271,7 @@ def _sampled_token(
 
 
 def _loader(config: PretrainedConfig) -> Any:
-    """Return the transformers class for loading a model: with its rating head, otherwise as a causal model."""
+    """Return the transformers class that loads a model with its rating head or, if it has none, as a causal model."""
     import transformers
 
     names = [*architectures(config.to_dict())]

@@ -232,8 +232,8 @@ class VLLMEngine:
     async def _watch_for_death(self, llm: AsyncLLM) -> None:
         """Fail the requests of a dead or stalled engine, and end its remaining processes.
 
-        vLLM fails the running requests only once, so later requests would hang. After the death of one process, its
-        other processes continue for many seconds.
+        vLLM fails the running requests only once, so later requests would hang. After one process has died, the other
+        processes of the engine continue for many seconds.
         """
         engine_processes, is_ended = self.processes, False
         while self.llm is not None and self.llm is llm:
@@ -247,7 +247,7 @@ class VLLMEngine:
             await asyncio.sleep(_DEATH_POLL_SECONDS)
 
     def _fail_requests(self, llm: AsyncLLM) -> None:
-        """Fail all running requests; before a shutdown, so that vLLM does not report it as a failure."""
+        """Fail all running requests. Also called before a shutdown, so vLLM does not report that as a failure."""
         from vllm.v1.engine.exceptions import EngineDeadError
 
         if llm.output_handler is not None:
@@ -500,7 +500,7 @@ def _params(**parameters: float | list[int] | list[str] | None) -> SamplingParam
 
 
 def _timing(clock: CallClock, outputs: Sequence[RequestOutput]) -> Timing:
-    """Return the times of a call; queueing time and first token are the earliest of all requests."""
+    """Return the times of a call. Queueing ends, and the first token arrives, with the earliest of its requests."""
     metrics = [m for m in (output.metrics for output in outputs) if getattr(m, "first_token_ts", 0.0)]
     if metrics:
         arrived = min(m.queued_ts for m in metrics)
@@ -553,8 +553,8 @@ def model_runner_of(config: VllmConfig) -> str | None:
 def _kv_tokens(cache: CacheConfig) -> int | None:
     """Return the size of a cache in tokens; None if vLLM does not report it.
 
-    If layers of several kinds share a pool, the cache has fewer tokens than the pool's blocks. vLLM's own number, which
-    assumes requests of the maximum length, is used then.
+    If layers of several kinds share a pool, the cache holds fewer tokens than the pool's blocks have room for. In that
+    case vLLM's own number is used, which assumes requests of the maximum length.
     """
     if not cache.num_gpu_blocks:
         return None
@@ -610,9 +610,9 @@ def variables(settings: EngineSettings) -> dict[str, str | None]:
 
 
 IN_CORE = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
-"""Executor that runs a model in the process of vLLM's core. By default a CPU engine has a second process for it, which
-takes as long to start again, and polls for its next batch without pause on the cores that the other engine computes on:
-with two cores, the bundled draft wrote a token in 7.5 ms instead of 1.6."""
+"""Executor that runs a model in the process of vLLM's core. By default, a CPU engine has a second process for the
+model. This process takes as long to start as the first one, and polls for its next batch without pause on the cores on
+which the other engine computes: with two cores, the bundled draft wrote a token in 7.5 ms instead of 1.6 ms."""
 _ADAPTER_SLOTS = 2
 """One slot for the adapter, and an empty last one: if a batch on a CPU contains tokens of both the adapter and the base
 model, vLLM applies the last slot's weights to the base model's tokens (vllm-project/vllm#48421)."""

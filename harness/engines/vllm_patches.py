@@ -3,12 +3,12 @@
 **Event loop.** Every token of every request passes through the worker's single event loop. The work avoided here is
 most of the loop's work, as measured with instantaneous engines by `python -m tools.bench.loop`.
 
-**Decode stream.** For a request with a stop string, vLLM converts ids to text one by one. For the first of them its
-stream decodes the whole prompt twice, in the worker's event loop: 2 ms at 8,000 tokens, 25 ms at 32,000
+**Decode stream.** For a request with a stop string, vLLM converts ids to text one by one. For the first id,
+vLLM's stream decodes the whole prompt twice, in the worker's event loop: 2 ms at 8,000 tokens, 25 ms at 32,000
 (vllm-project/vllm#51281). The text after a prompt depends only on the prompt's last few ids, so the stream gets only
 these. The text is vLLM's own, except after a prompt that ends inside a character. There, vLLM's stream returns the
-whole prompt with the first new text, and finds stop strings in it (vllm-project/vllm#48853); this one returns only the
-text after the last whole character. Only known code is changed: unknown vLLM versions are left unchanged, with a
+whole prompt with the first new text, and finds stop strings in it (vllm-project/vllm#48853); the replacement returns
+only the text after the last whole character. Only known code is changed: unknown vLLM versions are left unchanged, with a
 warning.
 """
 
@@ -52,7 +52,7 @@ def before_start() -> None:
 
 
 def after_start(llm: AsyncLLM) -> Callable[[Sequence[int]], None]:
-    """Disable work of a started AsyncLLM that only servers need.
+    """Turn off those activities of a started AsyncLLM that only servers need.
 
     Returns vLLM's own check of a prompt's ids, which raises ValueError. vLLM runs it for every request; here it runs
     once for several requests with the same prompt.
@@ -60,7 +60,7 @@ def after_start(llm: AsyncLLM) -> Callable[[Sequence[int]], None]:
     from vllm import envs
 
     _warn_of_decode_streams()
-    llm.logger_manager = None  # counters for servers; the times of each request are kept without it
+    llm.logger_manager = None  # counters for servers; the times of each request do not depend on it
     envs.enable_envs_cache()  # several are read for every token
     # Freeze all current objects. The collector would otherwise scan all of vLLM and torch repeatedly.
     _open.append(llm)
@@ -138,7 +138,7 @@ _MOST_UNFINISHED = 8
 _UNFINISHED = "\ufffd"
 """Placeholder at the end of a text for incomplete or invalid bytes."""
 _LOCAL_DECODERS = frozenset({"ByteLevel", "Replace", "ByteFallback", "Fuse", "Strip", "Metaspace"})
-"""Decoders for which a token's text depends only on its neighbors: on a run of bytes, and on being the first."""
+"""Decoders for which a token's text depends only on whether it is the first, and on adjacent tokens for bytes."""
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
 
 

@@ -37,7 +37,7 @@ class ConfSpec(Method):
         "target judges (no value in the abstract). 0: only the draft judges.",
     )
     threshold: float = parameter(
-        7.0, help="Minimum accepted score, from 0 to 9, of either model (SpecReason section 4.1)."
+        7.0, help="Minimum score, from 0 to 9, to accept a step, whichever model judges it (SpecReason section 4.1)."
     )
     step_tokens: int = parameter(512, help="Maximum length of a step, in tokens (not in the paper's abstract).")
 

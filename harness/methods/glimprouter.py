@@ -17,7 +17,7 @@ Differences from the code at the end of a chain:
   up to 2,048 tokens. Here both cases end the chain, as in every method.
 - The code drops text after the end of the thought. Here the text is kept; if it contains an answer, it is the answer.
 - The code adds a blank line after a truncated step; here the next step continues the truncated one.
-- Sampling follows the run (code: temperature 0.6 and top-p 0.95).
+- Sampling uses the run's settings (code: temperature 0.6 and top-p 0.95).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class GlimpRouter(Method):
 
     tau: float = parameter(
         1.0,
-        help="Maximum entropy at a step's first token, in nats, for the draft to write the step (authors' code, whose "
-        "example script uses 0.9).",
+        help="Maximum entropy at a step's first token, in nats, for the draft to write the step (default of the "
+        "authors' code; its example script uses 0.9).",
     )
     first_steps: int = parameter(
         0, help="Number of steps that the target writes before the draft starts (authors' code)."

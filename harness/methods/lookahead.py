@@ -15,7 +15,7 @@ is implemented here. As in the code:
 
 Differences from the code:
 - The code never keeps a chain's first step, because the prompt does not end with a blank line; here it is compared.
-- Sampling follows the run (code: temperature 0.6, top-p 0.95 and, for its default pair, top-k 20).
+- Sampling uses the run's settings (code: temperature 0.6, top-p 0.95 and, for its default pair, top-k 20).
 - The paper's default judge is another model (Qwen2.5-7B-Instruct), whose most probable token decides. Here the target
   or the run's third model (`judge`) judges each pair of steps in one forward pass. As in the code, the question
   contains only the two steps.
@@ -61,7 +61,8 @@ class Lookahead(Method):
     )
     threshold: float = parameter(
         0.5,
-        help="Minimum probability that the judge gives to 'the same' (0.5: its likelier answer), or minimum cosine.",
+        help="Minimum probability that the judge gives to 'the same' (at 0.5, its more probable answer decides) or, "
+        "with --verifier similarity, minimum cosine.",
     )
     step_tokens: int = parameter(100, help="Maximum length of a step, in tokens (authors' code).")
 
@@ -157,7 +158,7 @@ class Lookahead(Method):
         own: list[Completion],
         agreements: list[float | None],
     ) -> None:
-        """Accept drafted steps up to the first that the target disagrees with, then the target's own step."""
+        """Accept the drafted steps before the first one that the target disagrees with, then the target's own step."""
         for (author, step), mine, agreement in zip(drafted, own, agreements, strict=False):
             decision = Decision("agreement", None, None, accepted=False)
             if agreement is not None:

@@ -40,7 +40,7 @@ _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def resolve(reference: str) -> str:
-    """Return the name of the method; a custom one is loaded first. Raises BadMethod, a ValueError of one line."""
+    """Return the name of the method; a custom one is loaded first. Raises BadMethod, with one line."""
     if reference in METHODS or (":" not in reference and reference in plugins.registered):
         return reference
     try:

@@ -17,7 +17,7 @@ Differences from the code:
 - The n2 tokens of a verification are part of the thought.
 - If the target stops at a separator, the draft's next n1 tokens are searched, too.
 - The sentence that starts a search for mistakes is this project's (`recap`).
-- Sampling follows the run (code: temperature 0.6, top-p 0.95 and top-k 50).
+- Sampling uses the run's settings (code: temperature 0.6, top-p 0.95 and top-k 50).
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ class SpecThinking(Method):
         "(authors' code).",
     )
     affirmation_words: str = parameter(
-        "yeah, yes, final answer, confident", help="Keywords of an affirming thought, separated by commas."
+        "yeah, yes, final answer, confident", help="Comma-separated keywords that mark a thought as affirmation."
     )
     reflection_words: str = parameter(
-        "wait, alternatively, hold on, another", help="Keywords of a reflecting thought, separated by commas."
+        "wait, alternatively, hold on, another", help="Comma-separated keywords that mark a thought as reflection."
     )
     verification_words: str = parameter(
-        "verify, think again, recap, check", help="Keywords of a verifying thought, separated by commas."
+        "verify, think again, recap, check", help="Comma-separated keywords that mark a thought as verification."
     )
     recap: str = parameter(
         "Let me look for a mistake in the steps so far:",
@@ -134,7 +134,7 @@ class SpecThinking(Method):
         return _count(text, f"{self.affirmation_words},{self.reflection_words},{self.verification_words}")
 
     def _reflects(self, text: str) -> bool:
-        """Return whether a thought reflects: at least one keyword reflects or verifies, and not fewer than affirm."""
+        """Return whether a thought has keywords that reflect or verify, at least as many as keywords that affirm."""
         reflecting = _count(text, f"{self.reflection_words},{self.verification_words}")
         return reflecting > 0 and reflecting >= _count(text, self.affirmation_words)
 

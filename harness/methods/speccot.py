@@ -64,8 +64,8 @@ class SpecCoT(Method):
 
     answer_by: Literal["target", "draft"] = parameter(
         "target",
-        help="The model that writes the final answer after a reasoning pair's thought (not specified in the SpecCoT "
-        "paper; its token counts include no answer by the target).",
+        help="The model that writes the final answer after the thought of a reasoning pair (not specified in the "
+        "SpecCoT paper, whose token counts include no answer by the target).",
     )
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ The paper's full text was not consulted: this follows its abstract and reviews. 
 - Candidates are compared by shared words, numbers and signs instead of a sentence encoder.
 - Log-probabilities between l_min and 0 are scaled to a confidence.
 - Steps end at a blank line or after 512 tokens.
-- Sampling follows the run (paper: temperature 0.7 and top-p 0.8). The paper's variant "greedy" is k = 1 at
+- Sampling uses the run's settings (paper: temperature 0.7 and top-p 0.8). The paper's variant "greedy" is k = 1 at
   temperature 0.
 - Of the target's samples, the trace contains the text of the selected one and the token count of all.
 """
@@ -34,13 +34,14 @@ class SpecGuard(Method):
     """SpecGuard: sample candidates for each step, select one, and accept it or let the target write the step."""
 
     k: int = parameter(
-        16, help="Number of candidates per step, of the draft and, after a rejection, of the target (section 4)."
+        16, help="Number of candidates per step from the draft and, after a rejection, from the target (section 4)."
     )
     tau: float = parameter(0.7, help="Minimum accepted confidence, from 0 to 1 (SpecGuard section 4).")
     l_min: float = parameter(
         -7.0,
-        help="Log-probability of a step's least probable token, in nats, that means confidence 0; 0 nats mean "
-        "confidence 1 (bounds not in the paper). By default, each token of an accepted draft has at least 12 %.",
+        help="Log-probability, in nats, at which a step's least probable token gives confidence 0; log-probability 0 "
+        "gives confidence 1 (bounds not in the paper). With the defaults, every token of an accepted draft has a "
+        "probability of at least 12 %.",
     )
     step_tokens: int = parameter(512, help="Maximum length of a step, in tokens (not in the paper's abstract).")
 

@@ -1,14 +1,15 @@
 """SpecReason: speculative reasoning (Pan et al., arXiv 2504.07891, section 4.1).
 
 The small model (draft) speculates one step and the base model (target) scores it from 0 to 9 in one prefill-only pass.
-At or above the threshold the step is accepted; below it the base model rewrites the step. Both models alternate until
-the reply contains an answer, also in the part after the thought. The paper does not define the end of a chain; the
-authors' code ends it at the first answer, even inside the thought (`ends_at`).
+At or above the threshold the step is accepted; below it the base model rewrites the step. The two models alternate
+until the reply contains an answer, including the part after the thought. The paper does not define the end of a chain;
+the authors' code ends it at the first answer, even inside the thought (`ends_at`).
 
 Steps end at a blank line and have at most 512 tokens, as in the authors' code (the paper has no limit). The next step
 continues a truncated one, and is scored separately (code: a blank line separates them). The wording of the scoring
 question is this project's: it asks whether a step is correct, valid and useful, like the paper's utility score. The
-code's asks to ignore usefulness, and can be set with --prompts (harness/papers/prompts.toml).
+question in the authors' code asks the model to ignore usefulness; it can be set with --prompts
+(harness/papers/prompts.toml).
 
 Sections are those of arXiv version 1; the version of NeurIPS 2025 (arXiv version 2) was not consulted.
 

@@ -16,14 +16,14 @@ from harness.recording import Model
 class Vanilla(Method):
     """One model writes the chain and the answer in a single completion.
 
-    If a problem has a beginning, the model continues it within the remaining token budget.
+    If the problem contains a beginning of the reply, the model continues it within the remaining token budget.
     """
 
     model: Literal["draft", "target"] = parameter("target", help="The model of the pair that runs alone.")
     answer_tokens: int = parameter(
         0,
-        help="Above 0: take the problem's beginning (empty in benchmarks) as the whole thought, and write only the "
-        "answer, in at most this many tokens (used by python -m jobs sweep-budget).",
+        help="If above 0, write only the answer, in at most this many tokens; the beginning of the reply given with "
+        "the problem (empty in benchmarks) is the whole thought. Used by python -m jobs sweep-budget.",
         is_usual=False,
     )
 

@@ -141,7 +141,7 @@ def select(problems: Sequence[Problem], limit: int | None = None, ids: str | Non
             names = [str(row) for row in range(first, last + 1)]
         if unknown := [name for name in names if name not in places]:
             examples = " or ".join(dict.fromkeys([next(iter(places)), [*places][-1]]))
-            found = f"unknown problem {unknown[0][:100]!r} of {len(problems)}"
+            found = f"unknown problem {unknown[0][:100]!r} ({len(problems)} problems)"
             raise ValueError(f"{label}: {found}; {forms}, such as {examples}")
         chosen.update(places[name] for name in names)
     if not chosen:
@@ -294,7 +294,7 @@ def from_hub_rows(benchmark: Benchmark, rows: Sequence[Row], seed: int = 0) -> l
 
 
 def _part(benchmark: Benchmark, whole: Dataset) -> tuple[list[Problem], str]:
-    """Return the problems of a selection in its order, with unchanged ids so runs can be paired.
+    """Return the problems of a selection, in its order and with unchanged ids so runs can be paired.
 
     No more problems may be missing than are missing from the parent benchmark. Raises BadDataset.
     """
@@ -303,7 +303,7 @@ def _part(benchmark: Benchmark, whole: Dataset) -> tuple[list[Problem], str]:
     lacking = DATASETS[whole.name].count - len(whole.problems)
     if len(problems) < benchmark.count - lacking:
         number = f"{len(problems)} of the {benchmark.count} problems of {benchmark.name}"
-        raise BadDataset(f"{whole.source}: this copy of {whole.name} has only {number}, compared by text")
+        raise BadDataset(f"{whole.source}: this copy of {whole.name} has only {number} (matched by text)")
     return problems, f"part of {whole.source}"
 
 

@@ -110,7 +110,7 @@ def quick_failure() -> Iterator[None]:
 
 
 def _switch(*, is_offline: bool) -> None:
-    """Set the offline switch of huggingface_hub, and the copy that datasets makes on import."""
+    """Set the offline switch of huggingface_hub, and its copy that the library datasets makes on import."""
     for name in ("huggingface_hub.constants", "datasets.config"):
         if name in sys.modules:
             sys.modules[name].__dict__[_OFFLINE] = is_offline
@@ -126,7 +126,7 @@ def is_offline() -> bool:
 
 
 def offline_by(*, for_datasets: bool = False) -> str | None:
-    """Return the environment variable that sets the Hub's libraries offline; None if there is none."""
+    """Return the environment variable that puts the Hub's libraries in offline mode; None if none is set."""
     names = (_OFFLINE, "TRANSFORMERS_OFFLINE", *(["HF_DATASETS_OFFLINE"] if for_datasets else []))
     return next((name for name in names if os.environ.get(name, "").upper() in {"1", "ON", "YES", "TRUE"}), None)
 

@@ -50,7 +50,7 @@ class Problem:
 
     @property
     def content_hash(self) -> str:
-        """Hash (16 hex digits) of the fields for models and graders: all but id, dataset, level, subject and family."""
+        """Hash (16 hex digits) of what models and graders use: all but id, dataset, level, subject and family."""
         content = {k: v for k, v in asdict(self).items() if k not in _NOT_CONTENT}
         if not self.beginning:  # keeps the recorded hashes of the benchmarks
             del content["beginning"]

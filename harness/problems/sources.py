@@ -205,7 +205,7 @@ def _load_own(own: Description, seed: int) -> Dataset:
     first = list(itertools.islice(rows, 1))
     if "problem" not in own.columns and any("question" in row and "problem" not in row for _, row in first):
         own = own.model_copy(update={"columns": {**own.columns, "problem": "question"}})
-        notices.append("Reading problems from the column question (to change it: --columns problem=COLUMN).")
+        notices.append("Reading problems from the column question (to change this: --columns problem=COLUMN).")
 
     def problem(row: Row, number: int) -> Problem:
         return own.problem({name: _value(own, row, name) for name in FIELDS}, "row", number, seed)

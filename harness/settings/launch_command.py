@@ -82,7 +82,10 @@ class LaunchCommand(OneLineErrors):
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the options and the parameters of the selected method; without one: of all, or none for plain help."""
+        """Return the options and the parameters of the selected method.
+
+        Without a selected method, these are the parameters of all methods or, for plain help, none.
+        """
         return [*super().get_params(ctx), *ctx.meta.get(_PARAMETERS, ())]
 
     def is_listed(self, parameter: click.Parameter, ctx: click.Context) -> bool:

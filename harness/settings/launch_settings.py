@@ -83,7 +83,7 @@ _DATASET = Flag(
 
 
 def _columns(value: Value) -> Value:
-    """Convert a mapping, from a file, to the flag's words."""
+    """Convert a column mapping from a file to the flag's arguments, such as `problem=question`."""
     if isinstance(value, Mapping):
         return tuple(f"{name}={'+'.join(c) if isinstance(c, list) else c}" for name, c in value.items())
     return words(value)
@@ -220,7 +220,8 @@ class PartialLaunch:
         DraftSampling | None,
         Flag(
             "Engine",
-            "Sampling of draft, eagle3 and mtp proposals. Greedy proposals are a weaker baseline above temperature 0.",
+            "Sampling of draft, eagle3 and mtp proposals. Above temperature 0, greedy ones are a weaker baseline than "
+            "probabilistic ones.",
             default="greedy, as in vLLM",
         ),
     ] = None

@@ -171,7 +171,7 @@ def check_shares(shares: Mapping[_Name, float | None], cards: Mapping[_Name, tup
         together = {name: share for name in names if (share := shares[name]) is not None}
         if sum(together.values()) > 1 + 1e-9:
             flags = " and ".join(f"--{other}.memory {share:g}" for other, share in together.items())
-            raise ValueError(f"{flags} exceed 1 in total, the whole memory of a GPU")
+            raise ValueError(f"{flags} add up to more than 1, the whole memory of a GPU")
 
 
 def lacking(demands: Sequence[Demand], candidate: Plan) -> list[Demand]:
@@ -183,9 +183,9 @@ def lacking(demands: Sequence[Demand], candidate: Plan) -> list[Demand]:
 
 
 def largest(cards: Sequence[Card], demands: Sequence[Demand]) -> Plan | None:
-    """Return the narrowest plan that fits all concurrent samples, else the one with the largest cache, even if empty.
+    """Return the narrowest plan that fits all concurrent samples, otherwise the plan with the largest cache.
 
-    None if the weights do not fit.
+    That cache may be empty. None if the weights do not fit.
     """
     # An engine has the same share on all of its GPUs, so every GPU counts as the smallest.
     smallest = min((card.total_bytes for card in cards), default=0)
@@ -203,7 +203,7 @@ def _worth(demands: Sequence[Demand], candidate: Plan) -> tuple[bool, bool, int,
 
 
 def _placements(demand: Demand, num_cards: int) -> Iterator[tuple[int, ...]]:
-    """Yield the possible sets of GPUs of an engine: for every width the first ones, as in vLLM."""
+    """Yield the possible sets of GPUs for an engine: for every width, the first of its usable GPUs, as in vLLM."""
     allowed = demand.cards if demand.cards is not None else tuple(range(num_cards))
     if demand.width is not None:
         yield allowed[: demand.width]
@@ -229,7 +229,8 @@ class _Seat:
     def tokens_of_share(self, share: float) -> float:
         """Return the cache tokens that fit in a user-defined share; below 0 if the weights do not fit.
 
-        If they fit, at least 0: the other requirements are estimates, and vLLM's own measurement decides.
+        If the weights fit, the result is at least 0: the other requirements are estimates, and vLLM's own measurement
+        decides.
         """
         tokens = (share * self.total_bytes - self.memory.fixed) / self.memory.kv_per_token
         return tokens if self.memory.weights > share * self.total_bytes else max(0.0, tokens)
@@ -255,7 +256,7 @@ def _filled(cards: Sequence[Card], demands: Sequence[Demand], placement: Sequenc
 
 
 def _level(position: int, card: Card, seats: Sequence[_Seat], tokens: Mapping[str, float]) -> float:
-    """Return the free memory of a GPU, in tokens for each of its engines that is not settled yet."""
+    """Return the number of tokens for which a GPU has room in each of its engines that are not settled yet."""
     here = [seat for seat in seats if position in seat.cards]
     room = card.usable_bytes - int(card.total_bytes * _UNASSIGNED_SHARE)
     room -= sum(seat.memory.outside + seat.memory.fixed for seat in here)
@@ -340,7 +341,7 @@ def plan_lines(plan: Plan, concurrency: int) -> Iterator[str]:
 
 
 _USUAL_CANDIDATES = 5
-"""Number of candidates in the papers' methods. Every method reserves memory for as many, so a pair's shares do not
+"""Number of candidates in the papers' methods. Every method reserves memory for this many, so a pair's shares do not
 depend on the method, and engines can be shared."""
 
 

@@ -359,7 +359,7 @@ _KNOWN_MEBIBYTES = {
 _SMALLEST_OF_ITS_NAME = {"a100": "a100-40", "v100": "v100-16", "a800": "a100-40"}
 """GPU types sold with two memory sizes, and the smaller variant."""
 _SOLD_AS_MEBIBYTES = {16: 15360, 24: 23028, 32: 32607, 40: 40960, 48: 46068, 80: 81559, 94: 95830, 141: 143771}
-"""Total memory as listed by nvidia-smi, by nominal gigabytes; the minimum if several GPU types have the same."""
+"""Total memory as listed by nvidia-smi, by nominal gigabytes; the minimum over GPU types of the same nominal size."""
 _LISTED_SHARE = 0.93
 """Minimum ratio of listed GiB to nominal gigabytes, used for other sizes."""
 _MOST_GPUS = 64
@@ -398,7 +398,7 @@ class CardType:
 
 
 def card(name: str, memory_bytes: int, used_bytes: int = 0, *, is_assumed: bool = False) -> Card:
-    """Return a GPU by its memory as listed by nvidia-smi."""
+    """Return a GPU that nvidia-smi lists with `memory_bytes`; CUDA's smaller total is estimated from it."""
     driver = _DRIVER_BYTES + int(memory_bytes * _DRIVER_SHARE)
     return Card(name, max(0, memory_bytes - driver), used_bytes, is_assumed)
 
@@ -420,7 +420,7 @@ def known_card(type_name: str) -> Card | None:
 
 
 def of_memory(text: str) -> Card:
-    """Return a GPU by its memory: nominal as `80` or `80GB`, or `81559MiB` as listed by nvidia-smi.
+    """Return a GPU with the given memory: `80` or `80GB` (nominal), or `81559MiB` (as listed by nvidia-smi).
 
     Raises ValueError.
     """
@@ -435,9 +435,9 @@ def of_memory(text: str) -> Card:
 
 
 def parse_type(text: str) -> CardType | None:
-    """Return the GPUs of a request as in sbatch: `4`, `h100`, `h100:4` or `a100:1,h100:2`; None if none or invalid.
+    """Return the GPUs of a request as in sbatch: `4`, `h100`, `h100:4` or `a100:1,h100:2`.
 
-    If there are several types, all GPUs count as the type with the least memory.
+    If there are several types, all GPUs count as the type with the least memory. None for an invalid request or no GPU.
     """
     types: list[str] = []
     for part in text.split(","):

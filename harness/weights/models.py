@@ -317,7 +317,7 @@ def faults_of(
 
 
 def _folder_problems(folder: Path, *, to_download: bool = False) -> Iterator[str]:
-    """Yield one message per problem with loading the model; each continues after the folder's name.
+    """Yield one message per problem with loading the model, to be shown after the folder's name.
 
     `to_download`: engines download missing files, as for a Hub id, so only damaged files are reported.
     """

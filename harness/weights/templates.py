@@ -5,9 +5,9 @@ the warehouse. Tokenizers of other model families translate both ways, so a draf
 share a chain. The tags come from the models' chat templates and vLLM's reasoning parsers.
 
 A template is analyzed by rendering it, because its source does not show its effect. The generation prompt is the
-difference between renderings with and without `add_generation_prompt`. After the role header, it must contain nothing,
-one opened or one closed thinking block. The question must occur exactly once before it. Other templates are rejected,
-because prompts built from their parts could differ from the template's own.
+difference between renderings with and without `add_generation_prompt`. After the role header, it must contain either
+nothing or a single thinking block, opened or closed. The question must occur exactly once before it. Other templates
+are rejected, because prompts built from their parts could differ from the template's own.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ class ChatTemplate:
             if system.strip() not in frame.before:
                 raise BadTemplate(NO_SYSTEM)
             if frame.generation != self._opening.generation:
-                raise BadTemplate(f"the generation prompt differs after this system prompt: {_end(frame.generation)}")
+                raise BadTemplate(f"this system prompt changes the generation prompt, to {_end(frame.generation)}")
         return frame.before + (question.strip() if self._trims else question) + frame.after
 
     def following(self, question: str) -> str:
@@ -273,7 +273,7 @@ class ChatTemplate:
         if frame.before.count(_REPLY) != 1:
             raise BadTemplate("the chat template drops earlier replies, so a follow-up question is not possible")
         if frame.generation != self._opening.generation:
-            raise BadTemplate(f"the generation prompt differs after a reply: {_end(frame.generation)}")
+            raise BadTemplate(f"an earlier reply changes the generation prompt, to {_end(frame.generation)}")
         return frame.before.partition(_REPLY)[2] + question + frame.after
 
     def depends_on(self, one: Mapping[str, object], other: Mapping[str, object]) -> bool:
@@ -312,7 +312,7 @@ class ChatTemplate:
         return Frame(until, after, whole[len(bare) :])
 
     def _rest_of_header(self, frame: Frame, mark: _Mark) -> str:
-        """Return the template's text between role header and reply that the generation prompt lacks.
+        """Return the text that the template puts between role header and reply, but not into the generation prompt.
 
         Raises BadTemplate if the generation prompt does not match this text, or is required but missing.
         """
@@ -402,7 +402,7 @@ def _marks(generation: str, families: Sequence[ThinkingTags]) -> _Mark | None:
 
 
 def _behind(header: str, mark: _Mark) -> _Mark:
-    """If a mark's header is `header` and whitespace, move the whitespace to the mark's text."""
+    """If a mark's header is `header` followed by whitespace, move the whitespace to the mark's text."""
     if not mark.header.startswith(header) or mark.header[len(header) :].strip():
         return mark
     return replace(mark, header=header, text=mark.header[len(header) :] + mark.text)

@@ -90,7 +90,7 @@ WRONG = [
     (DATA + "my.jsonl --problems 0-99999999999", "--problems 0-99999999999: not a range of problems"),
     (OWN + "specreason --prompts step.toml", "score.question: unknown placeholder {step}; valid: none"),
     ("--method lookahead --prompts long.toml " + VLLM, "for the target demo-target, each label must be a different"),
-    (SPECCOT + "--draft.memory 0.9 --target.memory 0.9", "exceed 1 in total, the whole memory of a GPU"),
+    (SPECCOT + "--draft.memory 0.9 --target.memory 0.9", "add up to more than 1, the whole memory of a GPU"),
     (SPECCOT + "--draft gpt5", "unknown model 'gpt5'; valid: r1-distill-qwen-1.5b, "),
     (OWN + "ok.py", "--method ok.py: no class given; write ok.py:CLASS"),
     (OWN + "run.py:Confident", "has no `async def __call__`; a method is"),
@@ -99,7 +99,7 @@ WRONG = [
     (OWN + "rsd --delta 2", "--delta must be from 0 to 1, not 2"),
     (
         SERVED + "SERVER --target.tokenizer my.jsonl",
-        "--target.tokenizer my.jsonl: no known model, hub id or folder with a tokenizer",
+        "--target.tokenizer my.jsonl: not a known model, a hub id or a folder with a tokenizer",
     ),
 ]
 

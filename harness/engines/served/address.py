@@ -24,7 +24,7 @@ def is_address(name: str) -> bool:
 
 
 def refuse_other_forms(flag: str, name: str) -> None:
-    """Raise ValueError if a name looks like an address but is none. As it may contain credentials, it is not shown."""
+    """Raise ValueError, without the name, if it looks like an address but is not one: it may contain credentials."""
     if not is_address(name) and _OF_ANOTHER_FORM.match(name.strip()):
         raise ValueError(f"{flag}: not a server address; {_VALID}")
 
@@ -64,7 +64,7 @@ class ServerAddress:
         except ValueError:
             raise ValueError(f"{flag}: not a server address; {_VALID}") from None
         if not split.hostname or port == 0:
-            raise ValueError(f"{flag}: the address has no host, or port 0; {_VALID}")
+            raise ValueError(f"{flag}: the address has no host, or its port is 0; {_VALID}")
         if split.username is not None or split.password is not None or "@" in split.netloc:
             variable = f"HARNESS_{flag.strip('-').upper()}_API_KEY"
             raise ValueError(f"{flag}: the address is recorded, so it must not contain credentials; set {variable}")

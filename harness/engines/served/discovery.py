@@ -47,7 +47,7 @@ _TEXTS = (
 )
 _QUESTION = "What is 1 + 1? Answer with one digit: 0 1 2 3 4 ~ ^"
 _TOLERANCE = 0.1
-"""Maximum difference of a token's probability between two requests: results vary with the batch."""
+"""Maximum difference in a token's probability between two requests: results vary with the batch."""
 
 
 class ServerUnfit(ValueError):
@@ -113,7 +113,7 @@ async def check(connection: Connection, found: Found, tokenizer: HFTokenizer) ->
         raise ServerUnfit(f"{connection.name} cannot be used: {error}") from None
     if ways > 1:
         notices.append(
-            f"{connection.name} has no log-probabilities for specific tokens; verdicts request the top N (slower)"
+            f"{connection.name} returns no log-probabilities for specific tokens; verdicts request the top N (slower)"
         )
     return notices
 
@@ -172,7 +172,7 @@ def _model_id(value: Json) -> str | None:
 
 
 async def _check_tokenizer(connection: Connection, found: Found, tokenizer: Tokenizer) -> list[str]:
-    """Compare the texts that the server decodes with this tokenizer's; return notices. Raises ServerUnfit."""
+    """Compare how the server and this tokenizer decode the same ids; return notices. Raises ServerUnfit."""
     for text in _TEXTS:
         ids = tokenizer.encode(text)
         try:
@@ -259,7 +259,7 @@ def check_here(address: ServerAddress, role: Role, found: Found, own: OwnTokeniz
 
 
 def own_tokenizer(role: Role, model: str, root: str | None, named: str | None) -> OwnTokenizer:
-    """Return the tokenizer of a served model: the `named` one, otherwise one named as the model or its files.
+    """Return the tokenizer of a served model: `named`, otherwise the one with the name of the model or its files.
 
     `model`, `root`: ids of the model and of its files at the server. Raises ValueError if there is no such tokenizer.
     """
@@ -274,7 +274,9 @@ def own_tokenizer(role: Role, model: str, root: str | None, named: str | None) -
         except (OSError, ValueError, models.ModelUnavailable) as error:
             reasons.append(" ".join(str(error).split())[:200])
     if named is not None:
-        raise ValueError(f"--{role}.tokenizer {named}: no known model, hub id or folder with a tokenizer: {reasons[0]}")
+        raise ValueError(
+            f"--{role}.tokenizer {named}: not a known model, a hub id or a folder with a tokenizer: {reasons[0]}"
+        )
     lacks = f"the {role}'s server calls its model {model!r}, and no tokenizer has that name"
     raise ValueError(f"{lacks}; valid: a known name, a hub id or a folder with --{role}.tokenizer")
 

@@ -106,7 +106,7 @@ class ServedEngine:
 
     @property
     def restarts(self) -> int:
-        """Number of requests sent again (see Engine.restarts): samples running then have no valid latency."""
+        """Number of requests sent again. Samples running at that time have no valid latency (see Engine.restarts)."""
         return self.connection.num_resent
 
     @property

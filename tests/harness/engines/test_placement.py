@@ -97,5 +97,5 @@ def test_engines_on_cards_of_their_own_use_nearly_all_of_them_and_their_shares_n
     assert placed(cards=ONE_AND_FOUR, memory={"draft": 0.95, "target": 0.95})["draft"].memory_fraction == 0.95
     together = placed(cards={"draft": (0,), "target": (0, 1)})
     assert together["draft"].memory_fraction + together["target"].memory_fraction <= 1
-    with pytest.raises(ValueError, match="exceed 1 in total"):
+    with pytest.raises(ValueError, match="add up to more than 1"):
         placed(cards={"draft": (0,), "target": (0, 1)}, memory={"draft": 0.5, "target": 0.6})

@@ -109,7 +109,7 @@ def test_a_width_that_was_asked_for_wins_and_is_checked() -> None:
 
 def test_shares_above_the_whole_are_refused() -> None:
     asked = [replace(PAIR[0], share=0.5), replace(PAIR[1], share=0.6)]
-    with pytest.raises(ValueError, match=r"--draft.memory 0\.5 and --target.memory 0\.6 exceed 1 in total"):
+    with pytest.raises(ValueError, match=r"--draft.memory 0\.5 and --target.memory 0\.6 add up to more than 1"):
         choose(parse_cards("4xH100-80"), asked)
     apart = [replace(asked[0], cards=(0,)), replace(asked[1], cards=(1, 2))]
     assert choose(parse_cards("3xH100-80"), apart).engines["target"].share == 0.6

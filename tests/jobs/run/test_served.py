@@ -139,7 +139,7 @@ def test_a_key_stands_in_no_file(
         (("--draft", "localhost:8000"), "--draft: not a server address; valid: http://HOST:PORT/v1"),
         (("--target", "http://ho st/v1"), "a space or a control character"),
         (("--target", "http://127.0.0.1:9/v1"), "does not respond: ConnectError"),
-        (("--target", "TARGET", "--target.tokenizer", "nosuch"), "--target.tokenizer nosuch: no known model"),
+        (("--target", "TARGET", "--target.tokenizer", "nosuch"), "--target.tokenizer nosuch: not a known model"),
         (("--target", "TARGET"), "no tokenizer has that name; valid: a known name, a hub id or a folder with --target"),
         (("--target", "TARGET", "--target.served-model", "other"), "does not serve 'other'; it serves: org/story"),
         (("--target", "TARGET", "--engine", "scripted"), "--engine scripted runs no model"),

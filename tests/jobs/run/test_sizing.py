@@ -89,7 +89,7 @@ def dry_run(tmp_path: Path, *arguments: str) -> tuple[int, str]:
         (["--gpus-per-node", "4", "--target.gpus", "1-4"], "1,2,3,4: a worker has 4 GPUs; valid: 0 to 3, or all"),
         (["--target.gpus", "0-2"], "--target.gpus 0,1,2: cannot split qwq-32b this way: 40 attention heads"),
         (["--gpus-per-node", "h100:2", "--workers-per-task", "4"], "its engines need 1; use fewer workers"),
-        (["--draft.memory", "0.5", "--target.memory", "0.6"], "exceed 1 in total"),
+        (["--draft.memory", "0.5", "--target.memory", "0.6"], "add up to more than 1"),
         (["--gpus-per-node", "2", "--gpu-memory", "huge"], "expected the memory of one GPU"),
         (["--gpus-per-node", "h100:4", "--token-budget", "99000"], "the context of the target qwq-32b is 40960 tokens"),
     ],
