@@ -477,7 +477,7 @@ class Chain:
         return verdict
 
     async def rate(self, model: Model, candidates: Sequence[Completion], author: Model, mark: str = "") -> list[Rating]:
-        """Return the ratings of each candidate as the next step by a model's head, requested in parallel.
+        """Return the rating that a model's head gives each candidate as the next step, requested in parallel.
 
         `mark`: text after the candidate, with control tokens; the head reads at the last token. Recorded as one call
         without tokens. Raises Stop if a candidate does not fit, and ValueError for a model without a head.

@@ -32,7 +32,7 @@ def ending(step: Step, *, in_thought: bool, at_any_answer: bool = False) -> Endi
     """Return whether a step ends the chain or the thought.
 
     Inside a thought (`in_thought`) a boxed result is intermediate, unless the step also closes the thought.
-    `at_any_answer`: the step ends both if it contains an answer, and otherwise neither.
+    `at_any_answer`: a step that contains an answer ends both, and any other step ends neither.
     """
     if at_any_answer:
         is_answer = has_any_answer(step.text)
@@ -54,8 +54,8 @@ def has_any_answer(text: str) -> bool:
 def kept_open(text: str, finish: Finish, separator: str = STEP_END) -> str:
     """Return a step's text without `</think>` and with the step separator at its end; unchanged if it has an answer.
 
-    As in the SpecReason authors' code, which joins all steps with the separator, it is added even after an end of
-    sequence or a truncation.
+    As in the SpecReason authors' code, which joins all steps with the separator, the separator is added even after an
+    end of sequence or a truncation.
     """
     if has_any_answer(text):
         return text

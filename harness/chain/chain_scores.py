@@ -137,7 +137,7 @@ class StepLikelihood:
     logprob: float | None
     """Sum over these tokens (nats); None if one of them has no finite value."""
     lowest_logprob: float | None
-    """Log-probability of the least probable token (nats); None if there are no tokens or no sum."""
+    """Log-probability of the least probable token (nats); None if there are no tokens or `logprob` is None."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,8 +79,8 @@ def most_consistent(texts: Sequence[str]) -> int:
     """Return the index of the text most similar to the others; the first one in a tie.
 
     SpecGuard's self-consistency selector applies a softmax to each row of the similarity matrix and selects the text
-    with the least weight on itself. All texts have the same self-similarity, so this is the row with the largest sum of
-    exponentials.
+    with the least weight on itself. All texts have the same self-similarity, so the row of this text has the
+    largest sum of exponentials.
     """
     num_equal = Counter(texts)
     counts = {text: _counts(text) for text in num_equal}

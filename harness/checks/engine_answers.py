@@ -56,7 +56,7 @@ class Measured:
     value: Value
     unit: str = ""
     relation: Relation | None = None
-    """Required relation of the value to `bound`; None: reported only."""
+    """Required relation of the value to `bound`; None: the value is only reported."""
     bound: Value = None
 
     @property

@@ -242,7 +242,7 @@ _TEMPORARY_FOLDER, _SOCKET_FOLDER = "TMPDIR", "VLLM_RPC_BASE_PATH"
 _MAX_SOCKET_FOLDER_CHARACTERS = 70
 """Limit due to vLLM, which appends 37 characters: a socket's path has at most 107."""
 _SHORT = "/tmp"
-"""Folder for sockets if the path of the folder for temporary files is too long, as in jobs of some sites."""
+"""Folder for sockets if the path of the folder for temporary files is too long, as in jobs at some sites."""
 _held: dict[tuple[int, str], tuple[Path, int]] = {}
 """Folder and lock by process id and disk; a forked process also has those of its parent."""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from harness.engines.settings import EngineSettings
 
 SERVED = "served"
-"""Name of the engine for served models. It is chosen by a server address as the model, not by name."""
+"""Name of the engine for served models. It is selected by a server address as the model, not by this name."""
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,9 @@ class ScriptedEngine:
         if (failure := self.failures.get(len(self.requests) - 1)) is not None:
             raise failure
         if not prompt or tokens < 1 or len(prompt) >= self.context_tokens:
-            raise RequestRefused(f"{len(prompt)} prompt tokens and {tokens} more in a context of {self.context_tokens}")
+            raise RequestRefused(
+                f"{len(prompt)} prompt tokens and {tokens} more are invalid in a context of {self.context_tokens}"
+            )
 
     def _completion(self, prompt: Sequence[int], text: str, sampling: Sampling, limit: int) -> Completion:
         finish: Finish = "eos"

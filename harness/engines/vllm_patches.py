@@ -3,13 +3,13 @@
 **Event loop.** Every token of every request passes through the worker's single event loop. The work avoided here is
 most of the loop's work, as measured with instantaneous engines by `python -m tools.bench.loop`.
 
-**Decode stream.** For a request with a stop string, vLLM converts ids to text one by one. For the first id,
-vLLM's stream decodes the whole prompt twice, in the worker's event loop: 2 ms at 8,000 tokens, 25 ms at 32,000
+**Decode stream.** For a request with a stop string, vLLM converts ids to text one by one. For the first id, vLLM's
+stream decodes the whole prompt twice, in the worker's event loop: 2 ms at 8,000 tokens, 25 ms at 32,000
 (vllm-project/vllm#51281). The text after a prompt depends only on the prompt's last few ids, so the stream gets only
 these. The text is vLLM's own, except after a prompt that ends inside a character. There, vLLM's stream returns the
 whole prompt with the first new text, and finds stop strings in it (vllm-project/vllm#48853); the replacement returns
-only the text after the last whole character. Only known code is changed: unknown vLLM versions are left unchanged, with a
-warning.
+only the text after the last whole character. Only known code is changed: unknown vLLM versions are left unchanged, with
+a warning.
 """
 
 from __future__ import annotations

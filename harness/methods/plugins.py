@@ -158,7 +158,7 @@ def from_file(path: Path) -> Source:
 
 
 def from_module(name: str) -> Source:
-    """Import a module by its dotted name, also from the working directory. Raises BadMethod."""
+    """Import a module by its dotted name; the working directory is also searched. Raises BadMethod."""
     present, folder = set(sys.modules), str(Path.cwd())
     added = folder not in sys.path and "" not in sys.path
     if added:

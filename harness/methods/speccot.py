@@ -60,7 +60,8 @@ class SpecCoT(Method):
     skip_agreed: bool = parameter(
         False, help="Accept a step without a verdict when all N drafts are identical (not in the paper)."
     )
-    """Steps are more often right if several samples of a model agree, and a verdict takes a third of a step's time."""
+    """Steps on which several samples agree are right more often than others, and a verdict takes a third of a step's
+    time."""
 
     answer_by: Literal["target", "draft"] = parameter(
         "target",

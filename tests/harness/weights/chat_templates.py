@@ -160,6 +160,6 @@ REFUSED_TO_FOLLOW = (
     Case(
         "another generation prompt behind a reply",
         CHATML + _ADDED + _TWO_GENERATIONS + "{% endif %}",
-        refusal="differs after a reply: '<|im_start|>assistant\\n<think>\\n'",
+        refusal="an earlier reply changes the generation prompt, to '<|im_start|>assistant\\n<think>\\n'",
     ),
 )
