@@ -149,9 +149,9 @@ class Chain:
     ) -> None:
         """Start all models' contexts and append the steps already in the trace.
 
-        `rubric`: the target's prompt explains the score, for `score_each`. `ends_at_box`: the chain ends with the first
-        step that contains an answer, even inside a thought; nothing else closes the thought. `wording`: all texts shown
-        to the models besides the problem and the chain.
+        `rubric`: whether the target's prompt explains the score, for `score_each`. `ends_at_box`: whether the chain
+        ends with the first step that contains an answer, even inside a thought; if so, nothing else closes the thought.
+        `wording`: all texts shown to the models besides the problem and the chain.
         """
         self.problem = problem
         self.wording = wording

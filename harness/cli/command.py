@@ -112,8 +112,8 @@ class OneLineErrors(click.Command):
     Permission errors on files count as invalid input.
 
     Adds `-h` and `--version`. `--help` groups options by their attribute `heading`, in the order of `headings`. Options
-    with a false `is_common` are listed only by `--help-all`. `prints_outcome`: the command has an option `--json`, with
-    which usage errors are also printed as a line of JSON on stdout.
+    with a false `is_common` are listed only by `--help-all`. `prints_outcome`: whether the command has an option
+    `--json`, with which usage errors are also printed as a line of JSON on stdout.
     """
 
     def __init__(

@@ -126,8 +126,8 @@ def unsupported_reason(
 ) -> str | None:
     """Return why token-level speculation is unsupported, in one line with the valid form; None if it is supported.
 
-    `is_here`: whether the workers have the same Python environment as this process; only then the package for suffix is
-    checked.
+    `is_here`: whether the workers have the same Python environment as this process; only then is the package
+    for suffix checked.
     """
     if not registry.capabilities(kind).speculates:
         return f"token-level speculation requires --engine vllm, not {kind}"

@@ -205,7 +205,7 @@ def required_context_tokens(
 
 
 def context_to_open(method: Method, prompt_tokens: int, token_budget: int, asked: int | None = None) -> int:
-    """Return the context for opening engines, in tokens: `asked`, otherwise that of the longest possible request."""
+    """Return the context with which engines open, in tokens: `asked` or, if None, that of the longest request."""
     return asked or prompt_tokens + token_budget + method.verdict_tokens(token_budget)
 
 
@@ -214,7 +214,7 @@ def needs(
 ) -> Sequence[int]:
     """Return the context, in tokens, that each problem's prompt needs together with this text.
 
-    `rubric`: the prompt explains the score (see `harness.prompts.opening`).
+    `rubric`: whether the prompt explains the score (see `harness.prompts.opening`).
     """
 
     def opened(tokenizer: Tokenizer, problem: Problem, wording: Prompts) -> int:

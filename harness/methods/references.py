@@ -163,7 +163,7 @@ def files_packed(content: bytes) -> dict[str, bytes]:
 
 
 def load_packed(content: bytes, code_hash: str | None = None, expected: str | None = None) -> PlugIn:
-    """Register the method of an archive. Raises BadMethod as `unpacked` does, or if the method is missing."""
+    """Register the method in an archive. Raises BadMethod as `unpacked` does, or if the method is missing."""
 
     def registered(source: Source, name: str, reference: str) -> PlugIn:
         plugin = _plugin(source, reference.rpartition(":")[2], reference, name)

@@ -129,8 +129,8 @@ class Description(BaseModel):
     def problem(self, record: Row, prefix: str, index: int, seed: int, *, may_lack_gold: bool = False) -> Problem:
         """Convert a record to a problem; the default id is `<prefix>/<index>`.
 
-        `seed` sets the order of shuffled options. Empty optional fields are ignored. `may_lack_gold`: the answer
-        may be empty. Raises ValueError with a one-line message.
+        `seed` sets the order of shuffled options. Empty optional fields are ignored. `may_lack_gold`: whether
+        the answer may be empty. Raises ValueError with a one-line message.
         """
         try:
             said = Fields.model_validate({n: v for n, v in record.items() if n in REQUIRED or v not in (None, "")})

@@ -410,7 +410,7 @@ def _check_named(values: Mapping[str, Any]) -> None:
 
 
 def _with_width(role: Role, settings: ModelSettings) -> ModelSettings:
-    """Set the tensor-parallel size to the number of `gpus`, if given. Raises ValueError if they contradict."""
+    """Set the tensor-parallel size to the number of `gpus`, if given. Raises ValueError if the two differ."""
     if settings.gpus is None:
         return settings
     number, asked = len(settings.gpus), settings.tensor_parallel

@@ -517,7 +517,7 @@ def chosen_here(kind: str, sizing: RunSizing) -> dict[Role, ModelSettings]:
 
 
 def asked_for(sizing: RunSizing) -> dict[Role, ModelSettings]:
-    """Return the models' settings with the requested widths: a GPU count, the number of GPUs listed, otherwise 1."""
+    """Return the models' settings with the requested widths: the GPU count, else the number of listed GPUs, else 1."""
     asked = {role: sizing.of(role) for role in sizing.roles}
     widths = {role: own.tensor_parallel or len(own.gpus or (0,)) for role, own in asked.items()}
     return {role: replace(own, tensor_parallel=widths[role]) for role, own in asked.items()}

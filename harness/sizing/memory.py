@@ -518,7 +518,7 @@ _PER_TASK, _OF_GRES = frozenset(_REQUESTS[:2]), frozenset(_REQUESTS[1:3])
 
 @cache
 def cards_here() -> tuple[Card, ...]:
-    """Return the usable GPUs of this process; empty if one does not report its memory.
+    """Return the usable GPUs of this process; empty if any of them does not report its memory.
 
     Cached, because later this worker's own engines would count as other processes' memory.
     """

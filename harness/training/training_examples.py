@@ -215,7 +215,7 @@ class Comparison:
 
 
 def check_dataset(dataset: str, *, accepts_test_questions: bool = False) -> None:
-    """Raise ValueError if a dataset is a benchmark, unknown, or contains test questions that were not accepted."""
+    """Raise ValueError if a dataset is unknown, is a benchmark, or contains test questions that were not accepted."""
     benchmark = benchmarks.DATASETS.get(dataset)
     if benchmark is None or not benchmark.training:
         valid = ", ".join(b.name for b in benchmarks.DATASETS.values() if b.training)
@@ -230,8 +230,8 @@ def compare_with_benchmarks(
 ) -> Comparison:
     """Compare problems with every available benchmark. Raises ValueError if a benchmark contains any of them.
 
-    `accepts_test_questions`: test questions that the SCoT authors' code trains on are counted instead; all others are
-    still rejected.
+    With `accepts_test_questions`, the test questions that the SCoT authors' code trains on are counted instead; all
+    others are still rejected.
     """
     accepted: dict[str, int] = {}
     own = {_key(problem): problem.id for problem in problems}

@@ -72,7 +72,7 @@ def fingerprint(folder: Path) -> str:
 def unsupported_reason(kind: str, method: str, *, speculates: bool, is_here: bool = True) -> str | None:
     """Return a one-line reason why an adapter cannot be used; None if it can be used.
 
-    `is_here`: workers use this Python environment, so check its packages.
+    `is_here`: whether workers use this Python environment; only then are its packages checked.
     """
     if method != "scot":
         return f"--target.adapter only applies to draft selection in scot, not to {method}"

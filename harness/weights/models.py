@@ -166,7 +166,7 @@ def by_role(
 ) -> tuple[Mapping[Role, str], str | None]:
     """Return the model for each role (from `flags`, otherwise the method's default), and a warning about toy models.
 
-    `compares`: the third model must judge whether steps are equivalent, which the bundled reward model cannot do.
+    `compares`: whether the third model must judge the equivalence of steps, which the bundled reward model cannot do.
     Raises ValueError if a third model is required, but neither given nor bundled for the pair.
     """
     names = {role: name for role, name in flags.items() if name is not None and role in roles}
@@ -294,9 +294,9 @@ def faults_of(
 ) -> list[str]:
     """Return the problems that would prevent engines from loading and using the model in a folder.
 
-    Each is one line with the file and a remedy. `to_download`: engines download missing files. `proposes`: the target's
-    engine uses only the weights, so no tokenizer is required. `rates`: the model may have a value head and generate no
-    text. `arguments`: names of vLLM engine arguments.
+    Each is one line with the file and a remedy. `to_download`: whether engines download missing files. `proposes`:
+    whether the target's engine uses only the weights, so that no tokenizer is required. `rates`: whether the model may
+    have a value head and generate no text. `arguments`: names of vLLM engine arguments.
     """
 
     def of(problem: str) -> str:
@@ -319,7 +319,7 @@ def faults_of(
 def _folder_problems(folder: Path, *, to_download: bool = False) -> Iterator[str]:
     """Yield one message per problem with loading the model, to be shown after the folder's name.
 
-    `to_download`: engines download missing files, as for a Hub id, so only damaged files are reported.
+    `to_download`: whether engines download missing files, as for a Hub id; if so, only damaged files are reported.
     """
     file = folder / "config.json"
     if file.is_file():

@@ -94,7 +94,7 @@ def count(value: Json) -> int | None:
 
 
 def column(listed: Json, *path: str | int) -> list[Json] | None:
-    """Return the values at a path in each entry of a list; None if there is no list."""
+    """Return, for each entry of a list, the value at a path; None if `listed` is not a list."""
     return [field(entry, *path) for entry in listed] if isinstance(listed, list) else None
 
 
