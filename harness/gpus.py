@@ -155,7 +155,7 @@ def _visible() -> list[str] | None:
 
 
 CUDA, MIN_DRIVER = "13.0", 580
-"""CUDA: the version for which the vLLM builds in pyproject.toml (0.31 and 0.32) are compiled, from torch's requirement
+"""CUDA: the version for which the vLLM builds in pyproject.toml (0.31 and 0.32) are compiled, see torch's requirement
 cuda-toolkit. MIN_DRIVER: the major version of the oldest driver that supports all minor versions of this CUDA release
 (table 1 of https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html). Check both when
 pyproject.toml allows another version of vLLM."""

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from harness.engine import Role
 
 MARK = "HARNESS_ENGINE"
-"""Environment variable: the worker's process id, its mark, and the number of the engine start."""
+"""Environment variable with the mark: the worker's process id and token, and the number of the engine start."""
 _TOKEN = secrets.token_hex(8)
 _STARTS = itertools.count()
 _MAX_ROUNDS = 5

@@ -246,8 +246,8 @@ def problems_of(
 ) -> list[Problem]:
     """Convert rows to problems with `make(row, number)`.
 
-    `where`: source of the rows, for messages. `once`: reject duplicate problems (some benchmarks contain duplicates).
-    Raises BadDataset for an invalid row, or if the number of problems differs from `described.count`.
+    `where`: source of the rows, for messages. `once`: whether to reject duplicate problems (some benchmarks contain
+    duplicates). Raises BadDataset for an invalid row, or if the number of problems differs from `described.count`.
     """
     problems: list[Problem] = []
     seen: dict[object, str] = {}

@@ -69,7 +69,10 @@ class ServedEngine:
         log_path: Path | None = None,
         revision: str | None = None,
     ) -> ServedEngine:
-        """Connect to the server and try every kind of request. `model_path`: the tokenizer's. Raises EngineDied."""
+        """Connect to the server and try every kind of request. Raises EngineDied.
+
+        `model_path`: the tokenizer's path.
+        """
         if settings.server is None:
             raise ValueError("the engine kind 'served' requires a server")
         try:
