@@ -25,7 +25,7 @@ MAX_FACTORIAL = 3_000
 """Maximum number whose factorial may be evaluated."""
 
 ANSWER_SECONDS = 1.2
-"""Maximum processor time to compare one answer: several times that of the datasets' slowest correct answer."""
+"""Maximum processor time to compare one answer: several times what the slowest correct answer in the datasets takes."""
 
 _NESTED_SUBSCRIPTS = re.compile(r"(?:_\s?\{[^{}_]{0,20}){4}")
 _POWER = re.compile(r"(?:\^|\*\*)\s?(?:\{\s?)?[+-]?(\d[\d,]*)")
@@ -98,7 +98,7 @@ class _TooLongError(BaseException):
 
 
 def within(seconds: float, compute: Callable[[], Match]) -> Match | None:
-    """Return the result, or None after this much processor time. Outside the main thread, time is not limited."""
+    """Return the result of `compute`, or None if it exceeds this processor time; unlimited outside the main thread."""
 
     def stop(signum: int, frame: FrameType | None) -> None:
         raise _TooLongError

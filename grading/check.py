@@ -5,8 +5,8 @@ rejected gold would make every sample of its problem `bad_gold`, which is a faul
 the model. If the grader recognizes no equivalent form of a gold, answers are compared with this gold only as text.
 
 A gold may be graded correct although no model would write it: a whole solution in GSM8K's form, a sentence, several
-lines. Therefore, its conclusion (after `####`, in the last `\boxed` or at the end) is also graded against it. If an
-`answer_rule` extracts this conclusion and it is graded wrong, the gold is rejected.
+lines. Therefore, the gold's conclusion (after `####`, in the last `\boxed` or at the end) is also graded against the
+gold. If an `answer_rule` can extract a conclusion that is graded wrong, the gold is rejected.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Finding:
     """The result for a gold that is rejected or contains more than an answer."""
 
     rejected: str
-    """Why the gold is not graded correct against itself, so no answer can be; empty if it is."""
+    """Why the gold is not graded correct against itself, so that no answer can match it; empty if it is correct."""
     conclusion: Conclusion | None = None
     """The conclusion, if the gold contains more than an answer."""
     is_met: bool = False

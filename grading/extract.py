@@ -21,7 +21,7 @@ _OPENED = re.compile(r"^[ \t]*<think>", re.MULTILINE)
 """Start of a chain of thought; a tag in the middle of a line is only a mention."""
 _HASHES = re.compile(r"^[ \t]{0,8}####[ \t]{0,8}", re.MULTILINE)
 _NO_HEADING = re.compile(r"[-+−]?[\d.$\\(\[]|\S{1,12}$")
-"""Start of the text after `####` if this is an answer and not a Markdown heading."""
+"""Start of the text after `####` if that text is an answer and not a Markdown heading."""
 _BARE_BOX = re.compile(r"\\(?:boxed|fbox)\s{0,3}(\\?[^\s{}$\\]{1,40})")
 _TAG = re.compile(r"(?i)<answer>\s{0,8}")
 _FINAL = re.compile(r"(?i)final answer[*_]{0,3}\s{0,3}(?:is|:|=|[*_#]{0,3}\n)[*_:]{0,4}\s{0,3}")

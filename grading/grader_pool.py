@@ -29,7 +29,7 @@ from grading.own_grader import OwnGrader, OwnGraderFailed
 from grading.records import FAILED, Gold, Grade, Submission
 
 WALL_TIME_FACTOR = 4
-"""A process is stalled if it gets almost no processor time during this multiple of the processor-time limit."""
+"""A process is stalled if it gets almost no processor time while this many times the processor-time limit passes."""
 _LEAST_PROGRESS = 0.05
 """Minimum processor time of a process that is not stalled, as a share of the processor-time limit."""
 _MEMORY_EXIT = 75
@@ -73,7 +73,7 @@ class GraderProcess:
     def __init__(self, grade_one: GradeOne | OwnGrader | None, limits: Limits, folder: str) -> None:
         """Start the process. Raises OSError or EOFError if the machine is out of processes or memory.
 
-        `folder`: for the temporary files of a custom grader.
+        `folder`: where the temporary files of a custom grader go.
         """
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["grading.warm"])
@@ -108,8 +108,8 @@ class GraderProcess:
     def stalled(self) -> Ended | None:
         """Return a failure if the process got almost no processor time since the last check.
 
-        Wall-clock time is not limited otherwise. The answer is the cause only if a custom grader is sleeping; a process
-        that is ready to run gets no time from the machine.
+        There is no other limit on wall-clock time. The stall is blamed on the answer (`by_answer`) only if the process
+        runs a custom grader and is sleeping; otherwise, the machine did not give it processor time.
         """
         import psutil
 
@@ -279,11 +279,11 @@ def grade_many(
 ) -> Iterator[Grade | Ungraded]:
     """Grade the items and yield their grades in the same order; `Ungraded` after a machine failure.
 
-    `workers`: number of processes (default: one per processor, at most 16). `grade_one`: function that they run
-    (default: `grading.grade.grade`, which this process does not need to import). The limits apply per item: processor
-    time from the start of its grading, and address space of its process. Equal items are graded once. Items are sent in
-    batches; an item that takes much longer than usual, or whose process ends, is graded again alone. A custom grader
-    sets its own limits and requires golds of type `OwnGold`; items on which it fails are also `Ungraded`.
+    `workers`: number of processes (default: one per processor, at most 16). `grade_one`: function that the processes
+    run (default: `grading.grade.grade`, which this process does not need to import). The limits apply per item:
+    processor time from the start of its grading, and address space of its process. Equal items are graded once. Items
+    are sent in batches; an item that takes much longer than usual, or whose process ends, is graded again alone. A
+    custom grader sets its own limits and requires golds of type `OwnGold`; items on which it fails are also `Ungraded`.
     """
     workers = workers or min(len(os.sched_getaffinity(0)), 16)
     limits = Limits(time_limit_seconds, memory_limit_bytes)
@@ -369,7 +369,7 @@ class _Grader:
         self._busy, self._idle = {}, []
 
     def _go_on(self, *, waits: bool) -> None:
-        """Assign work to free processes and collect results. `waits`: block until there is a result."""
+        """Assign work to free processes and collect results. If `waits`, block until there is a result."""
         while self._given_up is None and len(self._busy) < self._workers and self._start(whole_batches=not waits):
             pass
         if self._given_up is not None:

@@ -4,8 +4,8 @@
         return text.strip() == gold
 
 `text` is the model's output after its chain of thought, `gold` the problem's answer from its dataset, and `problem` a
-dict of all its fields. The function returns True, False or one of `WORDS`, or a pair of this and the extracted answer.
-It is called in an empty folder, without the harness's keys in its environment.
+dict of all its fields. The function returns True, False or one of `WORDS`, or a pair of one of these and the extracted
+answer. It is called in an empty folder, without the harness's keys in its environment.
 
 An exception in the function is a failure of the grader, not a verdict on the answer. For truncated text, False and
 `no_answer` become `truncated`, because the answer may have been cut off.
@@ -60,7 +60,7 @@ class OwnGrader:
     """A user's function, and the limits per answer."""
 
     module: str
-    """The path of its file, or its module's dotted name."""
+    """The path of the function's file, or the dotted name of its module."""
     function: str
     seconds: float
     """Processor time per answer."""
@@ -133,7 +133,11 @@ def _imported(module: str) -> ModuleType:
 
 
 def _described(error: BaseException, file: str) -> str:
-    """Describe an exception: class, message and location, which is its last line in the file or where it was raised."""
+    """Describe an exception: class, message and location.
+
+    The location is the innermost traceback line in the grader's file or, if there is none, where the exception was
+    raised.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     place = ([frame for frame in frames if frame.filename == file] or frames)[-1]
     text = f"{type(error).__name__}: {' '.join(str(error).split())[:_MOST_CHARACTERS]}"

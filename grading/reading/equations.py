@@ -50,7 +50,7 @@ def compare_expressions(pair: Pair, compare: Compare) -> Match:
 
 
 def _compare_approximations(pair: Pair, compare: Compare) -> Match:
-    """Compare chains of equal length side by side, otherwise any side of the gold with the last sides of the answer."""
+    """Compare chains of equal length side by side, other chains by any side of the gold and the answer's last sides."""
     golds, sides = ([side.strip() for side in text.split(r"\approx") if side.strip()] for text in pair.texts)
     if not golds or not sides:
         return Match(None, "nothing on one side of the approximation sign")
@@ -193,8 +193,8 @@ def definition(text: str) -> tuple[str, str] | None:
 def is_same_relation(gold: str, prediction: str) -> bool | None:
     """Return whether two equations or inequalities have the same solutions, or None if unknown.
 
-    The difference of the two sides must be the same in both up to a constant factor, which must be positive for
-    inequalities. Longer chains are compared as strings.
+    The differences between the left and the right side must be equal up to a constant factor, which must be positive
+    for inequalities. Longer chains are compared as strings.
     """
     relations = read_relation(gold), read_relation(prediction)
     if any(len(relation.signs) != 1 for relation in relations):

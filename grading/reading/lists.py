@@ -91,7 +91,8 @@ def compare_unnamed(golds: list[str], predictions: list[str], pair: Pair, compar
 
 
 def _with_argument_of(golds: list[str], predictions: list[str]) -> list[str]:
-    """Rewrite `f(t) = 2t` as `f(x) = 2x` if all functions of the golds have the argument x and no answer uses x."""
+    """Rewrite `f(t) = 2t` as `f(x) = 2x` if the golds' functions are all of x, the answers' of t, and no answer has
+    x."""
     letters = [{match.group(1) for part in parts if (match := _ARGUMENT.match(part))} for parts in (golds, predictions)]
     if any(len(found) != 1 for found in letters) or letters[0] == letters[1]:
         return predictions
@@ -103,7 +104,7 @@ def _with_argument_of(golds: list[str], predictions: list[str]) -> list[str]:
 
 
 def in_order_of_names(parts: list[str]) -> list[str]:
-    """Return the values of `y = 2, x = 1` in coordinate order, and other parts in place, all without names."""
+    """Return the parts without their names; those of a point such as `y = 2, x = 1` are put in coordinate order."""
     is_point = sorted(name_of(part) for part in parts) in (["x", "y"], ["x", "y", "z"])
     return [without_name(part) for part in (sorted(parts, key=name_of) if is_point else parts)]
 
@@ -146,7 +147,7 @@ _MARKS = (",", ";", "matrix", "array", " ", "{")
 
 @dataclass(frozen=True, slots=True)
 class ListShape:
-    """Unordered values in sequence without brackets."""
+    """Unordered values without brackets."""
 
     parts: tuple[str, ...]
 
@@ -274,7 +275,7 @@ def _mismatch(gold: Shape, prediction: Shape) -> Match | None:
 
 
 def _compare_with_value(gold: Shape | None, prediction: Shape | None, pair: Pair, compare: Compare) -> Match | None:
-    r"""Compare several parts with one value: `\pm` represents two values, and a set of one element is its element."""
+    r"""Compare several parts with one value: `\pm` represents two values, and a one-element set equals its element."""
     if pair.has_plus_minus:
         golds = list(gold.parts) if isinstance(gold, ListShape | SetShape) else [pair.gold]
         predictions = list(prediction.parts) if isinstance(prediction, ListShape | SetShape) else [pair.prediction]

@@ -171,7 +171,7 @@ def without_text_commands(text: str) -> str:
 
 
 def depth_at_each(text: str) -> Iterator[tuple[str, int]]:
-    """Yield every character with the bracket depth around it; an unmatched closing bracket does not go below zero."""
+    """Yield every character with the bracket depth around it; an unmatched closing bracket leaves it at zero."""
     depth = 0
     for character in text:
         if character in ")]}":
@@ -215,7 +215,7 @@ def split_top(text: str, pattern: str) -> list[str]:
 
 
 def is_enclosed(text: str) -> bool:
-    """Return whether the first bracket of a text closes with its last character."""
+    """Return whether the last character of a text closes the bracket with which the text begins."""
     body = text.replace(r"\{", "{").replace(r"\}", "}").strip()
     if len(body) < 2 or body[0] not in "([{" or body[-1] not in ")]}":
         return False

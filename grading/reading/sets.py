@@ -1,7 +1,8 @@
 r"""Sets of real numbers in every notation: intervals, unions, inequalities, set-builders, `\mathbb{R}\setminus\{2\}`.
 
-Membership is tested at all end points of both sets, at one point in every gap between them and at one beyond each end.
-Sets that agree at all these points are equal. Only sets with numbers as end points are read; others give None.
+Membership is tested at all end points of both sets, at one point between neighboring end points, and at one point
+beyond the outermost end point on each side. Sets that agree at all these points are equal. Only sets with numbers as
+end points are read; others give None.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _EVERYTHING = RealSet(lambda x: True, [])
 
 
 def looks_like_a_set(text: str) -> bool:
-    """Return whether a text contains notation of a set or an inequality."""
+    """Return whether a text contains set or inequality notation."""
     return bool(_IS_SET.search(text))
 
 
@@ -92,7 +93,8 @@ def read_set(text: str) -> RealSet | None:
 def _listed_conditions(parts: list[str]) -> RealSet | None:
     """Read conditions separated by commas.
 
-    All exclusions (`!=`) apply. Two inequalities are a range unless it is empty. Other conditions are alternatives.
+    All exclusions (`!=`) apply. Two inequalities are a range unless that range is empty. Other conditions are
+    alternatives.
     """
     relations = [read_relation(part) for part in parts]
     first = relations[0]
@@ -268,7 +270,7 @@ def _read_interval(text: str) -> RealSet | None:
 
 
 def _probes(ends: list[Value]) -> list[Value]:
-    """Return every end point once, a point between each two, and one beyond each end."""
+    """Return every end point once, a point between any two neighbors, and one beyond the outermost on each side."""
     ordered: list[Value] = []
     for end in sorted(ends, key=cmp_to_key(_order)):
         if not ordered or _order(ordered[-1], end) != 0:
@@ -280,7 +282,7 @@ def _probes(ends: list[Value]) -> list[Value]:
 
 
 def is_same_set(gold: RealSet, prediction: RealSet) -> bool:
-    """Return whether both contain the same numbers, and inequalities use the same variable."""
+    """Return whether both sets contain the same numbers, and inequalities use the same variable."""
     if gold.variables and prediction.variables and gold.variables != prediction.variables:
         return False
     return all(gold.has(x) == prediction.has(x) for x in _probes(gold.ends + prediction.ends))

@@ -27,7 +27,7 @@ SYMBOLIC_ERRORS = (ArithmeticError, AttributeError, LookupError, RuntimeError, T
 
 
 class Libraries(NamedTuple):
-    """The symbolic libraries, which have no types."""
+    """The symbolic libraries, which have no type annotations."""
 
     parse: Callable[..., list[Parsed]]
     verify: Callable[..., bool]
