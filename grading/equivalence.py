@@ -65,8 +65,7 @@ def is_list(gold: str) -> bool:
 
 
 def _compare(pair: Pair) -> Match:
-    """Compare two answers as strings; if within bounds, then with the readers, which may call this function for
-    parts."""
+    """Compare two answers as strings, then, within bounds, with the readers, which may call this function for parts."""
     gold, prediction = _prepared(pair.gold), _prepared(pair.prediction)
     if pair.unit:
         prediction = _without_gold_unit(prediction, clean(pair.unit))

@@ -35,7 +35,7 @@ SHOWN = 50
 def main(runs: Sequence[str], is_all: bool, **asked: Any) -> int:
     """Grade each run again with the current version of its grader, and keep the grades of other versions.
 
-    RUN is a run folder, a run id, a unique prefix of one, or a folder of run folders.
+    RUN is a run folder, a run id, a unique prefix, or a folder of run folders.
 
     VERSION is the name of a grader version, its first word, or a prefix of the name. Exit code 1: a run was skipped
     because it could not be read, or samples could not be graded. Exit code 2: an option is wrong or no run was found.

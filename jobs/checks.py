@@ -169,7 +169,7 @@ def _dataset(launch: PartialLaunch) -> Iterator[Check]:
 
 
 def _model(name: str, model: ModelSpec, is_here: bool) -> Iterator[Check]:
-    """Check a model's files unless a server runs it. `is_here`: workers use this Python, so load the tokenizer too."""
+    """Check a model's files unless a server runs it; also load the tokenizer if workers use this Python (`is_here`)."""
     folder = plan.local_folder(model)
     if model.server is not None:
         yield ok(name, f"{model.server} with {model.model}: token ids and verdicts work")

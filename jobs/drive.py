@@ -52,7 +52,7 @@ Look = Literal["ended", "idle", "at work"]
 LOOK_SECONDS = 30.0
 """Time between two polls of Slurm; not shorter than the interval of `jobs status --follow`."""
 _IDLE_LOOKS = 3
-"""Number of consecutive polls without an active job that end a wait: NFS may show the last files late."""
+"""Number of consecutive polls without an active job after which a wait ends: NFS may show the last files late."""
 
 
 def launch(
@@ -188,7 +188,7 @@ class _Round:
         self._num_begun = 0
 
     def next(self, run: RunFolder) -> str | None:
-        """Return the numbered start of a run's line, counting the run; None if its full result is printed."""
+        """Count the run and return the prefix of its line, e.g. `[2/8] speccot`; None if its full result is printed."""
         name = self._names.get(run.path)
         if name is None:
             return None
@@ -352,8 +352,8 @@ def wait(runs: Sequence[RunFolder], console: Console) -> None:
     Slurm is polled as rarely as by `jobs status --follow`: one queue query per poll for all runs, and accounting when
     a task has left the queue. Progress is read from the run folders.
 
-    If the job that grades and loads a finished run died, this is done here. Raises LaunchFailed if samples are
-    unfinished or a result could not be loaded. An interrupt does not affect the jobs.
+    If the job that grades and loads a finished run died, this process grades and loads the run. Raises LaunchFailed if
+    samples are unfinished or a result could not be loaded. An interrupt does not affect the jobs.
     """
     pending = [
         run

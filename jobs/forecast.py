@@ -69,7 +69,7 @@ def so_far(run: RunFolder, num_finished: int, num_left: int) -> Forecast | None:
 
 
 def _attempts(run: RunFolder) -> Iterator[tuple[AttemptRow, float]]:
-    """Yield the attempts of a run with their end times; files that are damaged or of another run are skipped."""
+    """Yield the attempts of a run with their end times; files that are damaged or belong to another run are skipped."""
     ids, files, timing = run.ids(), dict[str, Path](), timings.TimingFolder(run.path)
     for path in (*run.trace_files(), *run.journals(), *timing.trace_files(), *timing.journals()):
         files[path.stem] = path  # during compaction both exist: use the journal, which is at least as long
@@ -98,7 +98,7 @@ def in_words(forecast: Forecast) -> str:
 
 
 def total_of(forecasts: Sequence[Forecast | None]) -> str:
-    """Format the sums of estimates, separately for GPUs and workers without GPUs, and the number of unknown ones."""
+    """Format sums of estimates, separately for GPUs and workers without GPUs, and the number of unknown estimates."""
     known = [forecast for forecast in forecasts if forecast is not None]
     if not known:
         return f"Total: GPU-hours unknown for {counted(len(forecasts), 'run')}."

@@ -85,7 +85,7 @@ def carry_out(
     concluded = night.record.last("concluded")
     if concluded is None:
         ended = f"its verdict jobs exited without a verdict; logs: {night.folder}/logs"
-        concluded = {"exit_code": NO_VERDICT, "found": {"error": f"no verdict on the night of {day}: {ended}"}}
+        concluded = {"exit_code": NO_VERDICT, "found": {"error": f"no verdict for the night of {day}: {ended}"}}
         print(concluded["found"]["error"])
     known.exit_code = concluded["exit_code"]
     known.found |= {**concluded["found"], "page": f"{night.page}" if night.page.exists() else None}
@@ -150,13 +150,13 @@ class Night:
         return job
 
     def ensure_successor(self) -> None:
-        """Submit a standby job for this verdict job, unless there is one or too many verdict jobs have started."""
+        """Submit a standby job for this verdict job, unless one exists, or too many verdict jobs have started."""
         job, starts = client.this_job(), len(self.record.events("started"))
         if job is not None and starts < _MOST_STARTS and not self._others():
             self._stand_by(job)
 
     def dismiss_successors(self) -> None:
-        """Cancel the standby job: this verdict job is done, whatever exit code follows."""
+        """Cancel the standby job: this verdict job is done, whatever its exit code."""
         if client.this_job() is not None:
             with contextlib.suppress(client.SlurmError):
                 client.cancel_tasks([task for task in self._others() if task.state == "PENDING"])

@@ -70,7 +70,7 @@ class PreparedLaunch:
     grader: OwnCode | None = None
     """The custom grader; None: the built-in grader."""
     write_derived: Callable[[RunFolder], None] | None = None
-    """Writes the file of positions in another run where the problems start; None: the run continues no other run."""
+    """Writes the file with the positions in another run at which problems start; None: not a continuation."""
     keeps_order: bool = False
     """Whether shards keep the order of the plan."""
 
@@ -258,7 +258,7 @@ def _settings(prepared: PreparedLaunch) -> Iterator[str]:
     cards = {role: one.gpus for role, one in spec.settings.items() if one.gpus is not None}
     places = [f"{role} on {counted(len(n), 'GPU')} ({placement.written(n)})" for role, n in cards.items()]
     if places:
-        yield f"{', '.join(places)} (numbered within a worker's GPUs)"
+        yield f"{', '.join(places)} (indices among each worker's GPUs)"
     if asked := prepared.launch.latency_sample:
         yield f"{counted(asked, 'sample')} rerun one at a time to measure latency"
     yield from prepared.sizes
@@ -304,7 +304,7 @@ def check_golds(launch: PartialLaunch, problems: Sequence[Problem]) -> Iterator[
 
     Reference answers are graded as if they were answers, before a model runs. Raises ValueError for datasets that would
     silently give wrong results: reference answers are solutions from which a rule can extract the answer, or no
-    reference answer can be matched. Other problems are listed in a warning.
+    reference answer can be matched. Other reference answers that are prose or match no answer are listed in warnings.
     """
     from grading.check import to_grade
 

@@ -1,9 +1,9 @@
 """Recover the missing parts of a night: resubmit shards of dead workers a limited number of times.
 
-Nothing polls. The verdict job starts after all other jobs of the night have ended, and resubmits unfinished shards
-and then another verdict job. A run is given up after `recoveries` rounds, or after two consecutive rounds without a
-finished sample or accepted step. If the job that grades and loads a run died, the verdict job does this instead, in at
-most two attempts.
+Nothing polls. The verdict job starts after all other jobs of the night have ended, and resubmits unfinished shards and
+then another verdict job. A run is given up after `recoveries` rounds, or after two consecutive rounds without a
+finished sample or accepted step. If the job that grades and loads a run died, the verdict job grades and loads it
+instead, in at most two attempts.
 
 A verdict job may die at any time; the next one continues from the night's record.
 """
@@ -35,7 +35,7 @@ from jobs.watch.status import status
 _ROUNDS_WITHOUT_PROGRESS = 2
 _SHOWN_SHARDS = 12
 _MOST_GRADINGS = 2
-"""Attempts to grade and load a run; running out of memory there would kill the verdict job for all runs."""
+"""Maximum attempts to grade and load a run; running out of memory there would kill the verdict job for all runs."""
 _WAIT_SECONDS = 600.0
 
 
@@ -218,7 +218,7 @@ def work_of(run: RunFolder) -> list[int]:
 
 
 def _refusal(run: RunFolder, record: NightRecord, recoveries: int) -> str | None:
-    """Return why a run is not resubmitted; None if it is."""
+    """Return why a run must not be resubmitted; None if it may be."""
     if submissions.is_canceled(run):
         return "canceled"
     refusal = out_of_rounds(record, [run], recoveries)
@@ -226,7 +226,7 @@ def _refusal(run: RunFolder, record: NightRecord, recoveries: int) -> str | None
 
 
 def out_of_rounds(record: NightRecord, runs: Sequence[RunFolder], recoveries: int) -> str | None:
-    """Return why a group of runs is not restarted; None if it may be. The first run's rounds are counted."""
+    """Return why a group of runs must not be restarted; None if it may be. The first run's rounds are counted."""
     try:
         now = [work_of(run) for run in runs]
     except (RunDamaged, OSError) as error:

@@ -158,9 +158,9 @@ def _of_a_continuation(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _go_on(run: Path, plan: Callable[..., PreparedLaunch], shows: str, how: Flags) -> RunFolder | None:
-    """Plan and carry out a run that continues another run's chains; return it if it has ended.
+    """Plan and carry out a run that continues another run's chains; return the new run if it has ended.
 
-    `shows`: the command that prints its result. `how`: the options of `_of_a_continuation`.
+    `shows`: the command that prints the new run's result. `how`: the options of `_of_a_continuation`.
     """
     from harness.cli.screen import terminal
     from jobs.drive import drive, preview
@@ -195,7 +195,7 @@ def _go_on(run: Path, plan: Callable[..., PreparedLaunch], shows: str, how: Flag
     type=click.IntRange(1),
     default=8,
     show_default=True,
-    help="Continuations of each point after the draft's proposal, and as many from where the proposal started.",
+    help="Continuations per point after the draft's proposal, and as many from where the proposal started.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed for sampling points and continuations.")
 @click.option(
@@ -210,10 +210,10 @@ def _go_on(run: Path, plan: Callable[..., PreparedLaunch], shows: str, how: Flag
 def probe(run: Path, points: int, rollouts: int, seed: int, concurrency: int, labels: Path | None, **how: Any) -> None:
     """Continue a run's chains with the target alone from sampled decisions, and grade the results.
 
-    At each point the target continues twice: after the draft's proposal, and from where the proposal started, so it
-    writes this step itself. The difference is the value of the proposal. Together, the points give the rates at which
-    the judge accepts wrong steps and rejects correct ones. The probe is a separate run next to RUN; the same command
-    resumes it.
+    At each point the target continues twice: after the draft's proposal, and from where the proposal started, where it
+    writes the step itself. The difference in the share of correct continuations is the value of the proposal. Together,
+    the points give the rates at which the judge accepts wrong steps and rejects correct ones. The probe is a separate
+    run next to RUN; the same command resumes it.
     """
     from jobs.continuations import router_labels
     from jobs.continuations.probe import ProbeSettings, plan
@@ -245,9 +245,9 @@ def probe(run: Path, points: int, rollouts: int, seed: int, concurrency: int, la
 def sweep_budget(run: Path, budgets: tuple[int, ...], answer_tokens: int, **how: Value) -> None:
     """Truncate a run's finished chains to token budgets, close them and generate answers (accuracy vs. budget).
 
-    A chain that already fits keeps its grade. Stepwise chains are truncated at step boundaries; they are not
-    re-planned for the budget. The answers are a separate run next to RUN and do not affect its metrics; the same
-    command resumes it.
+    A chain that already fits keeps its grade. Stepwise chains are truncated at step boundaries; they are not re-planned
+    for the budget. The answers form a separate run next to RUN and do not affect RUN's metrics; the same command
+    resumes the new run.
     """
     from jobs.continuations.budget_sweep import plan
 
@@ -279,7 +279,7 @@ os.environ.pop("FORCE_COLOR", None)  # set by the kernel, which then shows each 
 def notebook(page: str) -> str:
     """Return a page of the documentation as a Jupyter notebook.
 
-    Commands become cells of bash. The section "Install" and the outputs are left out, and links become text.
+    Commands become bash cells. The section "Install" and the outputs are left out, and links become text.
     """
     top, _, rest = page.partition("## Install")
     texts = _BLOCK.split(f"{top}{rest[rest.index(chr(10) + '## ') :]}")

@@ -24,7 +24,7 @@ ACCEPT_CODE_CHANGE = click.option(
     "--accept-code-change",
     "accept",
     is_flag=True,
-    help="Resume a run that was started with other code; its results will report both codes.",
+    help="Resume a run that was started with other code; its results will list both code versions.",
 )
 """Option of commands that resume runs."""
 MAX_GPU_HOURS = click.option(
@@ -89,9 +89,9 @@ def trusted_run(
 ) -> RunFolder:
     """Return the run folder at a path after checking that the content used by a command is trusted.
 
-    Untrusted content is shown; with `accept` it is accepted. The other arguments say what the command does. `submits`:
-    it submits jobs with the previous options, the last of which grades; `runs_method`: it runs the run's method;
-    `grades`: it grades itself. Raises UsageError, NotTrusted and BadMethod.
+    Untrusted content is shown; with `accept` it is accepted. The other arguments state what the command does: submit
+    jobs with the options of the last submission, including a job that grades (`submits`), run the run's method
+    (`runs_method`), or grade samples itself (`grades`). Raises UsageError, NotTrusted and BadMethod.
     """
     from jobs import graders
     from jobs.run import codes, sizing, submissions, trust

@@ -173,13 +173,14 @@ def finalize(run: Path, database: Path | None, grader: str | None, trust: bool) 
 @click.option(
     "--max-context",
     type=click.IntRange(16),
-    help="Maximum judgment length, in tokens.  [default: the run's longest, limited by the model's context]",
+    help="Maximum judgment length, in tokens.  [default: the longest missing judgment, up to the model's context]",
 )
 @click.option("--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Judgments in flight.")
 def score(run: Path, model: str, kind: str, max_context: int | None, concurrency: int) -> None:
-    """Score a run's stored steps and candidates with a process reward model, to be loaded into the database.
+    """Score a run's stored steps and candidates with a process reward model.
 
-    Judgments that the model cannot make have no score; the next call retries them.
+    Judgments that the model cannot make have no score; the next call retries them. The last line of the output is the
+    command that loads the scores into the database.
     """
     from harness.weights import models
     from jobs.finished import scoring
@@ -201,9 +202,11 @@ def score(run: Path, model: str, kind: str, max_context: int | None, concurrency
 )
 @TRUST
 def target_logprob(runs: tuple[Path, ...], target_of: Path | None, trust: bool) -> None:
-    """Store the target's log-probability of each accepted step of finished samples, to be loaded into the database.
+    """Store the target's log-probability of each accepted step of finished samples.
 
-    The target reads every chain once, at temperature 1, with its own prompt. Scored samples are skipped.
+    The target reads every chain once, at temperature 1, with the target's prompt. Samples that already have
+    log-probabilities are skipped. The last line of the output is the command that loads the log-probabilities into the
+    database.
     """
     from jobs.finished import scoring
 
@@ -224,8 +227,8 @@ def target_logprob(runs: tuple[Path, ...], target_of: Path | None, trust: bool) 
 def lossless(run: Path, baseline: Path) -> None:
     """Compare the emitted tokens of two greedy runs, e.g. specdecode and vanilla.
 
-    Also compares two runs of one method, with models on servers and in process. Exit code 1 if tokens differ, or
-    no sample is in both runs.
+    Also compares two runs of the same method, one with models on servers and one with models in process. Exit code 1 if
+    tokens differ, or no sample is in both runs.
     """
     from jobs.finished.lossless import compare, has_served_target
 
@@ -241,5 +244,5 @@ def lossless(run: Path, baseline: Path) -> None:
             click.echo(f"{folder.path.name}: {len(pairs)} of its {counted(planned, 'sample')} compared; {rest}")
     for pair in differing:
         lengths = f"{pair.lengths[0]} and {counted(pair.lengths[1], 'token')}"
-        click.echo(f"  {pair.problem_id} {pair.sample_index}: differ from token {pair.first_divergence} ({lengths})")
+        click.echo(f"  {pair.problem_id} {pair.sample_index}: differ at token {pair.first_divergence} ({lengths})")
     sys.exit(bool(differing) or not pairs)

@@ -63,8 +63,8 @@ def cancel(run: Path) -> None:
 def resume(run: Path, accept: bool, trust: bool) -> None:
     """Submit the unfinished shards that are not running or queued, with the options of the last submission.
 
-    If a finished run is not graded or loaded, because its last job died, a new job does this; for a local run, this
-    command does it.
+    If a finished run was not graded or loaded because its last job died, a new job grades and loads it; for a local
+    run, this command does so.
     """
     from jobs import after
     from jobs.finished import grading
@@ -74,7 +74,7 @@ def resume(run: Path, accept: bool, trust: bool) -> None:
     folder = trusted_run(run, accept=trust, submits=True)
     if not submissions.read(folder):
         if missing := grading.missing(folder, read_endings(folder)):
-            click.echo(f"All samples are finished, but {missing}; this is done now.")
+            click.echo(f"All samples are finished, but the run is {missing}; grading and loading it now.")
             after.conclude(str(folder.path))
             return
         if not by_shard(folder, read_endings(folder)).num_left:

@@ -1,13 +1,13 @@
 """Accuracy vs. token budget from one run: truncate its finished chains, close their reasoning and generate answers.
 
-A chain generated in one piece is truncated after its first b tokens, as in a run with that budget. A chain of steps is
-truncated after the last whole step within b and is "not re-planned": a method that plans by its budget would have
-generated other steps. A chain that ended within b is unchanged and keeps its verdict, including an error. Truncated
-chains are answered by the model that writes the run's answers, or by the target if answers are not separate. The answer
-is not counted in the budget.
+With a budget of b tokens, a chain generated in one piece is truncated after its first b tokens, as in a run with that
+budget. A chain of steps is truncated after the last step that ends within the budget and is "not re-planned": a method
+that plans by its budget would have generated other steps. A chain that ended within the budget is unchanged and keeps
+its verdict, including an error. Truncated chains are answered by the model that writes the run's answers, or by the
+target if answers are not separate. The answer is not counted in the budget.
 
-The answers are a separate run (see `continuation`). Truncations of one chain are adjacent in it, so they share its
-prefix in the engine's cache.
+The answers are a separate run (see `continuation`). Truncations of one chain are adjacent in the new run, so they share
+the chain's prefix in the engine's cache.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _first(step: StepRow, num_tokens: int, tokenizer: Tokenizer) -> str:
 def plan(
     source: RunFolder, flags: Flags, *, budgets: Sequence[int], answer_tokens: int, is_preview: bool = False
 ) -> PreparedLaunch:
-    """Truncate the chains of a run to token budgets, and prepare the run that answers them without writing that run.
+    """Truncate the chains of a run to token budgets, and prepare, without writing it, the run that answers them.
 
     Journals of the truncated run are compacted, unless `is_preview`. `flags`: launch flags, e.g. for the location.
     Raises ValueError and the errors of a launch.

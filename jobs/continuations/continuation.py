@@ -45,7 +45,7 @@ class Continuation:
     """The model that continues the chains."""
     problems: Sequence[Problem]
     rows: Sequence[Mapping[str, Any]]
-    """Rows of the derived file `kind`, with each problem's start position in the run."""
+    """Rows of the derived file `kind`, with each problem's start position in the continued run."""
     params: Mapping[str, Parameter]
     """Hyper-parameters of the method, besides the model."""
     changes: Mapping[str, Any]

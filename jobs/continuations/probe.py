@@ -1,8 +1,8 @@
-"""Probes: the value of a run's accepted and rejected drafts, measured by continuing its chains from these steps.
+"""Probes: the value of a run's accepted and rejected drafts, measured by continuing its chains from sampled steps.
 
 Points are a weighted, stratified random sample of the decided steps: steps of finished samples with a draft proposal
 that was accepted or rejected. The target continues each point twice: after the draft's proposal, and from where the
-proposal started, so it writes this step itself.
+proposal started, where it writes the step itself.
 
 A probe is a separate run (see `continuation`): the target alone, on two problems per point. Probes of a suite share the
 target, so those with equal target settings run consecutively on one engine.
@@ -42,7 +42,7 @@ _WHERE = (
 )  # fmt: skip
 """Flags of a run that also apply to its probe."""
 Stratum = tuple[bool, int]
-"""Whether the draft was accepted, and the third of the chain that contains the step, from 0."""
+"""Whether the draft was accepted, and the third of the chain that contains the step, numbered from 0."""
 _Count = Annotated[int, Field(ge=1, strict=True)]
 
 
@@ -58,7 +58,7 @@ class ProbeSettings(BaseModel):
     points: Annotated[int, Field(ge=2, strict=True)] = 200
     """Number of decisions to sample per run."""
     rollouts: _Count = 8
-    """Continuations of each point after the draft's proposal, and as many from where the proposal started."""
+    """Continuations per point after the draft's proposal, and as many from where the proposal started."""
     seed: Annotated[int, Field(strict=True)] = 0
     """Seed for sampling points and continuations."""
     concurrency: _Count = 64
@@ -97,11 +97,11 @@ class Point:
 
 @dataclass(frozen=True)
 class Population:
-    """Counts of a run's decisions, by stratum and about the end of the reply."""
+    """Counts of a run's decisions that can be probed, by stratum, and of the others."""
 
     strata: Mapping[Stratum, int]
     num_ending: int
-    """Number of decisions about proposals that end the reply and so cannot be continued."""
+    """Number of decisions on proposals that end the reply, so nothing can follow them."""
 
 
 def draw(run: RunFolder, num_points: int, seed: int, *, writes: bool = True) -> tuple[list[Point], Population]:
@@ -144,7 +144,7 @@ def problems_of(points: Iterable[Point], problems: Mapping[str, Problem], datase
 
 
 def _places(run: RunFolder, *, writes: bool) -> tuple[dict[Stratum, list[tuple[str, int]]], int]:
-    """Return sample and step of each decision by stratum, and the number of decisions that end the reply."""
+    """Return the sample and step of each decision that can be probed, by stratum, and the number of the others."""
     places: dict[Stratum, list[tuple[str, int]]] = defaultdict(list)
     num_ending = 0
     for sample in finished_records(run, _COLUMNS, writes=writes):
@@ -218,7 +218,7 @@ def _third(step_index: int, num_steps: int) -> int:
 
 
 def _sizes(strata: Mapping[Stratum, int], num_points: int) -> dict[Stratum, int]:
-    """Return the number of points per stratum, at least one and at most its number of decisions."""
+    """Return the number of points per stratum, at least one and at most the stratum's number of decisions."""
     totals = {accepted: sum(n for stratum, n in strata.items() if stratum[0] is accepted) for accepted in (True, False)}
     refused = min(totals[False], max(num_points // 2, num_points - totals[True]))
     wanted = {False: refused, True: min(totals[True], num_points - refused)}
@@ -231,7 +231,7 @@ def _sizes(strata: Mapping[Stratum, int], num_points: int) -> dict[Stratum, int]
 def _reason(run: RunFolder, num_ending: int) -> str:
     if num_ending:
         return (
-            f"{run.path.name} has only decisions that cannot be continued: the proposals end the reply "
+            f"{run.path.name} has no decision from which a probe can continue: the proposals end the reply "
             f"({counted(num_ending, 'decision')})"
         )
     if run.journals():
@@ -323,7 +323,7 @@ def _notices(source: RunFolder, points: Sequence[Point], population: Population)
         f"{len(points) - refused} with an accepted draft and {refused} with a rejected draft."
     ]
     if number := population.num_ending:
-        lines.append(f"{counted(number, 'decision')} about the end of the reply cannot be continued and are left out.")
+        lines.append(f"Left out: {counted(number, 'decision')} on proposals that end the reply.")
     if unfinished := num_unfinished(source):
-        lines.append(f"UNFINISHED: {counted(unfinished, 'sample')} of {source.path.name} cannot be sampled yet.")
+        lines.append(f"UNFINISHED: {counted(unfinished, 'sample')} of {source.path.name} cannot be probed yet.")
     return lines

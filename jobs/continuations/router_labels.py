@@ -1,7 +1,7 @@
 """Labels for routers: the value of probed steps, with the text available to a router.
 
 A router decides at each step whether to keep the draft's proposal or to let the target write one (Arbitrage, arXiv
-2512.05033). Each row is a point of a probe. The split is by problem and equal in all probes of all runs.
+2512.05033). Each row is a point of a probe. The split is by problem and the same in all probes of all runs.
 """
 
 from __future__ import annotations

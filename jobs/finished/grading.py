@@ -1,6 +1,6 @@
 """Compact journals to trace files and grade every finished sample.
 
-A sample whose grading fails for reasons of the machine stays ungraded and is graded next time. Grading needs no GPU and
+A sample whose grading fails because of the machine stays ungraded and is graded next time. Grading needs no GPU and
 may be repeated at any time, even while workers are running.
 """
 
@@ -58,8 +58,8 @@ def finish(run: RunFolder, workers: int | None = None) -> int:
 def is_concluded(run: RunFolder) -> bool:
     """Return whether a run has grades, a database, and a result newer than its samples and timing samples.
 
-    The grades may be newer than the result, e.g. of another grader: regrading decides whether to load them. Raises
-    OSError.
+    The grades may be newer than the result, e.g. those by another grader: regrading decides whether to load them.
+    Raises OSError.
     """
     database = run.path.parent / "warehouse.duckdb"
     if not (run.results_path.exists() and is_graded(run) and database.exists()):
@@ -70,7 +70,7 @@ def is_concluded(run: RunFolder) -> bool:
 
 
 def is_graded(run: RunFolder) -> bool:
-    """Return whether a run has grades of its recorded grader or, if no grader is recorded, any grades."""
+    """Return whether a run has grades by its recorded grader or, if no grader is recorded, any grades."""
     if not run.events("grader"):
         return bool(run.derived("grades"))
     return run.derived_path("grades", graders.recorded(run).version).exists()
@@ -90,7 +90,7 @@ def missing(run: RunFolder, endings: Endings) -> str:
 
 
 def grade_by(run: RunFolder, version: str, grader: GradeOne | OwnGrader | None, workers: int | None = None) -> int:
-    """Grade the samples without a grade of this grader version; return how many.
+    """Grade the samples without a grade by this grader version; return how many.
 
     Existing grades are kept, except for samples that failed and were later rerun successfully. The newest grades are
     used, so the file of a selected version is rewritten, even without new grades, if another version graded later.
@@ -194,9 +194,10 @@ def finished_samples(run: RunFolder) -> Iterator[tuple[SampleRow, str]]:
 
 
 def _submission(sample: SampleRow, text: str, answers_in_thought: bool) -> Submission:
-    """Return the text to grade for a sample; `answers_in_thought`: the answer may be inside the reasoning block.
+    """Return the text to grade for a sample.
 
-    In that case the last step often closes the block right after the answer, which must not hide the answer.
+    If the answer may be inside the reasoning block (`answers_in_thought`), the last step often closes the block right
+    after the answer, which must not hide the answer.
     """
     prompts = (sample["draft_prompt"], sample["target_prompt"])
     starts_thinking = any(prompt.rstrip().endswith("<think>") for prompt in prompts)

@@ -28,7 +28,7 @@ class Pair:
     lengths: tuple[int, int]
     """Number of emitted tokens in each run."""
     first_divergence: int | None
-    """Index of the first differing token, or of the first token in only one run; None if all are equal."""
+    """Index of the first differing token, or of the first token that only one run has; None if all are equal."""
 
 
 _DECISIVE: Mapping[str, Callable[[RunSpec], object]] = {

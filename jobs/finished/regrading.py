@@ -1,4 +1,4 @@
-"""Grade stored traces again, keep the grades of older versions, and compare two versions."""
+"""Grade stored traces again, keep the grades by older versions, and compare two versions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from jobs.run.folder import RunFolder, run_folders
 from jobs.run.trust import NotTrusted
 
 _UNREADABLE = (OSError, ValueError, TypeError, KeyError)
-"""Exceptions from reading a run folder that is damaged or of another harness version."""
+"""Exceptions from reading a run folder that is damaged or was written by another harness version."""
 _COLUMNS = ("problem", "sample", "verdicts", "gold", "answers", "reasons")
 
 
@@ -113,7 +113,7 @@ def _print_diff(run: RunFolder, old: str | None, new: str | None, num_shown: int
     """Print how many verdicts changed from which to which, then the changed samples with both answers and reasons."""
     before, after_it = _two_versions(grade_files(run), graders.recorded(run).version, old, new)
     if before is None or after_it is None:
-        click.echo(f"{run.path.name}: nothing to compare: grades of fewer than two grader versions")
+        click.echo(f"{run.path.name}: nothing to compare: graded by fewer than two grader versions")
         return
     changed = changes(run, read_grades(before), read_grades(after_it))
     click.echo(f"\n{run.path.name}: {len(changed)} of {run.num_planned()} verdicts changed")

@@ -44,7 +44,7 @@ _OF_TARGET = ("target", "engine")
 _SAMPLES_PER_WRITE = 200
 """Samples between two writes of the file: the maximum loss if the command is killed."""
 _UNSCORED_ROLES = frozenset({"answer", "chain", "closing", "rethink"})
-"""Roles of the steps at which the scoring of a sample ends: a reward model judges only the reasoning steps before."""
+"""Roles of the steps at which scoring of a sample ends: a reward model judges only the reasoning steps before them."""
 _MORE_TOKENS = 64
 """Margin in tokens, because the judgment with the longest text need not have the most tokens."""
 _Place = tuple[str, int, int | None]
@@ -65,7 +65,7 @@ class _Judgment:
 
 
 def source(ref: ModelRef) -> ModelFiles:
-    """Return a reward model's files, with the scorer as their name: `<model>@<content>/<prompt version>`."""
+    """Return a reward model's `ModelFiles`, named after the scorer: `<model>@<content>/<prompt version>`."""
     content = (ref.fingerprint or ref.revision or "unpinned")[:16]
     return ModelFiles(f"{ref.name}@{content}/{chain_scores.REWARDS_VERSION}", ref.path_or_hub_id, ref.revision)
 
@@ -200,7 +200,7 @@ def notice(run: RunFolder) -> str:
         return ""
     has, command = counted(number, "sample has", "samples have"), f"{typed('jobs target-logprobs')} "
     by, ending = ("the target", "") if spec.target else ("a target", " --target-of RUN")
-    return f"{has} no log-probabilities by {by} yet: {command}{quote(str(run.path))}{ending}"
+    return f"{has} no log-probabilities from {by} yet: {command}{quote(str(run.path))}{ending}"
 
 
 async def _read_runs(
@@ -218,7 +218,7 @@ async def _read_runs(
 
 
 def _of_one_size(specs: Sequence[RunSpec]) -> list[RunSpec]:
-    """Return the specifications with the largest concurrency of all, and the largest context per target.
+    """Return the specifications, each with the largest concurrency of all and the largest context for its target.
 
     This affects no result, and engines of equal size are started only once.
     """
@@ -272,7 +272,7 @@ def _spec_of(run: RunFolder, target_of: RunFolder | None) -> RunSpec:
 
 
 def _with_target_of(run: RunFolder, spec: RunSpec, other: RunFolder | None) -> RunSpec:
-    remedy = "pass a run whose target scores its chains with --target-of RUN, e.g. a target-only run"
+    remedy = "with --target-of RUN, pass a run whose target is to score the chains, e.g. a target-only run"
     if other is None:
         raise ValueError(f"{run.path.name} has no target: {remedy}")
     theirs = other.spec()

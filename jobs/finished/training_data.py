@@ -45,7 +45,7 @@ def check(run: RunFolder, task: str) -> None:
 def run_of(request: TrainingRequest) -> RunFolder | None:
     """Return the run that provides the data; None if it is not finished yet, or in a dry run.
 
-    Raises ValueError, before any model is loaded, if the problems are unsuitable for training or `--run` is no run.
+    Raises ValueError, before any model is loaded, if the problems are unsuitable for training or `--run` is not a run.
     """
     settings = "  " + ", ".join(f"{name} {value}" for name, value in dataclasses.asdict(request.settings).items())
     if request.run is not None:

@@ -1,8 +1,8 @@
-"""Record which code works on a run, check it on resume, and mix codes only on request.
+"""Record which code works on a run, check it on resume, and mix code versions only on request.
 
-The run's events record each code that may work on the run. The code is not part of the run's id, because users decide
-whether a change matters: `--tag` makes the launch a new run, `--accept-code-change` continues the existing run. Each
-attempt records its own code and the others.
+The run's events record each code version that may work on the run. The code is not part of the run's id, because users
+decide whether a change matters: `--tag` makes the launch a new run, `--accept-code-change` continues the existing run.
+Each attempt records its own code version and the others.
 
 Code of a method outside this package is stored in the run folder:
 
@@ -31,7 +31,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.spec import night_of
 
 SHOWN_DIGITS = 12
-_GO_ON = "to continue this run with both codes (its results will list them), add --accept-code-change"
+_GO_ON = "to continue this run with both code versions (its results will list them), add --accept-code-change"
 
 
 class CodeChanged(ValueError):
@@ -40,7 +40,7 @@ class CodeChanged(ValueError):
 
 @dataclass(frozen=True)
 class CodeRecord:
-    """One code that may work on a run."""
+    """One code version that has worked on a run or may do so."""
 
     code_hash: str
     """Hash of the code (harness.code_hash)."""
@@ -48,7 +48,7 @@ class CodeRecord:
     files: Mapping[str, str] = field(default_factory=dict)
     """Digest of each file included in the hash."""
     replaces: bool = False
-    """True if this code replaces the previous one, which had not worked on the run."""
+    """True if this code version replaces the earlier ones, which had not worked on the run."""
 
     def __str__(self) -> str:
         commit, dash, dirty = (self.git_commit or "").partition("-")
@@ -56,7 +56,7 @@ class CodeRecord:
 
 
 def read(run: RunFolder) -> list[CodeRecord]:
-    """Return the codes that may work on a run, in recording order; empty if there are none."""
+    """Return the recorded code versions, which have worked on a run or may do so, in order; empty if there are none."""
     records: list[CodeRecord] = []
     for code in records_of(run.events_path, CodeRecord, run.events("code")):
         records = [code] if code.replaces else [*records, code]
@@ -73,7 +73,7 @@ def code_of(run: RunFolder) -> Code:
 
 
 def check(run: RunFolder, *, accept: bool = False, goes_on: bool = False) -> str | None:
-    """Return a notice if other code worked on the run; None if nothing has changed.
+    """Return a notice if only other code versions have worked on the run; otherwise None.
 
     Writes nothing. `goes_on`: more work follows even if the run is finished. Raises CodeChanged if the run continues,
     was started with other code, and `accept` is false.
@@ -88,7 +88,7 @@ def check(run: RunFolder, *, accept: bool = False, goes_on: bool = False) -> str
 
 
 def claim(run: RunFolder, *, accept: bool = False, is_queued: bool | None = None) -> list[str]:
-    """Record that this code works on a run; return the hashes of the other codes that do or did.
+    """Record that this code works on a run; return the hashes of the other recorded code versions.
 
     `is_queued`: whether jobs of an earlier code may be waiting; None: if any was ever submitted. If none is waiting and
     no worker has recorded anything, this code replaces the earlier one. Raises BadMethod, and CodeChanged if other code
@@ -120,9 +120,10 @@ def claim(run: RunFolder, *, accept: bool = False, is_queued: bool | None = None
 
 
 def check_queued(run: RunFolder) -> None:
-    """Raise CodeChanged if an unfinished run, whose remaining samples are all running or queued, has other code.
+    """Raise CodeChanged if a run is unfinished and was submitted with other code only.
 
-    A launch would submit nothing, and the results of those jobs could be mistaken for results of this code.
+    Call this if all remaining samples are running or queued: a launch would submit nothing, and the results of those
+    jobs could be mistaken for results of this code.
     """
     if (records := _others(run)) and endings.num_unfinished(run):
         cancel = (
@@ -132,7 +133,7 @@ def check_queued(run: RunFolder) -> None:
 
 
 def _others(run: RunFolder) -> list[CodeRecord]:
-    """Return the codes that may work on a run; empty if this code is one of them."""
+    """Return the code versions recorded for a run; empty if this code is one of them."""
     records = read(run)
     return records if records and code_of(run).hash not in _hashes(records) else []
 
@@ -146,7 +147,7 @@ def _has_attempts(run: RunFolder) -> bool:
 
 
 def _begun(run: RunFolder, records: Sequence[CodeRecord]) -> str:
-    """Describe which codes started a run, how this one differs from the last, and how to start a separate run."""
+    """Describe which code versions started a run, how this differs from the last, and how to start a separate run."""
     this, code = CodeRecord(code_of(run).hash, environment.git_commit()), code_of(run)
     names = changed_files(records[-1].files, code.digests) if records[-1].files else ""
     difference = f": {names} differ{'' if ' ' in names else 's'}" if names else ""

@@ -5,7 +5,7 @@
     scores-SCORER               quality of steps and candidates by a process reward model
     target_logprobs-WRITE       the target's log-probability of each step; every write is a separate file
     probe_points-1              steps of another run that this one probes (jobs.continuations.probe)
-    budget_cuts-1               where this run cuts the chains of another run (jobs.continuations.budget_sweep)
+    budget_cuts-1               where the chains of another run are cut (jobs.continuations.budget_sweep)
     timing_draw-1               which samples are timed (jobs.run.timing)
 
 Versions never overwrite each other. The grades of the most recent grader version are used, here and in the database.
@@ -81,7 +81,7 @@ def written_at(path: Path) -> float:
 
 
 def continuation(run: RunFolder) -> ContinuationKind | None:
-    """Return the kind of data by which a run continues another one; None if it does not."""
+    """Return the kind of derived file with which a run continues another run; None if it does not."""
     return next((kind for kind in get_args(ContinuationKind) if run.derived(kind)), None)
 
 
@@ -91,7 +91,7 @@ def source_of(run: RunFolder, kind: ContinuationKind) -> str:
 
 
 def name_damaged(run: RunFolder) -> None:
-    """Warn of files that are damaged or of another run; they are treated as missing."""
+    """Warn of files that are damaged or belong to another run; they are treated as missing."""
     for path in (path for kind in SCHEMAS for path in run.derived(kind)):
         try:
             events.check(path)
@@ -100,9 +100,9 @@ def name_damaged(run: RunFolder) -> None:
 
 
 def rows_to_extend(run: RunFolder, kind: str, version: str) -> list[dict[str, Any]]:
-    """Return the rows of a file that will be replaced by one with more rows.
+    """Return the rows of a file, which the caller replaces by a file with more rows.
 
-    Warns and returns no rows if the file is damaged or of another run. Raises RunDamaged for another format.
+    Warns and returns no rows if the file is damaged or belongs to another run. Raises RunDamaged for another format.
     """
     path = run.derived_path(kind, version)
     try:
@@ -117,12 +117,12 @@ def rows_to_extend(run: RunFolder, kind: str, version: str) -> list[dict[str, An
 
 
 class GradesError(LookupError):
-    """There are no grades of a version, or several versions match; the message is one line."""
+    """No graded version matches a name, or several do; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class GradeFile:
-    """The grades of one grader version."""
+    """The grades by one grader version."""
 
     version: str
     path: Path
@@ -133,14 +133,14 @@ class GradeFile:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A sample graded differently by two grader versions. Rows have the columns of trace_files.GRADES."""
+    """A sample graded differently by two grader versions. Grades have the columns of trace_files.GRADES."""
 
     sample_id: str
     problem_id: str
     sample_index: int
     gold: str
     old: Mapping[str, Any] | None
-    """Grade of the old version; None if it has not graded the sample."""
+    """Grade by the old version; None if that version has not graded the sample."""
     new: Mapping[str, Any] | None
 
     @property
@@ -193,19 +193,19 @@ def changes(run: RunFolder, old: Mapping[str, GradeRow], new: Mapping[str, Grade
 
 
 class OtherTarget(ValueError):
-    """The run's log-probabilities are of another target or definition; the message is one line."""
+    """The run's log-probabilities come from another target or have another definition; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scorer:
-    """Identity of the log-probabilities in a file."""
+    """What the log-probabilities in a file were computed with."""
 
     target: str
     """Name of the model."""
     fingerprint: str
     """Content hash, or hub id and revision, of the model."""
     engine: str
-    """The engine that computed them; values of two engines differ by rounding."""
+    """The engine that computed the log-probabilities; values from two engines differ by rounding."""
     dtype: str
     version: int = chain_scores.LIKELIHOOD_VERSION
     temperature: float = 1.0
@@ -224,7 +224,7 @@ def write_logprobs(run: RunFolder, scorer: Scorer, rows: Sequence[Mapping[str, s
 
 
 def ask_for_logprobs(run: RunFolder) -> None:
-    """Request target log-probabilities of the samples finished by a run's workers."""
+    """Ask a run's workers to compute the target's log-probabilities for the samples that they finish."""
     if not are_logprobs_asked(run):
         run.append("target_logprobs")
 

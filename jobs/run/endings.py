@@ -119,7 +119,7 @@ def num_unfinished(run: RunFolder, *, whole: bool = True) -> int:
 
 
 def wait_for_endings(run: RunFolder) -> None:
-    """Wait until all samples of a run are visible as finished, at most for the lag of a shared filesystem."""
+    """Wait until all samples of a run are visible as finished, but no longer than a shared filesystem may lag."""
     until_seen(run, lambda: num_unfinished(run) == 0)
 
 
@@ -140,10 +140,11 @@ def num_only_in_journals(run: RunFolder) -> int:
 def count_endings(
     run: RunFolder, journals: Mapping[str, Mapping[str, bool]], trace_files: Iterable[Path], *, whole: bool = True
 ) -> Endings:
-    """Count the ended samples of trace files and of journals, given by name; True marks a failed sample.
+    """Count the samples that ended according to trace files and journals.
 
-    A journal and the trace file of the same name are one record. Files that are damaged or of another run are skipped
-    with a warning (jobs.run.trace_files). Missing trace files are reported until all samples have ended elsewhere.
+    `journals`: the results of `endings_in_journal`, by the journal's name without suffix. A journal and the trace file
+    of the same name are one record. Files that are damaged or belong to another run are skipped with a warning
+    (jobs.run.trace_files). Missing trace files are reported unless all planned samples are finished without them.
     """
     not_compacted = dict(journals)
     ids, reasons = [pa.array([], pa.string())], [pa.array([], pa.string())]
@@ -197,10 +198,10 @@ def by_shard(run: RunFolder, endings: Endings) -> ShardEndings:
 
 
 def endings_in_journal(path: Path, content: bytes, ids: frozenset[str]) -> dict[str, bool]:
-    """Return the samples that ended in a journal, by id; True if the sample ended in an error.
+    """Return the samples whose end is recorded in a journal: by id, whether the sample ended in an error.
 
-    `ids`: those of the run (`RunFolder.ids`); a journal of another run has no samples. If a line is damaged, only
-    samples with all lines intact count. Raises WrongFormat.
+    `ids`: the ids of the run (`RunFolder.ids`); for a journal of another run, the result is empty. If a line is
+    damaged, only samples with all lines intact count. Raises WrongFormat.
     """
     attempt = attempt_in(path, content[: content.find(b"\n") + 1])
     if not is_own_journal(path, attempt, ids):

@@ -91,7 +91,7 @@ def run_id(folder: Path) -> str:
 
 
 def write_announced(path: Path, content: bytes) -> None:
-    """Write a file of a run atomically, announced before it exists."""
+    """Announce a file of a run by recording its digest in the events, then write the file atomically."""
     folder = _folder_of(path)
     append(folder, "file", _announcement(folder, path, content))
     write_atomically(path, content)

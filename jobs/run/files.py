@@ -4,7 +4,7 @@ A kill cannot leave partial files. Users who share a folder use each other's fil
 `open`: umask, setgid bit and default ACL determine their permissions.
 
 Every JSON line ends with its CRC-32 checksum, which any single flipped bit changes. The checksum also covers the id of
-the attempt or run, so lines of other files are detected too.
+the attempt or run, so lines copied from other files are detected too.
 
 The kernel, or the server of a shared filesystem, releases a lock when its holder dies. A filesystem without `flock`
 (Lustre mounted without `flock`) is an error. Lock files without `flock` would not work: if a worker is killed, nobody
@@ -123,7 +123,7 @@ def append_record(path: Path, record: Mapping[str, Any], owner: str = "") -> Non
 def read_records(path: Path, owner: str = "") -> list[dict[str, Any]]:
     """Return the records of a file in order.
 
-    An incomplete last line is skipped, because its writer never returned; damaged lines are reported. Identical lines
+    An incomplete last line is skipped, because writing it never completed; damaged lines are reported. Identical lines
     count once. Empty if there is no file. Raises WrongFormat, and OSError if the file cannot be read.
     """
     try:
@@ -142,7 +142,7 @@ def read_records(path: Path, owner: str = "") -> list[dict[str, Any]]:
         elif not is_torn(line):
             bad.append(number)
     if bad:
-        first = f"line {bad[0]} is incomplete, has a wrong checksum, or is of another run"
+        first = f"line {bad[0]} is incomplete, has a wrong checksum, or belongs to another run"
         say_once(f"{path} is damaged: {len(bad)} of its {len(lines)} lines are unusable ({first})")
     return list(records.values())
 

@@ -1,8 +1,8 @@
-"""The run folder: its name, files and locks, and its plan with the only functions that write it.
+"""The run folder: its name, files, locks and plan; no other module writes the plan.
 
     runs/demo-speccot-demo-draft_demo-target-947bf651    dataset, method, draft, target (and reward model), hash
 
-Only the hash identifies the specification, and folders are found by it. The rest is for readers and may be renamed.
+Only the hash identifies the specification, and folders are found by it. The rest is for people and may be renamed.
 Users give a path, or a name in `runs` or the working directory, or a unique prefix of the name or the hash.
 
 docs/formats.md lists the files. Journals and events are append-only. All other files are written under a temporary
@@ -81,7 +81,7 @@ class Below:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Paths, locks and files of one run, which need not exist.
+    """Paths, locks and files of one run; the run need not exist.
 
     Reading the plan (`spec`, `problems`, `shards` and their counts) raises RunDamaged.
     """
@@ -324,7 +324,7 @@ def _plan_content(shards: list[list[Unit]], assignment: int) -> bytes:
 
 
 def until_seen(run: RunFolder, holds: Callable[[], bool]) -> None:
-    """Wait on a shared filesystem until `holds` is true, at most for its maximum lag; elsewhere return at once.
+    """On a shared filesystem, wait until `holds` is true, but no longer than LAG_SECONDS; elsewhere return at once.
 
     Decisions that need current data must use operations performed by the server instead: locks, links.
     """
@@ -336,7 +336,7 @@ def until_seen(run: RunFolder, holds: Callable[[], bool]) -> None:
 
 
 def wait_for_plan(run: RunFolder) -> None:
-    """Wait on a shared filesystem until a run's plan is visible and complete."""
+    """On a shared filesystem, wait until a run's plan is visible and complete, but no longer than LAG_SECONDS."""
 
     def has_plan() -> bool:
         try:

@@ -109,7 +109,7 @@ def parse_journal(path: Path, lines: Iterable[bytes]) -> Journal:
 
 
 def owner_of(path: Path, attempt: AttemptRow | None) -> str:
-    """Return the start of the checksums in a journal: its attempt id, which is also its name."""
+    """Return the id that the checksums in a journal cover: its attempt's id, which is also the journal's name."""
     return str((attempt or {}).get("attempt_id", path.stem))
 
 
@@ -126,7 +126,7 @@ def attempt_in(path: Path, first_line: bytes) -> AttemptRow | None:
 
 
 def is_own_journal(path: Path, attempt: AttemptRow | None, ids: frozenset[str]) -> bool:
-    """Return whether a journal belongs to the run; warns if it is of another run or a copy."""
+    """Return whether a journal belongs to the run; warns if it belongs to another run or is a copy."""
     of_run, original = ((attempt or {}).get(key) for key in ("run_id", "attempt_id"))
     if ids and of_run and of_run not in ids:
         say_once(f"{path} is a journal of another run, {of_run}, and is ignored; move it to that run")
@@ -164,7 +164,7 @@ def add_line(path: Path, journal: Journal, line: bytes, number: int = 1) -> None
 
 
 def _go_on(journal: Journal, event: dict[str, Any], number: int) -> None:
-    """Add a step or the end of a sample unless one of its earlier lines is missing."""
+    """Add a step or the end of a sample unless an earlier line of that sample is missing."""
     end = _END.validate_python(event) if event["event"] == "end" else None
     step = None if end else _STEP.validate_python(event["step"])
     calls = end.calls if end else _CALLS.validate_python(event["calls"])

@@ -174,7 +174,7 @@ def _check_cards(launch: Launch, kind: str, cluster: Cluster, roles: Collection[
 def _models(
     launch: Launch, cluster: Cluster, roles: Collection[Role], served: Mapping[Role, ServedRole]
 ) -> tuple[dict[Role, ModelSpec], list[str]]:
-    """Return the models of the method and of token proposals, without their settings, and notices."""
+    """Return the models that the method and token proposals use, without their settings, and notices."""
     if not registry.capabilities(launch.engine).runs_models:
         name = launch.engine  # placeholder for the missing model
         notice = f"{name.upper()} ENGINES: no model runs; the metrics are meaningless."
@@ -363,7 +363,7 @@ def _tokenizer_here(spec: RunSpec, model: ModelSpec, role: Role) -> HFTokenizer 
 
 
 def tokenizer_of(model: ModelSpec, asked: Conventions) -> HFTokenizer | None:
-    """Return the tokenizer of a model that generates; None if its files or transformers are missing here.
+    """Return the tokenizer of a model that generates; None if its files or the package transformers are missing here.
 
     Raises ValueError, one line, if it cannot be loaded as requested.
     """

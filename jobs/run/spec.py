@@ -285,12 +285,14 @@ class RunSpec:
         return [{name: given}] if any(given.values()) else []
 
     def drawn_alike(self) -> RunSpec:
-        """Return the run that determines the sample seeds: adapters and reward models judge drafts but do not generate
-        them, so the same drafts are judged with and without them."""
+        """Return the specification that determines the sample seeds, without adapter and reward model.
+
+        These judge drafts but do not generate them, so runs with and without them judge the same drafts.
+        """
         return self.without_adapter(reward=None)
 
     def without_adapter(self, **changes: Any) -> RunSpec:
-        """Return the run without the target's adapter, and with other changes."""
+        """Return the specification without the target's adapter, and with other changes."""
         return replace(self, **{"target": self.target and replace(self.target, adapter=None)} | changes)
 
     def to_json(self) -> str:
@@ -335,7 +337,7 @@ def assign_to_shards(
     """Distribute units over shards round-robin, longest problems first; empty shards are left out.
 
     Every shard gets about equally many samples of long and short problems. `lengths`: problem lengths by id.
-    `in_order`: each shard gets consecutive units instead.
+    If `in_order`, each shard gets consecutive units instead.
     """
     if in_order:
         ends = [len(units) * number // shards for number in range(shards + 1)]
@@ -406,7 +408,7 @@ class Attempt:
     code_archive: str | None = None
     """SHA-256 of the job's code archive; None outside of jobs."""
     other_codes: Sequence[str] = ()
-    """Hashes of other codes that worked on the run, or may do so concurrently (jobs.run.codes)."""
+    """Hashes of other code versions that worked on the run, or may do so concurrently (jobs.run.codes)."""
     load_at_start: float | None = None
     """Load of the machine (`harness.environment.load`) before the attempt opened its engines."""
     load_at_end: float | None = None

@@ -49,7 +49,7 @@ _LONG = {"seed": pa.int64()}
 
 
 def _load_no_pandas() -> None:
-    """Make pyarrow treat pandas as missing, which it would import, in half a second, to check types of lists.
+    """Make pyarrow treat pandas as missing: it would spend half a second importing pandas to check list types.
 
     Code that requests a pandas table loads it later. In notebooks pandas is not blocked, because users have its arrays.
     """
@@ -180,7 +180,7 @@ model. The header identifies the scorer (jobs.run.derived.Scorer)."""
 def write_table(
     path: Path, schema: pa.Schema, rows: Sequence[Mapping[str, Any]], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write rows to a file of a run atomically and announce it."""
+    """Announce a file of a run in the events (jobs.run.events) and write the rows to it atomically."""
     events.write_announced(path, content_of(pa.Table.from_pylist(list(rows), schema=schema), metadata or {}))
 
 
@@ -303,7 +303,7 @@ def counting_records(run: RunFolder, columns: Sequence[str], *, failed: bool = T
     """Yield each finished sample once: `sample_id`, `stop_reason` and the given columns, nested ones by path.
 
     Without `failed`, samples that ended in an error in every attempt are left out. Samples in files that are damaged or
-    of another run are unfinished unless another file has them; samples outside the plan are left out.
+    belong to another run are unfinished unless another file has them; samples outside the plan are left out.
     """
     found = {path: endings(path) for path in run.trace_files()}
     planned = set(run.units_by_shard()["sample_id"].to_pylist())

@@ -7,8 +7,8 @@ remembered. Other content is used only after a command has shown it and was repe
 
     ~/.local/state/speculative-harness/trusted    or below $XDG_STATE_HOME: a line per digest of folder and content
 
-The folder of a digest is the parent of the run folders, so each of its users accepts content once. Jobs do not ask:
-their batch scripts, created by the submitting user, export the digests that the command relied on.
+The folder of a digest is the parent of the run folders, so each user of that folder accepts content once. Jobs do not
+ask: their batch scripts, created by the submitting user, export the digests that the command relied on.
 """
 
 from __future__ import annotations

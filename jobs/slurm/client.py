@@ -85,7 +85,7 @@ class Task:
 
     @property
     def gpu_hours(self) -> float:
-        """GPU-hours of the task's last start."""
+        """GPU-hours of this start of the task."""
         return self.gpus * self.elapsed_seconds / 3600
 
 

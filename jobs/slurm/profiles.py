@@ -11,7 +11,7 @@ setup = ["module load cuda/12.4"]                     # lines of the batch scrip
 srun = ["--mpi=none"]                                 # additional arguments of srun; or one string
 python = "apptainer exec --nv /scratch/vllm.sif python3"  # Python of jobs (jobs.slurm.python_command)
 
-[finalize]                                            # after all keys: the job that grades, loads and reports
+[finalize]                                            # the job that grades, loads and reports; tables must come last
 partition = "cpu"                                     # overrides a default (no GPU, 4 GB) or an inherited option
 
 [launch]                                              # defaults of launches
@@ -196,7 +196,7 @@ def _joined(key: str, value: Any) -> Any:
 
 
 def finalizer_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return submitit's parameters of the job that grades, loads and reports after workers with these options.
+    """Return submitit's parameters for the job that grades, loads and reports after workers with these options.
 
     The table [finalize] overrides the defaults: no GPU, 4 GB, and at most 4 cores, but not more than the workers have.
     Raises ValueError.

@@ -66,15 +66,15 @@ class PythonCommand:
         return self.mounts is not None or PurePath(self.words[0]).name in _RUNTIMES
 
     def showing(self, names: Sequence[str]) -> PythonCommand:
-        """Return the command with folders to mount added: those of these names that are existing absolute folders."""
+        """Return the command with additional folders to mount: those of `names` that are existing absolute folders."""
         found = [name for name in names if Path(name).is_absolute() and Path(name).is_dir()]
         return replace(self, folders=tuple(dict.fromkeys([*self.folders, *found])))
 
     def shell_lines(self, named: Sequence[str] = ()) -> list[str]:
         """Return bash lines that define the array `harness_python`, the command.
 
-        A container gets the command's folders and the expansions of `named` (bash words) mounted. Folders with a comma
-        or colon, which are special characters in mounts, are skipped; the profile must mount them.
+        In a container, the command's folders and the expansions of `named` (bash words) are mounted. Folders with a
+        comma or colon, which are special characters in mounts, are skipped; the profile must mount them.
         """
         words = [_shell_word(word) for word in self.words]
         runtime = _RUNTIMES.get(PurePath(self.words[0]).name)

@@ -1,8 +1,8 @@
 """The submitted code: one zip in the run folder, from which jobs import, unaffected by later edits.
 
 It contains the code this process runs (a checkout, an installation or such a zip); equal code gives equal bytes.
-Weights of the bundled models are not included: engines need real files, they are larger than all the code, and a job
-only needs their path.
+Weights of the bundled models are not included: engines need real files, the weights are larger than all the code, and a
+job only needs their path.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _DIGESTS: dict[str, str] = {}
 def take(run: RunFolder) -> str:
     """Archive the packages that this process runs; return the archive's name in the run folder.
 
-    An existing archive is kept if its content is equal, and otherwise replaced. Raises ValueError if the code was
+    An existing archive is kept if its content is equal, and otherwise replaced. Raises ValueError if the code has been
     edited since this process started.
     """
     content = _archive(ROOT)
     if read_code(zipfile.Path(io.BytesIO(content))) != running_code():
-        raise ValueError(f"the code in {ROOT} was edited since this command started: run it again")
+        raise ValueError(f"the code in {ROOT} has been edited since this command started: run it again")
     digest = hashlib.sha256(content).hexdigest()
     path = run.path / f"code-{digest[:12]}.zip"
     if not path.exists() or sha256(path) != digest:

@@ -47,7 +47,7 @@ class Dispatched:
     submitted: list[str]
     """Ids of the array jobs submitted now."""
     tasks: int
-    """Number of tasks in them."""
+    """Number of tasks in the submitted jobs."""
     num_active_shards: int
     """Number of shards that were already running or queued."""
     warning: str | None = None
@@ -72,7 +72,7 @@ class Request:
 
     @property
     def shards_of_task(self) -> int:
-        """Shards of one task, for all its workers."""
+        """Number of shards per task, for all its workers together."""
         return self.shards_per_task * self.workers_per_task * num_tasks(self.options)
 
 
@@ -139,7 +139,7 @@ def _dispatch_group(requests: Sequence[Request]) -> list[Dispatched]:
 
 
 def _submit(requests: Sequence[Request], shards: Sequence[Sequence[int]]) -> list[Dispatched]:
-    """Submit these shards of each run in arrays, and a finalizer for each run. All locks are held."""
+    """Submit these shards of each run in arrays, and a finalizer for each run. The caller holds all locks."""
     runs, first = [request.run for request in requests], requests[0]
     archives = [code_archive.take(run) for run in runs]
     parameters = with_code(runs[0], archives[0], profiles.submitit_parameters(first.options))
@@ -217,9 +217,9 @@ def to_submit(run: RunFolder) -> tuple[list[int], int]:
 def _submit_finalizer(
     run: RunFolder, name: str, jobs: Sequence[str], code: str, options: Mapping[str, Option]
 ) -> str | None:
-    """Submit the job that grades, loads and reports after a submission with these sbatch options.
+    """Submit the job that grades, loads and reports once `jobs` have ended; return a warning if Slurm rejects it.
 
-    Returns a warning if Slurm rejects it.
+    `options`: the sbatch options of those jobs.
     """
     try:
         parameters = with_code(run, code, profiles.finalizer_parameters(options))

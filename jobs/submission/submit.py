@@ -55,7 +55,7 @@ def submit_finalizer(run: RunFolder, name: str, jobs: Sequence[str], parameters:
 def submit_alone(
     folder: Path, name: str, parameters: Mapping[str, Option], *task: str, folders: Sequence[str] = ()
 ) -> str:
-    """Submit a job of another kind of jobs.submission.task, with the code in its folder; return its id.
+    """Submit one job of any kind in jobs.submission.task, with the code archived in `folder`; return its id.
 
     `parameters` are submitit's, `task` is the kind with its arguments, and `folders` are mounted in a container.
     Raises client.SlurmRejected.

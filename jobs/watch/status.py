@@ -96,7 +96,7 @@ class RunStatus:
     shared_with: list[str] = field(default_factory=list)
     """Other runs in the same tasks; their GPU-hours are included."""
     codes: list[str] = field(default_factory=list)
-    """The codes that may have worked on the run; empty if there is only one."""
+    """The code versions that may have worked on the run; empty if there is only one."""
     to_time: int = 0
     """Number of samples to rerun one at a time after all samples have ended."""
     timed: int = 0

@@ -34,9 +34,9 @@ def new_attempt(
 ) -> Attempt:
     """Return the record of an attempt that starts now; `shard` is the first of its shards.
 
-    `load`: the machine's load before the engines were opened. `other_codes`: hashes of the other codes that may work on
-    the run, from `jobs.run.codes.claim`. The start of an engine counts towards `startup_seconds` of the first attempt
-    that uses it; `engine_start` is recorded in every attempt.
+    `load`: the machine's load before the engines were opened. `other_codes`: hashes of the other code versions that may
+    work on the run, from `jobs.run.codes.claim`. The start of an engine counts towards `startup_seconds` of the first
+    attempt that uses it; `engine_start` is recorded in every attempt.
     """
     settings = {role: engine.settings for role, engine in engines.items()}
     now = time.time()

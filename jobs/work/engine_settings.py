@@ -103,7 +103,7 @@ def engine_settings(
 
 
 def _chosen(spec: RunSpec, sizing: RunSizing) -> dict[Role, ModelSettings]:
-    """Return tensor-parallel sizes and memory shares. If the plan does not fit, unplanned arguments may make it fit."""
+    """Return tensor-parallel sizes and memory shares. Arguments that the plan ignores may still make models fit."""
     try:
         return chosen_here(spec.engine.kind, sizing)
     except DoesNotFit:

@@ -54,8 +54,8 @@ class RunPart:
     ) -> None:
         """Nothing is read or locked yet. `shared_job`: the name of the job if the run shares it.
 
-        `first`: the shards are shared with other workers. `work` then takes free shards one after the other, starting
-        the search at this index.
+        If `first` is given, the shards are shared with other workers: `work` takes free shards one after the other, and
+        of those with equally many unfinished samples, it tries the one at this index first.
         """
         self.run, self.shards, self.shared_job = RunFolder(Path(folder)), list(shards), shared_job
         self.num_ended = self.num_steps = self.num_timed = 0
@@ -150,7 +150,7 @@ class RunPart:
             await self._time(pool, ends_at)
 
     async def _time(self, pool: EnginePool, ends_at: float | None) -> None:
-        """Rerun timing samples one at a time if all samples have ended and no other worker does it."""
+        """Rerun timing samples one at a time if all samples have ended and no other worker is doing so."""
         if self.is_cut_short or not timings.num_asked(self.run):
             return
         folder = timings.TimingFolder(self.run.path)
@@ -204,7 +204,8 @@ class FreeShards:
     """Shared shards of a run that workers take one after the other."""
 
     def __init__(self, run: RunFolder, shards: Sequence[int], first: int = 0) -> None:
-        """Nothing is read yet. The search starts with the largest shard, and among equal ones at index `first`."""
+        """Nothing is read yet. The search starts with the most unfinished samples; among equal shards, at index
+        `first`."""
         self._first, first = first, first % max(1, len(shards))
         self._run, self._shards = run, [*shards[first:], *shards[:first]]
         self.is_held_by_others = False

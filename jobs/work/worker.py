@@ -46,7 +46,7 @@ from jobs.work.run_part import RunPart, ShardBusyError
 __all__ = ["LAUNCHER_PID", "ShardBusyError", "Unfinished", "run_parts", "run_shard"]
 
 LAUNCHER_PID = "HARNESS_LAUNCHER_PID"
-"""Environment variable: process id of the launcher, with which a local worker must end."""
+"""Environment variable: process id of the launcher; a local worker must end when the launcher does."""
 
 _SHUTDOWN_SECONDS = 60.0
 """Maximum time before the time limit in which no sample is started: Slurm may send its signal up to a minute early."""
