@@ -3,8 +3,8 @@
 Model output is hostile input. It is never evaluated, only parsed, and `grade_many` parses it in killable processes.
 `grading.grade.grade` is the same pure function in the current process, for trusted text and single cases.
 
-Importing this package is cheap, because it loads no symbolic library. The grader processes load these libraries when
-they start; `grading.grade` loads them with the first answer that requires them.
+Importing this package is cheap, because it loads no symbolic library. The grader processes load the symbolic libraries
+when they start; `grading.grade` loads them with the first answer that requires them.
 """
 
 from grading.grader_pool import GraderFailed, Ungraded, grade_many, graded

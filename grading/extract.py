@@ -1,7 +1,7 @@
 """Extract the answer from a text, with rules from the most to the least explicit.
 
 The answer is the last match of the first rule that applies. All rules run in linear time over capped input. From
-truncated text, only explicit answers are extracted, because its last number is an intermediate result.
+truncated text, only explicit answers are extracted, because the last number in such text is an intermediate result.
 """
 
 from __future__ import annotations

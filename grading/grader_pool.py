@@ -237,7 +237,7 @@ BATCH_ITEM_SECONDS = 2.0
 """Maximum processor seconds per item in a batch; slower items are graded alone."""
 REMEMBERED_GRADES = 4_096
 ATTEMPTS = 2
-"""Failures of an item, each alone in a fresh process, after which it gets `grader_timeout` or stays ungraded."""
+"""Failures per item, each alone in a fresh process, after which the item gets `grader_timeout` or stays ungraded."""
 MOST_FAILURES = 3
 """Grading stops after this many consecutive machine failures."""
 CONTROL: Item = (Submission(r"\boxed{1}", "answered", thinks=False), Gold("1"))

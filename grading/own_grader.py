@@ -1,4 +1,4 @@
-"""Custom graders: a user's function from text, gold and problem to a verdict, called in a grader process.
+"""Custom graders: a user's function that maps text, gold and problem to a verdict, called in a grader process.
 
     def grade(text, gold, problem):
         return text.strip() == gold

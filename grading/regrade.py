@@ -1,6 +1,6 @@
 """Regrade stored traces with the current version of their grader: `python -m grading.regrade RUN…`.
 
-Grades of older versions are kept, and changed verdicts can be listed. No GPU and no engine are needed.
+Grades from older versions are kept, and changed verdicts can be listed. No GPU and no engine are needed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SHOWN = 50
 @GRADER
 @TRUST
 def main(runs: Sequence[str], is_all: bool, **asked: Any) -> int:
-    """Grade each run again with the current version of its grader, and keep the grades of other versions.
+    """Grade each run again with the current version of its grader, and keep the grades from other versions.
 
     RUN is a run folder, a run id, a unique prefix, or a folder of run folders.
 

@@ -235,7 +235,7 @@ def launch(night: Night, only: Sequence[int] | None = None, *, accept_code_chang
     numbers = range(len(night.suite.launches)) if only is None else only
     prepared = suite.prepare(night.suite, night.tag, numbers, accept_code_change=accept_code_change)
     check_engines(prepared)
-    if not night.is_confirming:  # over budget, a confirmation would leave the night undecided, and it is only one round
+    if not night.is_confirming:  # a confirmation is only one round, and without it the night would stay undecided
         check_budget(prepared)
     requests = {
         one.run.path.name: {"options": dict(one.sbatch), **{name: getattr(one.launch, name) for name in _PER_TASK}}

@@ -38,7 +38,7 @@ class Pair:
         return PLUS_MINUS.search(self.gold + " " + self.prediction) is not None
 
     def with_texts(self, gold: str, prediction: str) -> Pair:
-        """Return a pair of other texts with the same tolerance and unit."""
+        """Return a pair with other texts and the same tolerance and unit."""
         return replace(self, gold=gold, prediction=prediction)
 
 

@@ -50,7 +50,7 @@ SUITES = {
     "demo-methods": _BUNDLED / "demo_methods.toml",
     "specreason-probe": _BUNDLED / "specreason_probe.toml",
 }
-"""Suites that can be launched by name. They must be real files, so they cannot be launched from a code archive."""
+"""Suites that can be launched by name, but not from a code archive, because they must be real files."""
 
 
 @click.command("suite", cls=RunCommand, prints_outcome=True, short_help="Launch the runs of a suite file.")

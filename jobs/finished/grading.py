@@ -58,7 +58,7 @@ def finish(run: RunFolder, workers: int | None = None) -> int:
 def is_concluded(run: RunFolder) -> bool:
     """Return whether a run has grades, a database, and a result newer than its samples and timing samples.
 
-    The grades may be newer than the result, e.g. those by another grader: regrading decides whether to load them.
+    The grades may be newer than the result, e.g. grades from another grader: regrading decides whether to load them.
     Raises OSError.
     """
     database = run.path.parent / "warehouse.duckdb"
@@ -70,7 +70,7 @@ def is_concluded(run: RunFolder) -> bool:
 
 
 def is_graded(run: RunFolder) -> bool:
-    """Return whether a run has grades by its recorded grader or, if no grader is recorded, any grades."""
+    """Return whether a run has grades from its recorded grader or, if no grader is recorded, any grades."""
     if not run.events("grader"):
         return bool(run.derived("grades"))
     return run.derived_path("grades", graders.recorded(run).version).exists()
@@ -90,11 +90,11 @@ def missing(run: RunFolder, endings: Endings) -> str:
 
 
 def grade_by(run: RunFolder, version: str, grader: GradeOne | OwnGrader | None, workers: int | None = None) -> int:
-    """Grade the samples without a grade by this grader version; return how many.
+    """Grade the samples without a grade from this grader version; return how many.
 
     Existing grades are kept, except for samples that failed and were later rerun successfully. The newest grades are
-    used, so the file of a selected version is rewritten, even without new grades, if another version graded later.
-    Raises GraderFailed after writing the other grades.
+    the ones in use. If another version graded later and the run has a selected grader, this version's file is therefore
+    rewritten even without new grades. Raises GraderFailed after writing the other grades.
     """
     rows = {row["sample_id"]: row for row in derived.rows_to_extend(run, "grades", version)}
     golds = _golds(run, grader)

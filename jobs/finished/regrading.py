@@ -1,4 +1,4 @@
-"""Grade stored traces again, keep the grades by older versions, and compare two versions."""
+"""Grade stored traces again, keep the grades from older versions, and compare two versions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Score finished runs: steps with a reward model (`jobs score`), chains with a target (`target-logprobs`).
 
-Scores are stored in `derived/scores-<scorer>.parquet` and `derived/target_logprobs-….parquet` of the run folder and
+Scores are stored in `derived/scores-<scorer>.parquet` and `derived/target_logprobs-….parquet` in the run folder and
 loaded into the database. A judgment without a score has a row with the reason, and is retried by the next call. A
 scorer is identified by the model's content and the prompt version.
 """

@@ -163,8 +163,8 @@ SUBMITTED = "own_methods"
 def method_of(run: RunFolder) -> PlugIn | None:
     """Load and return the run's method; None for a built-in method.
 
-    From the run folder, the most recently recorded code is loaded. Raises BadMethod if it is missing, and
-    trust.NotTrusted.
+    If this process does not contain the method, its most recently recorded code is loaded from the run folder. Raises
+    BadMethod if that code is missing, and trust.NotTrusted.
     """
     spec = run.spec()
     if spec.method_source is None:

@@ -122,7 +122,7 @@ class GradesError(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class GradeFile:
-    """The grades by one grader version."""
+    """The grades from one grader version."""
 
     version: str
     path: Path
@@ -140,7 +140,7 @@ class Change:
     sample_index: int
     gold: str
     old: Mapping[str, Any] | None
-    """Grade by the old version; None if that version has not graded the sample."""
+    """Grade from the old version; None if that version has not graded the sample."""
     new: Mapping[str, Any] | None
 
     @property

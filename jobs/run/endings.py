@@ -86,7 +86,7 @@ class ShardEndings:
     def unfinished_shards(self) -> list[int]:
         """Shards that need a worker, i.e. have unfinished samples.
 
-        If only timing samples remain: the first shard, because any worker can run them.
+        If only timing samples remain, only the first shard needs a worker, because any worker can run them.
         """
         counts = zip(self.planned, self.finished, strict=True)
         with_samples = [shard for shard, (planned, finished) in enumerate(counts) if finished < planned]

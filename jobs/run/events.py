@@ -46,7 +46,7 @@ _FIELDS: Mapping[str, tuple[str, type]] = {
     "timing": ("samples", int),
     "job": ("id", str),
 }
-"""A required field and its type, for kinds read without a model."""
+"""A required field and its type, for kinds of events that are not read into a class."""
 
 
 @dataclass(frozen=True)

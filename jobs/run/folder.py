@@ -275,7 +275,7 @@ class RunFolder:
     def assignment(self) -> int:
         """Return how many times the units were reassigned before this plan.
 
-        Trace files of another assignment may hold samples of any shard.
+        Trace files from another assignment may hold samples of any shard.
         """
         return self._shards_number("deal")
 

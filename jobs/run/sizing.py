@@ -97,7 +97,7 @@ def lines_for_launch(
 def _memory_lines(
     sizing: RunSizing, cards: Sequence[Card], uncounted: list[str], rest: str, *, is_assumed: bool = False
 ) -> Iterator[str]:
-    """Yield lines on the memory division of a worker's GPUs; `rest`: how to use leftover GPUs."""
+    """Yield lines on how the memory of a worker's GPUs is divided; `rest`: how to use leftover GPUs."""
     if not cards:
         return
     try:

@@ -117,7 +117,7 @@ def attempt_name(stamp: str, assignment: int, shard: int) -> str:
 
 
 def first_shard(path: Path, assignment: int) -> int | None:
-    """Return the first shard of the worker that wrote a file; None if the file belongs to another assignment."""
+    """Return the first shard of the worker that wrote a file; None if the file is from another assignment."""
     name = _ATTEMPT.search(path.stem)
     return int(name["shard"]) if name is not None and int(name["assignment"]) == assignment else None
 

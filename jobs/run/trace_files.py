@@ -7,8 +7,8 @@ The digest of every file is in the run's events (jobs.run.events). Readers verif
 of other runs are never used; they are reported and left unchanged.
 
 A sample that ran several times has records in several trace files. The first record that did not end in an error is
-used or, if all did, the first one. Files are read in the order of their names, which start with the time of the
-attempt. Other code with this rule refers to it here: jobs.run.endings counts by it, and the warehouse implements it in
+used or, if all ended in errors, the first one. Files are read in the order of their names, which start with the time of
+the attempt. Other code refers to this rule: jobs.run.endings counts by the rule, and the warehouse implements it in
 SQL.
 """
 

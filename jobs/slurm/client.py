@@ -162,7 +162,7 @@ def accounts(job_ids: Sequence[str], since: float) -> list[Task]:
 
 
 def _lines(by: str, names: Sequence[str], *command: str) -> Iterator[str]:
-    """Yield a command's output lines for jobs, selected with the option `by`; without jobs, nothing is called."""
+    """Yield a command's output lines for jobs, selected with the option `by`; without names, no command is run."""
     for start in range(0, len(names), _NAMES_PER_QUERY):
         chosen = ",".join(names[start : start + _NAMES_PER_QUERY])
         yield from ask(*command, f"--{by}={chosen}").splitlines()

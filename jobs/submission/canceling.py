@@ -26,7 +26,7 @@ def cancel(run: RunFolder) -> list[str] | None:
         own_tasks = client.queue(own)
         if not own_tasks and not endings.num_unfinished(run, whole=False):
             return None
-        client.cancel_tasks([task for task in own_tasks if task.colleague])  # first, because Slurm may reject it
+        client.cancel_tasks([task for task in own_tasks if task.colleague])  # first: Slurm may reject this
         # Recorded before any job ends, so a night does not treat them as killed.
         submissions.record_canceled(run, [submission.name for submission in submitted])
         client.cancel(own)

@@ -34,7 +34,7 @@ _FILE_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 _DIGESTS: dict[str, str] = {}
-"""Digests of the archives created by this process, by name: jobs verify these, not later content."""
+"""Digests of the archives created by this process, by name: jobs verify these, not digests of later content."""
 
 
 def take(run: RunFolder) -> str:

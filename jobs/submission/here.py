@@ -32,7 +32,7 @@ class InProcessJob:
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     log: Path
-    """Path of the log, written if the worker fails; a log of an earlier start is removed."""
+    """Path of the log, written if the worker fails; a log from an earlier start is removed."""
     _failure: RuntimeError | None = field(default=None, init=False)
     _has_ended: bool = field(default=False, init=False)
 

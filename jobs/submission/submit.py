@@ -102,8 +102,8 @@ def _submit(executor: Any, command: str) -> str:
 def _outside_of_any_job() -> Iterator[None]:
     """Hide the variables of the Slurm job that this process may run in.
 
-    sbatch would pass them on, and srun would use them for the new job. This happens if Slurm's cron launches a night,
-    or its verdict job launches runs again.
+    sbatch would pass them on, and srun would use them for the new job. This process runs in a job if Slurm's cron
+    launches a night, or the night's verdict job launches runs again.
     """
     hidden: dict[str, str] = {}
     if "SLURM_JOB_ID" in os.environ:

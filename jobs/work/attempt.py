@@ -32,7 +32,7 @@ def new_attempt(
     other_codes: Sequence[str] = (),
     load: float | None = None,
 ) -> Attempt:
-    """Return the record of an attempt that starts now; `shard` is the first of its shards.
+    """Return the record of an attempt that starts now; `shard` is the first of the attempt's shards.
 
     `load`: the machine's load before the engines were opened. `other_codes`: hashes of the other code versions that may
     work on the run, from `jobs.run.codes.claim`. The start of an engine counts towards `startup_seconds` of the first

@@ -34,7 +34,7 @@ _LOCK_SECONDS = 3.0
 """How long to wait for a shard's lock: longer than a compaction holds it."""
 
 _LEFT_POLL_SECONDS = 5.0
-"""Polling interval for whether the run has left its shared job."""
+"""Interval for checking whether the run has left its shared job."""
 
 
 _MAX_DEATHS = 1

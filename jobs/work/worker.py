@@ -254,7 +254,7 @@ class InProcessWorker(Worker):
 def _ends_at() -> float | None:
     """Return when this job should stop starting samples, in seconds since the epoch.
 
-    This is its time limit minus the time by which Slurm's signal may be early; None if no limit is known.
+    This is the job's time limit minus the time by which Slurm's signal may be early; None if no limit is known.
     """
     job = client.this_job()
     if job is None:
