@@ -37,7 +37,7 @@ class Conclusion:
 
     answer: str
     rule: Literal["hashes", "boxed"] | None
-    """The `answer_rule` of a dataset that extracts this conclusion, if any."""
+    """The `answer_rule` with which a dataset would extract this conclusion, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)

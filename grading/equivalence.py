@@ -41,7 +41,8 @@ _RATIO = re.compile(r"[^:]{1,60}(?::[^:]{1,60})+")
 _DOTS = re.compile(r"\\[lcv]?dots|\.\.\.|…")
 _APPROXIMATELY = re.compile(r"^(-?)\s?\\approx(?![a-z])\s?")
 _MAX_CHARACTERS = 4_000
-"""Only this many characters of an answer are cleaned; above `MAX_ANSWER_CHARACTERS`, so longer ones are rejected."""
+"""Only this many characters of an answer are cleaned: more than `MAX_ANSWER_CHARACTERS`, so long answers are
+rejected."""
 
 
 def equivalent(gold: str, prediction: str, tolerance: float | None = None, unit: str | None = None) -> Match:
@@ -110,7 +111,7 @@ def _prepared(text: str) -> str:
 
 
 def _currency(text: str) -> str:
-    """Return the unit of an amount with a currency sign, which cleaning removes."""
+    """Return the currency of an amount as a unit; cleaning removes the currency sign."""
     sign = re.match(r"\s*(?:\\\$|\$(?=[\d.,]+\s*$)|[€£])", text)
     return {"€": "euro", "£": ""}.get(sign.group().strip(), "dollar") if sign else ""
 

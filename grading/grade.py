@@ -50,7 +50,7 @@ def _verdict(submission: Submission, gold: Gold) -> tuple[Verdict, Extraction | 
 
 
 def without_end(submission: Submission) -> tuple[Verdict, str] | None:
-    """Return verdict and reason for a sample that never ran or failed; None if there is a text to grade."""
+    """Return verdict and reason for a sample that failed or never ran; None if there is a text to grade."""
     if submission.stop_reason is None:
         return "not_run", "the sample never ran"
     return ("error", "the sample ended with an error") if submission.stop_reason == "error" else None
@@ -103,7 +103,7 @@ def _match(extraction: Extraction, gold: Gold) -> Match:
 
 
 def _compare_alternative(extraction: Extraction, answer: str, gold: Gold) -> Match:
-    """Compare one answer of the gold with the extracted answer; a list also with all boxes together."""
+    """Compare one gold answer with the extracted answer; a gold list is also compared with all boxes together."""
     match = equivalent(answer, extraction.text, gold.tolerance, gold.unit)
     if match.is_equal or len(extraction.boxes) < 2 or not is_list(answer):
         return match

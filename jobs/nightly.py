@@ -117,7 +117,7 @@ class Night:
 
     @property
     def page(self) -> Path:
-        """Markdown page of the verdict."""
+        """Markdown page with the verdict."""
         return self.folder / f"{self.day}.md"
 
     @property

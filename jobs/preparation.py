@@ -144,7 +144,7 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
 
 
 def check_engines(launches: Sequence[PreparedLaunch]) -> None:
-    """Raise ValueError if the workers of a launch would lack the engine, before anything is written or submitted.
+    """Before anything is written or submitted, raise ValueError if the workers of a launch would lack the engine.
 
     Finished runs need no engine. If a profile sets `python` or `setup`, only the worker can check the engine, on its
     node.

@@ -26,7 +26,7 @@ from grading.reading.quantities import read_number, rounds_to_value, split_unit,
 from grading.reading.symbolic import compare_symbols
 
 MAX_APPROXIMATIONS = 3
-r"""Maximum number of sides of an `\approx` chain in an answer that are compared: the last ones."""
+r"""How many of the last sides of an answer's `\approx` chain are compared."""
 _NAME = re.compile(r"(?![ei])[A-Za-z]")
 
 

@@ -95,7 +95,7 @@ INVERSE = {"sin": "arcsin", "cos": "arccos", "tan": "arctan", "cot": "arccot", "
 
 
 class Reader:
-    """A recursive-descent parser over the characters of a text; `at` is the index of the next one."""
+    """A recursive-descent parser over the characters of a text; `at` is the index of the next character."""
 
     def __init__(self, text: str) -> None:
         self.text = text

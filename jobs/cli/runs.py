@@ -53,11 +53,11 @@ def status(runs: tuple[Path, ...], follow: bool, as_json: bool) -> None:
         time.sleep(FOLLOW_SECONDS)
 
 
-@click.command("list", cls=RunCommand, short_help="List the runs of a folder.")
+@click.command("list", cls=RunCommand, short_help="List the runs in a folder.")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path), required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def list_runs(folder: Path | None, as_json: bool) -> None:
-    """List the runs of FOLDER (default: `runs` or else the working directory), newest first.
+    """List the runs in FOLDER (default: `runs` or else the working directory), newest first.
 
     Sample counts are read from the run folders; `status` also shows what is working on a run.
     """

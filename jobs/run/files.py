@@ -49,7 +49,7 @@ def reading(path: Path) -> io.BufferedReader:
 
 @contextlib.contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Add the file name to errors that lack it, e.g. a write to a full disk."""
+    """Add the file name to errors that lack it, e.g. those raised by a write to a full disk."""
     try:
         yield
     except OSError as error:

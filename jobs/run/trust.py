@@ -151,7 +151,8 @@ def _rely_on(digests: Collection[str]) -> None:
 
 
 def _file(flags: int) -> int:
-    """Open this user's digests. Raises RuntimeError, and OSError, also if another user owns the file (as with `su`)."""
+    """Open the file with this user's digests. Raises RuntimeError, and OSError, also if another user owns the file (as
+    with `su`)."""
     named = Path(os.environ.get("XDG_STATE_HOME", ""))
     folder = (named if named.is_absolute() else Path("~/.local/state").expanduser()) / "speculative-harness"
     if flags & os.O_CREAT:

@@ -62,7 +62,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Return the most informative exception of a group: the first of this project, else the first."""
+    """Return the most informative exception of a group: the first one defined by this project, else the first."""
     if not isinstance(error, BaseExceptionGroup):
         return error
     found = [_cause(inner) for inner in error.exceptions]

@@ -108,7 +108,7 @@ class ShardRun:
         return True
 
     def _prompt_tokens(self, problem_id: str) -> dict[str, int]:
-        """Return the prompt lengths of a problem by role."""
+        """Return the prompt lengths for a problem, by role."""
         if problem_id not in self._prompts:
             problem, lengths = self.problems[problem_id], dict[str, int]()
             for role, engine in self.engines.items():
