@@ -76,7 +76,7 @@ def carry_out(
     known.runs = night.runs()
     known.found["verdict_job"] = job
     if job:
-        print(f"night of {day}: {counted(len(known.runs), 'run')}; the verdict is job {job}")
+        print(f"night of {day}: {counted(len(known.runs), 'run')}; job {job} will give the verdict")
         if not waits and junit is None:
             return
         night.wait()

@@ -39,7 +39,7 @@ JSON_OUTCOME = click.option(
     "--json",
     "as_json",
     is_flag=True,
-    help="Print the result as JSON in the last line of standard output; all other output goes to standard error.",
+    help="Print the result as JSON on the last line of standard output; all other output goes to standard error.",
 )
 """Option of commands that return the result of several runs."""
 

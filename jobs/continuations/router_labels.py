@@ -80,7 +80,7 @@ def write(probe: RunFolder, source: RunFolder, path: Path) -> str:
         )
     files.write_atomically(path, trace_files.content_of(pa.Table.from_pylist(rows, schema=LABELS), {}))
     ungraded = len(points) - len(rows)
-    left_out = f"; {counted(ungraded, 'point')} without grades left out" if ungraded else ""
+    left_out = f"; left out: {counted(ungraded, 'point')} without grades" if ungraded else ""
     return f"{path}: {counted(len(rows), 'point')}{left_out}."
 
 

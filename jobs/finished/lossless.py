@@ -49,7 +49,7 @@ def compare(run: RunFolder, baseline: RunFolder) -> list[Pair]:
         temperature = spec.sampling["target"].get("temperature", spec.temperature)
         if temperature > 0:
             raise ValueError(
-                f"{folder.path.name} samples at temperature {temperature}, so outputs differ in any case: "
+                f"{folder.path.name} samples at temperature {temperature}, so outputs differ anyway: "
                 "run both with --temperature 0"
             )
     differing = ["target"] if _target(specs[0], specs) != _target(specs[1], specs) else []

@@ -52,7 +52,7 @@ def run_of(request: TrainingRequest) -> RunFolder | None:
         run = RunFolder(run_path(str(request.run)))
         if not run.exists():
             raise ValueError(f"--run {request.run} is not a run folder: it has no events.jsonl")
-        click.echo(f"{request.task}: training data of {request.run}\n{settings}")
+        click.echo(f"{request.task}: training data from {request.run}\n{settings}")
         return None if request.dry_run else run
     launch, accepts = launch_from(request.data_flags), request.accept_test_questions
     check_dataset(launch.dataset, accepts_test_questions=accepts)

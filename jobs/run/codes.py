@@ -84,7 +84,7 @@ def check(run: RunFolder, *, accept: bool = False, goes_on: bool = False) -> str
         return f"CODE CHANGED: {_begun(run, records)}."
     if not accept:
         raise CodeChanged(f"{_begun(run, records)}; {_GO_ON}")
-    return f"CODE CHANGED: {_begun(run, records)}; from now on the run contains both."
+    return f"CODE CHANGED: {_begun(run, records)}; from now on, the run contains results of both."
 
 
 def claim(run: RunFolder, *, accept: bool = False, is_queued: bool | None = None) -> list[str]:

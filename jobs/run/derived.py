@@ -162,7 +162,7 @@ def find(files: list[GradeFile], name: str) -> GradeFile:
     named = [file for file in files if name in (file.version, file.version.partition(" ")[0])]
     matches = named or [file for file in files if file.version.startswith(name)]
     if len(matches) != 1:
-        problem = "more than one match for" if matches else "no grades of"
+        problem = "more than one match for" if matches else "no grades from"
         known = "; ".join(file.version for file in matches or files) or "none"
         raise GradesError(f"{problem} grader version {name!r}; available: {known}")
     return matches[0]
@@ -251,7 +251,7 @@ def scored_ids(run: RunFolder, scorer: Scorer | None) -> set[str]:
             continue
         if scorer is not None and (theirs, version) != (scorer.fingerprint, scorer.version):
             raise OtherTarget(
-                f"{run.path.name} has log-probabilities of {name} (version {version}), not of {scorer.target} "
+                f"{run.path.name} has log-probabilities from {name} (version {version}), not from {scorer.target} "
                 f"(version {scorer.version}): to score again, move {run.derived_path('target_logprobs', '*')} away"
             )
         sample_ids.update(row["sample_id"] for row in rows)

@@ -187,7 +187,7 @@ def check_slurm(question: Question) -> Iterator[Check]:
             configuration = os.environ.get("SLURM_CONF", "the site's client.conf")
             problem = f"no controller responds ({error}): check {configuration}, or run sinfo"
     if problem:
-        elsewhere = f"not needed: runs go to --cluster {question.cluster}"
+        elsewhere = f"not needed: runs use --cluster {question.cluster}"
         yield failure("slurm", problem) if question.cluster == "slurm" else ok("slurm", elsewhere)
         return
     yield ok("slurm", "the controller responds")

@@ -265,4 +265,4 @@ class FreeShards:
 def _check_shards(run: RunFolder, shards: Sequence[int]) -> None:
     if max(shards, default=-1) >= (num_shards := run.num_shards()):
         has = f"{run.path.name} has {counted(num_shards, 'shard')}"
-        raise ValueError(f"{has}, no shard {max(shards)}: the samples were reassigned")
+        raise ValueError(f"{has}, and no shard {max(shards)}: the samples were reassigned")
