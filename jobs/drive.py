@@ -93,7 +93,7 @@ def drive(schedule: Schedule, console: Console, *, waits: bool = False) -> list[
     """Carry out the rounds of a schedule; return the run folders in the given order.
 
     Local runs are followed, graded, loaded and printed. On Slurm, return once the jobs are submitted or, with `waits`,
-    have ended. Raises ValueError, before anything of a round is written, if launches of the round are over budget or
+    have ended. Raises ValueError, before anything for a round is written, if launches of the round are over budget or
     lack their engine; also LaunchFailed, SlurmRejected and SlurmError.
     """
     runs: list[RunFolder] = []

@@ -28,7 +28,8 @@ _PACKAGES = ("harness.", "jobs.", "grading.", "warehouse.")
 
 
 class LaunchFailed(RuntimeError):
-    """Workers failed or the result could not be loaded; the message includes the remedy. The same command resumes."""
+    """Workers failed or the result could not be loaded; the message includes the remedy. The same command resumes the
+    run."""
 
     def __init__(self, message: str, worker_traceback: str = "") -> None:
         super().__init__(message)

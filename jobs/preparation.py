@@ -66,7 +66,7 @@ class PreparedLaunch:
     sizes: Sequence[str] = ()
     """Tensor-parallel size, memory share and cache of each engine, one line each, as far as known here."""
     code_notice: str | None = None
-    """The plan's notice that other code worked on the run before; None if the code is the same."""
+    """The notice, which is also in the plan, that other code worked on the run before; otherwise None."""
     grader: OwnCode | None = None
     """The custom grader; None: the built-in grader."""
     write_derived: Callable[[RunFolder], None] | None = None

@@ -96,7 +96,7 @@ def score_run(
 async def score(
     run: RunFolder, model: RewardModel, scorer: str, concurrency: int = 64, say: Callable[[str], None] = lambda _: None
 ) -> tuple[int, int]:
-    """Score every step and candidate without a score by this scorer.
+    """Score every step and candidate that has no score from this scorer.
 
     Returns the numbers of judgments and of judgments without a score.
     """

@@ -8,8 +8,8 @@ Code of a method outside this package is stored in the run folder:
 
     runs/<run_id>/method-<12 hex digits of its hash>.zip
 
-The archive is written when a code is recorded, so workers and later resumes do not need the original file. A job uses
-the method that was submitted with it. Code in a run folder is imported only if this user trusts it (trust.py).
+The archive is written when a code version is recorded, so workers and later resumes do not need the original file. A
+job uses the method that was submitted with it. Code in a run folder is imported only if this user trusts it (trust.py).
 """
 
 from __future__ import annotations
@@ -90,9 +90,10 @@ def check(run: RunFolder, *, accept: bool = False, goes_on: bool = False) -> str
 def claim(run: RunFolder, *, accept: bool = False, is_queued: bool | None = None) -> list[str]:
     """Record that this code works on a run; return the hashes of the other recorded code versions.
 
-    `is_queued`: whether jobs of an earlier code may be waiting; None: if any was ever submitted. If none is waiting and
-    no worker has recorded anything, this code replaces the earlier one. Raises BadMethod, and CodeChanged if other code
-    is recorded, is not replaced and `accept` is false, or if this code's prompts differ from those of the run.
+    `is_queued`: whether jobs with an earlier code version may be waiting; None: if any was ever submitted. If none is
+    waiting and no worker has recorded anything, this code replaces the earlier versions. Raises BadMethod, and
+    CodeChanged if other code is recorded, is not replaced and `accept` is false, or if this code's prompts differ from
+    those of the run.
     """
     plugin, spec = method_of(run), run.spec()
     if (current := prompt_hash(spec.wording)) != spec.prompt_hash:

@@ -98,9 +98,9 @@ def read_endings(
 ) -> Endings:
     """Read from all journals and trace files how samples ended.
 
-    `whole`: verify each trace file's digest; otherwise only the checksums of pages read, which is much faster. `note`
-    is called with each journal, oldest first: path, content, and result of `endings_in_journal`. Raises RunDamaged if
-    the specification, problems or plan were changed.
+    If `whole`, verify each trace file's digest; otherwise, only the checksums of the pages read, which is much faster.
+    `note` is called with each journal, oldest first: path, content, and result of `endings_in_journal`. Raises
+    RunDamaged if the specification, problems or plan were changed.
     """
     run.check()
     journals, ids = {}, run.ids()

@@ -266,7 +266,7 @@ def check_used(launch: PartialLaunch, typed: Collection[str] = ()) -> None:
 
 
 def recorded_settings(launch: PartialLaunch, role: Role, kind: str) -> dict[str, Any]:
-    """Return the settings of a model that the specification records, by name; `kind`: the engine of the model.
+    """Return, by name, the settings that the specification records for a model; `kind`: the engine of the model.
 
     Sampling settings are resolved and recorded if they differ from the run's. Raises ValueError if an argument is
     unknown to vLLM, as far as this machine can tell, or given for another engine.

@@ -360,7 +360,7 @@ def assign_to_shards(
 
 
 class AttemptRow(TypedDict, total=False):
-    """Fields of an attempt's record that are read, from a journal's first line or a trace file's metadata."""
+    """Fields that are read from an attempt's record, in a journal's first line or a trace file's metadata."""
 
     attempt_id: str
     run_id: str

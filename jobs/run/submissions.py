@@ -1,8 +1,8 @@
 """Slurm submissions of a run: the shards of each task, and which jobs were canceled or left.
 
 A submission is recorded before sbatch is called. It contains the job's name, by which Slurm's queue is queried, so a
-launcher that dies right after sbatch leaves no unknown job. Accounting is slow by name and is queried by the ids that
-are recorded after sbatch.
+launcher that dies right after sbatch leaves no unknown job. Queries of accounting by name are slow, so they use the ids
+that are recorded after sbatch.
 
 A task of a shared job has shards of several runs in the same parent folder and works on one run after the other. Each
 run records the job as its own submission. A canceled run leaves its shared jobs: their tasks skip it from then on, and
@@ -125,7 +125,7 @@ def first_shard(path: Path, assignment: int) -> int | None:
 def files_of_shards(run: RunFolder, shards: Sequence[int], paths: Iterable[Path]) -> list[Path]:
     """Return the journals or trace files that may contain samples of these shards, judging by their names.
 
-    Otherwise, each of a thousand workers would open the files of all others.
+    Without this selection, each of a thousand workers would open the files of all others.
     """
     assignment = run.assignment()
     firsts = set(shards).union(*(submission.first_shards(shards) for submission in read(run)))

@@ -159,7 +159,7 @@ PROBE_POINTS = pa.schema(
 )
 """Points of a probe (jobs.continuations.probe.Point), with the ids of their two problems in the probe's run.
 
-num_ending: number of decisions of the probed run that end the reply, the same in every row."""
+num_ending: number of the probed run's decisions on proposals that end the reply, the same in every row."""
 BUDGET_CUTS = pa.schema(
     {"cut_problem_id": _text, "source_run_id": _text, "sample_id": _text, "problem_id": _text, "budget": _int}
     | {"num_tokens": _int, "is_exact": _flag}
@@ -196,8 +196,8 @@ def content_of(table: pa.Table, metadata: Mapping[str, str]) -> bytes:
 def opened(path: Path, *, whole: bool = True) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file; with `whole`, after verifying its digest.
 
-    Checksums of pages read are always verified. Raises FileDamaged (including WrongFormat), OSError with a number if
-    the file cannot be read, and MemoryError if this process cannot start a thread.
+    Checksums of pages read are always verified. Raises FileDamaged (including WrongFormat), OSError with an error
+    number if the file cannot be read, and MemoryError if this process cannot start a thread.
     """
     try:
         if whole:
@@ -260,7 +260,7 @@ NOT_FINISHED = "its samples count as unfinished; run the launch command again to
 def endings(path: Path, *, whole: bool = True) -> pa.Table:
     """Read `sample_id` and `stop_reason` of a trace file; warns and returns no rows if the file is unusable.
 
-    `whole`: verify the file's digest first. Raises PermissionError, and RunDamaged if the file is temporarily
+    If `whole`, verify the file's digest first. Raises PermissionError, and RunDamaged if the file is temporarily
     unreadable or has another format, because its samples may be finished.
     """
     try:

@@ -1,4 +1,4 @@
-"""Trust in data of a run folder that can run code as the current user, or receive prompts and keys.
+"""Trust in run-folder data that can run code as the current user, or receive prompts and keys.
 
 This includes sbatch options (`setup`, `srun`, `python` and all others), vLLM arguments, code of methods and graders
 outside this package, and server addresses. Anyone with write access to the folder may have added them, and file

@@ -64,7 +64,7 @@ _NOT_FOR_SBATCH = {"time", GPU_MEMORY, FINALIZE, python_command.KEY, *python_com
 """Keys of a profile that are not passed to sbatch, or are passed in another form."""
 _NAMES = resources.files("jobs.slurm") / "profile_keys.txt"
 _KEYS = frozenset(_NAMES.read_text(encoding="utf-8").split()) | python_command.PYXIS
-"""Known keys of profiles, mostly sbatch options, for suggestions on typos."""
+"""Known keys of profiles, mostly sbatch options; used to suggest corrections for typos."""
 DEFAULT_TIME = "4:00:00"
 _NO_LIMIT = {"unlimited", "infinite", "-1"}
 _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")

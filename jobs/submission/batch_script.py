@@ -1,9 +1,9 @@
 """Lines of a batch script that run the submitted code, in this Python or another one.
 
 The node copies the code archive, verifies the copy, imports from it, and removes it at the end. If a profile sets
-`python`, this is often a container's, and the folders to mount are determined on the node. Containers rarely contain
-Slurm's commands, so the script passes the time limit to its task and requeues the job if the task exits with the
-requeue exit code.
+`python`, that Python is often inside a container; the folders to mount are determined on the node. Containers rarely
+contain Slurm's commands, so the script passes the time limit to its task and requeues the job if the task exits with
+the requeue exit code.
 """
 
 from __future__ import annotations

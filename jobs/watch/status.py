@@ -182,7 +182,7 @@ class Watch:
         self.queue_error = self.history_error = ""
         """Why the queue or accounting did not respond, in one line."""
         self.history: list[Task] | None = None
-        """Tasks from accounting, possibly of an earlier poll; None if accounting never responded."""
+        """Tasks from accounting, possibly from an earlier poll; None if accounting never responded."""
         self._asked_at = -math.inf
 
     def read(self) -> list[RunStatus]:
@@ -282,7 +282,7 @@ def state_of(run: RunFolder, ended: ShardEndings) -> State:
 
 
 def _add_workers_here(run: RunFolder, result: RunStatus) -> None:
-    """Mark shards that local workers hold locked as running, and add the latest exit reason to stopped shards."""
+    """Mark as running the shards that local workers have locked, and add the latest exit reason to stopped shards."""
     for shard in result.shards:
         shard.has_worker = run.are_held([shard.shard])
         if shard.has_worker and shard.num_unfinished:

@@ -204,8 +204,11 @@ class FreeShards:
     """Shared shards of a run that workers take one after the other."""
 
     def __init__(self, run: RunFolder, shards: Sequence[int], first: int = 0) -> None:
-        """Nothing is read yet. The search starts with the most unfinished samples; among equal shards, at index
-        `first`."""
+        """Nothing is read yet.
+
+        The search starts with the shard that has the most unfinished samples; among equals, with the one at index
+        `first`.
+        """
         self._first, first = first, first % max(1, len(shards))
         self._run, self._shards = run, [*shards[first:], *shards[:first]]
         self.is_held_by_others = False

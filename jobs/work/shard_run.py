@@ -255,7 +255,7 @@ def caches(method: Method, engines: Mapping[Role, Engine], token_budget: int) ->
 
 
 def step_tokens(method: Method, trace: Trace, prompt_tokens: Mapping[str, int]) -> dict[str, int]:
-    """Return by role the tokens used by the last step of a trace besides prompt and previous chain.
+    """Return, by role, how many tokens the last step of a trace uses in addition to prompt and previous chain.
 
     These are the tokens written for the step (the accepted candidate belongs to the chain only from the next step on)
     and, for a judging model, the verdict's question.

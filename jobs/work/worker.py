@@ -49,7 +49,7 @@ LAUNCHER_PID = "HARNESS_LAUNCHER_PID"
 """Environment variable: process id of the launcher; a local worker must end when the launcher does."""
 
 _SHUTDOWN_SECONDS = 60.0
-"""Maximum time before the time limit in which no sample is started: Slurm may send its signal up to a minute early."""
+"""Longest period before the time limit in which no sample starts: Slurm may send its signal up to a minute early."""
 _LOOK_SECONDS = 1.0
 """Polling interval of an idle worker for shards of dead workers."""
 _MAX_RESTARTS = 100
@@ -434,7 +434,7 @@ def in_order_of_place(cores: Iterable[int], system: Path = _SYSTEM) -> list[int]
     """Return cores ordered by processor, with the threads of a core adjacent, as far as known.
 
     Linux numbers the second threads of all cores after the first ones. In numeric order, later workers would get second
-    threads of earlier workers' cores, often on another processor than their GPUs.
+    threads of earlier workers' cores, often on a different processor from their GPUs.
     """
 
     def place(core: int) -> tuple[int, int, int]:
