@@ -544,9 +544,7 @@ def merged(lines: Iterable[str], names: Mapping[str, str]) -> Iterator[str]:
     for line in lines:
         run, _, text = line.partition(": ")
         own = [names[run]] if run in names else []
-        text = text if own else line
-        for run_id, name in names.items():  # not in commands, which contain its folder
-            text = name.join(re.split(rf"(?<!/){re.escape(run_id)}", text))
+        text = renamed(text if own else line, names)
         texts, runs = found.setdefault(_NUMBER.sub("#", text), ([], []))
         texts.append(text)
         runs += own
@@ -557,6 +555,13 @@ def merged(lines: Iterable[str], names: Mapping[str, str]) -> Iterator[str]:
         unique = list(dict.fromkeys(runs))
         about = "all runs" if len(unique) == len(names) else ", ".join(unique)
         yield f"{about}: {text}" if runs else text
+
+
+def renamed(line: str, names: Mapping[str, str]) -> str:
+    """Replace run ids in a line by short names (by run id), except in commands, which contain paths of run folders."""
+    for run_id, name in names.items():
+        line = name.join(re.split(rf"(?<!/){re.escape(run_id)}", line))
+    return line
 
 
 def pairing_warnings(comparison: Comparison) -> Iterator[str]:

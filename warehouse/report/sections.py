@@ -451,7 +451,9 @@ def _results(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
     ]
     has_sides = one is not None and any(row.speed and row.speed.sides for row in one.rows)
     sides = " GPUs and runs in parentheses: run : baseline." if has_sides else ""
-    limits = [*compared.reasons, *((*show.pairing_warnings(one), *show.limits(one)) if one else ())]
+    told = [*compared.reasons, *((*show.pairing_warnings(one), *show.limits(one)) if one else ())]
+    names = {run.summary.run_id: run.label for run in runs}
+    limits = [show.renamed(line, names) for line in told]
     caption = [
         ("", f"Parentheses after pass@1{', difference and speed-up' if one else ''}: 95 % CI."),
         ("pass@1", "pass@1: mean over problems of the share of available samples that are correct."),

@@ -23,7 +23,7 @@ from warehouse.comparison.compared_runs import Run, read_runs
 from warehouse.comparison.contrasts import Contrast, Settings
 from warehouse.comparison.contrasts import compare as compare_outcomes
 from warehouse.comparison.outcomes import Outcomes
-from warehouse.comparison.show import merged
+from warehouse.comparison.show import merged, renamed
 from warehouse.comparison.votes import Votes, read_votes
 from warehouse.database import reader
 from warehouse.files import WarehouseError
@@ -246,3 +246,9 @@ def test_a_warning_of_several_runs_is_one_line_with_the_range_of_its_numbers() -
     ]
     assert list(merged([f"{run}: BUSY: 2 per core" for run in names], names)) == ["all runs: BUSY: 2 per core"]
     assert list(merged(["run-1: SKIPPED: f", "run-1: SKIPPED: f"], names)) == ["vanilla: SKIPPED: f"]
+
+
+def test_run_ids_are_replaced_by_short_names_but_not_in_paths() -> None:
+    line = "NOT COMPARED: run-1, pass@4: no samples in common with run-2; python -m jobs resume /runs/run-1"
+    told = "NOT COMPARED: vanilla, pass@4: no samples in common with speccot; python -m jobs resume /runs/run-1"
+    assert renamed(line, {"run-1": "vanilla", "run-2": "speccot"}) == told

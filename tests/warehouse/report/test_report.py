@@ -125,6 +125,13 @@ def test_the_main_table_says_what_its_intervals_assume(loaded: Loaded) -> None:
     assert not any("Unfinished: " in other for other in others)
 
 
+def test_the_caption_of_the_main_table_names_runs_by_their_labels(loaded: Loaded) -> None:
+    own, base = facts_of(loaded.database, *all_runs(loaded)[:2])
+    results = report(loaded.database, *all_runs(loaded)[:2]).stdout.split("\n## ")[1]
+    assert f"COMPARED IN PART: {own.label} vs. {base.label}, pass@1: " in results
+    assert own.summary.run_id not in results
+
+
 def test_a_run_with_two_warnings_of_one_kind_is_named_once(loaded: Loaded) -> None:
     told, quiet = facts_of(loaded.database, *all_runs(loaded)[:2])
     warnings = {"limited": False, "warnings": [f"SKIPPED FILE: {name} cannot be read: torn" for name in ("a", "b")]}
