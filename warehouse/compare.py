@@ -1,7 +1,7 @@
 """Compare runs with a baseline: `python -m warehouse.compare RUN RUN…`.
 
-The output starts with the differences between the manifests, followed by accuracy and latency, paired by problem. This
-module is the command; the comparison is in `warehouse.comparison`.
+The output consists of warnings, the differences between the manifests, and accuracy and latency, paired by problem.
+This module is the command; the comparison is in `warehouse.comparison`.
 """
 
 from __future__ import annotations
@@ -41,9 +41,12 @@ _KS = whole_numbers("positive integers separated by commas, e.g. 4,16")
 @baseline_option()
 @margin_option()
 @click.option("--k", "ks", metavar="K,K…", callback=_KS, help="Add pass@K, and maj@K with --maj.")
-@click.option("--maj", "majority", is_flag=True, help="Add the majority vote, maj@k.  [k: --k, or all samples]")
+@click.option("--maj", "majority", is_flag=True, help="Add the majority vote, maj@k.  [k: from --k, or all samples]")
 @click.option(
-    "--all", "is_complete", is_flag=True, help="Print all columns (also p, re-run SE and fallback) and all differences."
+    "--all",
+    "is_complete",
+    is_flag=True,
+    help="Print all columns (including p, re-run SE and fallback) and all differences.",
 )
 @click.option("--force", is_flag=True, help="Compare latency even if hardware or settings differ.")
 @database_option()

@@ -56,7 +56,7 @@ _MOST_MEMORY_MEBIBYTES = 4096
 _ROW_GROUP_ROWS = 30720
 """Number of rows that are compressed and written together. A full row group is written while its thread continues
 reading; the remaining rows of a run stay uncompressed until the commit. With DuckDB's default of 122,880 rows, these
-would be most of a run.
+would be most of a run's rows.
 """
 _EMPTY_DATABASE: list[bytes] = []
 """File content of a database without rows, cached by this process."""
@@ -150,7 +150,7 @@ def rows(connection: Connection, sql: str, parameters: Record | None = None) -> 
 
 
 def run_tables(connection: Connection) -> list[str]:
-    """Return the tables with rows of runs: those with a column `run_id`."""
+    """Return the tables whose rows belong to runs: those with a column `run_id`."""
     return [name for (name,) in connection.execute(_RUN_TABLES).fetchall()]
 
 
@@ -164,7 +164,7 @@ def columns(connection: Connection, sql: str, parameters: Record) -> Arrays:
 
 
 def arrow(connection: Connection, sql: str) -> pa.Table:
-    """Run a query and return an Arrow table. Raises DatabaseError, and WarehouseError if the SQL is no query."""
+    """Run a query and return an Arrow table. Raises DatabaseError, and WarehouseError if the SQL returns no table."""
     relation = connection.sql(sql)
     if relation is None:
         raise WarehouseError("the SQL statement returns no table; expected a query, e.g. SELECT")
@@ -212,7 +212,7 @@ def _holder(error: BaseException | None) -> str:
 
 
 def memory_mebibytes() -> int:
-    """Return the memory limit for a writing connection: half of the free memory, but 256 MiB to 4 GiB.
+    """Return the memory limit for a writing connection: half of the free memory, at least 256 MiB, at most 4 GiB.
 
     The limit is low because loading also runs on login nodes and next to engines.
     """
@@ -260,8 +260,9 @@ def _check_definitions(connection: Connection, database: Path) -> None:
     if others := sorted(found - _definitions()):
         kind, name, _ = others[0]
         raise WarehouseError(
-            f"{database} contains a foreign definition of the {kind} {name!r}; recreate it from the run folders with: "
-            f"python -m warehouse.load RUNS_DIR --database {quote(str(database))} --rebuild"
+            f"{database} contains a definition of the {kind} {name!r} that is not from this version; recreate the "
+            "database from the run folders with: python -m warehouse.load RUNS_DIR --database "
+            f"{quote(str(database))} --rebuild"
         )
 
 
@@ -314,8 +315,8 @@ def _check_format(connection: Connection, database: Path) -> None:
 def choose_grader(connection: Connection, name: str) -> None:
     """Select the grader version used by this connection's views.
 
-    name: the whole version, its first word, or a prefix. Raises WarehouseError if it matches no version with grades in
-    the database, or several.
+    name: the whole version, its first word, or a prefix. Raises WarehouseError if the name matches several versions
+    with grades in the database, or none.
     """
     sql = "SELECT DISTINCT grader_version FROM grade ORDER BY grader_version"
     versions = [str(version) for (version,) in connection.execute(sql).fetchall()]

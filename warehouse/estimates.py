@@ -1,10 +1,11 @@
 """Compute the tables `estimate` and `interval`: all metrics of runs, and of runs paired with baselines.
 
 Every load ends with `bring_up_to_date`. `of_problems` computes the measures that warehouse/measures.py defines with SQL
-per problem; other functions here compute the rest. Modules that only a few runs need are imported with their first row.
-A sample has a result if it is finished and graded (`comparison.outcomes`). A sample with an error needs no grade unless
-other samples of the run are not graded by that version. Speed-ups compare two settings over all their finished repeats
-(pairs.py), so a pair's rows are recomputed if a run of either setting is loaded.
+per problem; other functions here compute the rest. Modules that only a few runs need are imported when the first such
+run is found. A sample has a result if it is finished and graded (`comparison.outcomes`). A sample with an error needs
+no grade unless other finished samples of the run lack a grade from the same grader version. Speed-ups compare two
+settings over all their finished repeats (pairs.py), so a pair's rows are recomputed if a run of either setting is
+loaded.
 """
 
 from __future__ import annotations
@@ -303,11 +304,14 @@ def judges(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]
 _SCORES = tuple(range(1, 10))
 """Thresholds at which decisions by score are replayed."""
 _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
-"""Quantiles of the points' scores that are the thresholds for other kinds of scores."""
+"""Quantiles of the points' scores, which serve as thresholds for other kinds of scores."""
 
 
 def probed(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
-    """Yield the rows of probes, over the points with graded continuations with and without the draft's step."""
+    """Yield the rows of probes.
+
+    A point counts only if it has graded continuations both with and without the draft's step.
+    """
     found = columns(connection, sql_of("estimates/points"), {"run_ids": list(run_ids)})
     for start, end in _groups([found["run_id"]]):
         from warehouse.statistics import probes
@@ -392,7 +396,7 @@ FROM pair ANTI JOIN (SELECT run_id, baseline_run_id FROM estimate WHERE measure 
 
 
 def bring_distances_up_to_date(connection: Connection) -> None:
-    """Update the distances of run pairs to the current database."""
+    """Update the distances of run pairs to match the current database."""
     connection.execute(_NEW_PAIRS)
     if connection.execute("SELECT 1 FROM new_pair LIMIT 1").fetchall():
         insert(connection, [_of_pair(row) for row in rows(connection, sql_of("estimates/distances"))])
@@ -408,7 +412,7 @@ _NEW_PAIRS_OF_TIMES = "FROM new_pair ORDER BY repeats_of_baseline, repeats, run_
 
 
 def bring_speed_ups_up_to_date(connection: Connection, loaded: Sequence[str]) -> None:
-    """Update the speed-ups of run pairs to the current database. `loaded`: the runs just loaded."""
+    """Update the speed-ups of run pairs to match the current database. `loaded`: the runs just loaded."""
     for statement in sql_of("estimates/pairs").split(";"):
         connection.execute(statement, {"loaded": list(loaded)} if "$loaded" in statement else None)
     pairs = rows(connection, _NEW_PAIRS_OF_TIMES)

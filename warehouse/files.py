@@ -29,15 +29,15 @@ DATABASE_NAME = "warehouse.duckdb"
 RUNS_FOLDER = Path("runs")
 """Default output folder of launches (--output)."""
 WAIT_SECONDS = 60.0
-"""Default time to wait for a locked database."""
+"""Default number of seconds to wait for a locked database."""
 SAY_SECONDS = 2.0
-"""Waiting time after which a waiting message is logged."""
+"""Seconds of waiting after which a message is logged."""
 _BYTES_PER_CALL = 2**30
 _logger = logging.getLogger(__name__)
 
 
 class WarehouseError(Exception):
-    """The database or a request to it is unusable. The message is one line with the remedy."""
+    """The database cannot be used, or a request to it is invalid. The message is one line with the remedy."""
 
 
 class WarehouseMissing(WarehouseError):
@@ -110,7 +110,7 @@ def check_readable(database: Path) -> None:
 
 
 def check_writable(database: Path) -> None:
-    """Raise WarehouseError if the user may not read an existing database or not write its folder or lock file."""
+    """Raise WarehouseError if the user cannot read an existing database, or cannot write to its folder or lock file."""
     check_readable(database)
     for path, mode in ((database.parent, os.W_OK | os.X_OK), (lock_path(database), os.W_OK)):
         if path.exists() and not os.access(path, mode):

@@ -50,7 +50,7 @@ def geometric(x: Floats, y: Floats, family: Families | None = None) -> Interval:
 
 
 def latency(x: Floats, y: Floats, family: Families | None = None) -> Interval:
-    """Return the mean over problems of the times x/y."""
+    """Return the mean over problems of x/y, which is a time."""
     return mean_time([x / y], family)
 
 
@@ -276,7 +276,8 @@ _ALL = (
     _graded("graded_accuracy", "pass@1 for one level, over samples with a result only"),
     _graded("accuracy_at_budget", "share of samples correct at a token budget (view budget_point), mean over problems"),
     _graded("graded_accuracy_at_budget", "accuracy_at_budget over samples with a result only"),
-    _graded("judge_auroc", "probability that a decision's score is higher before a correct final answer"),
+    _graded("judge_auroc",
+        "probability that a decision's score is higher before a correct final answer than before an incorrect one"),
     *(
         _graded(f"probe_{name}", meaning, better=0)
         for name, meaning in (
@@ -305,7 +306,8 @@ _ALL = (
     ),
     *(
         Measure(name=name, title=title, unit=f"{of}/s", better=1, is_of_times=True,
-            meaning=f"{of} per second and worker while all slots are in use, each by the share of its time in it")
+            meaning=f"{of} per second and worker while all slots are in use; each counts by the share of its time in "
+            "that period")
         for name, title, of in (
             ("samples_per_second", "throughput", "samples"),
             ("emitted_tokens_per_second", "emitted tokens/s", "tokens"),
@@ -317,7 +319,7 @@ _ALL = (
     ),
     Measure(
         name="target_nats_per_token", unit="nats", x="nats / num_samples", method=mean, source=SCORED,
-        samples="num_samples", meaning="negative log-probability of the accepted text under the target per token",
+        samples="num_samples", meaning="negative log-probability per token of the accepted text under the target",
     ),
     Measure(
         name="distance_from_target", meaning="target_nats_per_token minus the baseline's", unit="nats", better=-1,
@@ -363,7 +365,7 @@ _ALL = (
     ),
     Measure(name="mean_score", unit="0 to 9", x="score", y="num_scores", method=ratio, meaning="score of a verdict"),
     Measure(name="drafts_chosen_right", x="chosen", y="some_right", source=SELECTED,
-        meaning="share of cases with a correct draft in which one was selected"),
+        meaning="share of cases with a correct draft in which a correct one was selected"),
     Measure(name="drafts_rejected_right", x="rejected", y="none_right", source=SELECTED,
         meaning="share of cases without a correct draft in which all were rejected"),
     Measure(name="draft_quality", x="score", y="candidates", method=ratio, source=REWARDS, meaning="reward of drafts"),

@@ -66,7 +66,7 @@ _SAMPLES = whole_numbers(f"integers from 1 to {_MOST_SAMPLES}, separated by comm
     type=click.FloatRange(-1, 1),
     default=0.75,
     show_default=True,
-    help="With only one run: assumed correlation, over problems, between both methods' accuracies.",
+    help="With only one run: assumed correlation, over problems, between the two methods' accuracies.",
 )
 @database_option()
 @format_option(("table", "json"))
@@ -90,7 +90,7 @@ def main(
 ) -> None:
     """Plan the number of problems and samples of a comparison, from the variances of earlier runs.
 
-    RUN: a run id, a unique prefix, or a run folder. A baseline and another run serve as pilot of the comparison; a
+    RUN: a run id, a unique prefix, or a run folder. A baseline and another run serve as the pilot of the comparison; a
     single run requires an assumption (--correlation). Without RUN, all settings in the database are planned. A plan
     covers the "not worse" decision of warehouse.compare, and estimates GPU-hours from these runs.
     """

@@ -48,7 +48,7 @@ _FEW_ROWS = 2
 """Maximum number of rows that are shown as blocks, one line per column, instead of hiding columns."""
 _SIGNIFICANT_DIGITS = 4
 _LARGE = 1e15
-"""Fractions from this size on, NaN and infinity are printed unrounded."""
+"""Numbers at least this large, NaN and infinity are printed as by `full`."""
 _LONGEST_CONSTANT = 120
 """Maximum length of a value that is printed once above the table if it is equal in all rows."""
 

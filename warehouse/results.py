@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 _IN_SHORT = ("models", "pass@1", "once complete", "verdicts", "fallback rate", "tokens per sample", "speed-up")
 """Lines of the result that are printed when a run ends."""
 _DOUBT = "CHECK THE JUDGE"
-"""Part of other lines of the result that are printed when a run ends."""
+"""Other lines of the result are printed when a run ends if they contain this text."""
 _WAIT_SECONDS = 3600.0
-"""Maximum wait for a locked database; long, because all runs of a night end at the same time."""
+"""Maximum wait for a locked database, in seconds; long, because all runs of a night end at the same time."""
 
 
 @contextmanager
@@ -130,9 +130,9 @@ def data_frame(database: Path | None, runs: Sequence[str], level: str) -> pandas
 def forecast(
     run: RunFolder, launch: Launch, spec: RunSpec, num_samples: int, own: Forecast | None, to_time: int = 0
 ) -> Forecast | None:
-    """Estimate the cost of a launch's samples, from the database next to the run folder, or None.
+    """Estimate the cost of a launch's samples from the database next to the run folder; None if it is unknown.
 
-    `own`: estimate from the run's own progress; `to_time`: number of samples to time one at a time.
+    `own`: estimate from the run's progress, if any. `to_time`: number of samples to time one at a time.
     """
     database = database_of(run)
     if not (to_time or database.exists()):
@@ -179,9 +179,9 @@ def report(
 
     Raises WarehouseError, after saving traces and grades, and GraderFailed, as the last step, if samples are ungraded.
 
-    `wait_seconds`: maximum wait for a locked database; None: the default of the warehouse's commands. `among`: for one
-    of several runs, the prefix of a result in one line; warnings and next commands then follow after the last run.
-    None: the result has several lines.
+    `wait_seconds`: maximum wait for a locked database; None: the default of the warehouse's commands. `among`: prefix
+    of the result, if the run is one of several; the result is then one line, and warnings and next commands follow
+    after the last run. None: the result has several lines.
     """
     database = database or database_of(run)
     ungraded: GraderFailed | None = None
@@ -261,7 +261,7 @@ def show(run: RunFolder, console: Console, database: Path | None = None) -> None
 
 
 def write_results(run: RunFolder, result: RunSummary) -> None:
-    """Write the result of a run that was just loaded if all samples are finished and graded; otherwise remove the file.
+    """Write the result of a loaded run if all samples are finished and graded; otherwise remove the file.
 
     `results.json` has the same values as the summary, from the same tables.
     """

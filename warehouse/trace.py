@@ -37,7 +37,7 @@ _TABLES = {
     "verdict": "step_index, verdict_index",
     "call": "call_index",
 }
-"""Tables with a sample's parts, and their order."""
+"""Tables with the parts of a sample, and the columns that order their rows."""
 _MOST_NAMED = 20
 
 
@@ -191,7 +191,7 @@ def _call(call: Row) -> Text:
 
 
 def _block(text: str, indent: str = "   │ ", style: str = "") -> Text:
-    """Return model output with every line indented, so no line can pass for one of this program."""
+    """Return model output with every line indented, so no line can pass for this program's own output."""
     return plain("\n".join(indent + line for line in text.split("\n")), style=style, keep="\n")
 
 

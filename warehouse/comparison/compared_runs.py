@@ -36,7 +36,7 @@ class Run:
     dataset: str
     """Name of the dataset. Runs on the same dataset are compared."""
     times: Mapping[str, Times] = field(default_factory=dict)
-    """Times of all finished repeats of the run's setting, including its own, by run id."""
+    """Times of all finished repeats of the run's setting, including the run itself, by run id."""
     timed: TimedRun | None = None
     """Timing samples, if any."""
 
@@ -45,7 +45,7 @@ class Run:
         return self if metric.kind == "pass@1" else self.without_repeats()
 
     def without_repeats(self) -> Run:
-        """Return the run with only the first graded sample of each problem whose samples are repeats of it."""
+        """Keep only the first graded sample of each problem if the run is greedy, because the others repeat it."""
         if not self.summary.is_greedy:
             return self
         first = (self.outcomes.is_counted & ~self.outcomes.is_missing).argmax(axis=1)  # 0 if none is graded
@@ -97,9 +97,9 @@ class Metric:
 
 
 def counted(run: Run, metric: Metric) -> Outcomes:
-    """Return the outcomes used for the run's own result: present samples of problems with enough of them.
+    """Return the outcomes used for the run's own result: available samples of the problems with at least k of them.
 
-    Raises WarehouseError if the run has planned fewer than k samples of a problem.
+    Raises WarehouseError if fewer than k samples are planned for a problem.
     """
     fewest = int(run.under(metric).outcomes.samples.min())
     if not 1 <= metric.k <= fewest:
@@ -108,7 +108,7 @@ def counted(run: Run, metric: Metric) -> Outcomes:
 
 
 def scores(run: Run, outcomes: Outcomes, metric: Metric) -> Floats:
-    """Return the score per problem (n,) over the counted samples of `outcomes`, a subset of the run's."""
+    """Return the score per problem (n,) over the counted samples of `outcomes`, a subset of the run's outcomes."""
     if metric.kind == "pass@1":
         return outcomes.scores
     if metric.kind == "pass@k":
@@ -180,11 +180,11 @@ class Baseline:
     why: str
     """Reason for the choice, as a clause: `it is the target alone`."""
     members: Sequence[Run] = ()
-    """Runs compared with it, in the given order. Includes itself and runs without samples."""
+    """Runs compared with the baseline, in the given order, including the baseline itself and runs without samples."""
 
     @property
     def regimes(self) -> Sequence[str]:
-        """Distinct regimes of these runs: `latency` (one sample in flight) and `load`."""
+        """Distinct regimes of the members: `latency` (one sample in flight) and `load`."""
         return list(dict.fromkeys(member.summary.regime for member in self.members))
 
 
@@ -238,8 +238,8 @@ def _default(runs: Sequence[Run]) -> Baseline:
 def _fit(run: Run, others: Sequence[Run]) -> tuple[float, ...]:
     """Return how well a run of the target alone fits the others, as a sort key.
 
-    Most important first: runs with its target, common problems, runs with comparable times, share of its samples that
-    are available.
+    Most important first: number of others with the same target, problems in common, number of others with comparable
+    times, share of available samples.
     """
     if not others:
         return ()

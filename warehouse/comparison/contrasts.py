@@ -114,7 +114,7 @@ class SpeedRatio:
     ratio: Interval | None
     """None if the ratio is refused, or if no problem was timed in all compared runs."""
     unlike: Sequence[str]
-    """Reasons why the times are not comparable. If there is a ratio, the user forced it."""
+    """Reasons why the times are not comparable; if there are any, a ratio is given only if the user forced it."""
     factor: RunFactor | None
     """Run factor included in the ratio's interval. None: the interval holds only within these runs."""
     at_one: SpeedUpAtOne | None = None
@@ -177,8 +177,8 @@ def compare_runs(
 ) -> Comparison:
     """Compare runs of a database, paired by problem.
 
-    runs: run ids, unique prefixes, or paths of run folders. baseline: the same; default: the target alone, per dataset.
-    Raises DatabaseError, and WarehouseError, for example for fewer than two runs.
+    runs: run ids, unique prefixes, or paths of run folders. baseline: in the same forms; by default, each dataset's
+    target alone. Raises DatabaseError, and WarehouseError, for example for fewer than two runs.
     """
     settings = settings or Settings()
     names = [*([baseline] if baseline else []), *runs]
@@ -194,7 +194,7 @@ def compare(runs: Sequence[Run], settings: Settings, baseline: str | None = None
 
     Rows are ordered by dataset and regime, with the baseline first. Rows without enough samples for their metric are
     left out. Raises WarehouseError if fewer than two runs remain, if `baseline` has no samples, if a run shares no
-    problem with its baseline, or if a run has planned too few samples for some k.
+    problem with its baseline, or if too few samples are planned for some k.
     """
     chosen = choose(runs, baseline)
     rows: list[Row] = []
@@ -217,7 +217,8 @@ def compare(runs: Sequence[Run], settings: Settings, baseline: str | None = None
 def _metrics(runs: Sequence[Run], settings: Settings) -> list[Metric]:
     """Return the metrics for a dataset's runs.
 
-    By default, k of maj@k is the fewest samples per problem of any run; greedy runs count only if all are greedy.
+    By default, k of maj@k is the smallest number of samples per problem among the runs; greedy runs count only if all
+    runs are greedy.
     """
     metrics = [_PASS_AT_1]
     metrics += [Metric("pass@k", k) for k in settings.ks if k > 1]
@@ -332,7 +333,7 @@ def _num_needed(run: Run, base: Run, pair: Pair, margin: float) -> int | None:
 
 
 def pilot(run: Run, base: Run, pair: Pair) -> tuple[Pilot, Families]:
-    """Return two runs' counts on the problems with at least two samples of each, and these problems' families.
+    """Return two runs' counts for the problems with at least two samples in each run, and the problems' families.
 
     The counts of a greedy run are doubled: further samples would be identical, so its samples have no noise. Raises
     CannotPlan.
@@ -345,14 +346,14 @@ def pilot(run: Run, base: Run, pair: Pair) -> tuple[Pilot, Families]:
     ]
     places = np.flatnonzero((counts[1] > 1) & (counts[3] > 1))
     if not len(places):
-        places = np.arange(pair.n)  # the pilot raises if they lack samples
+        places = np.arange(pair.n)  # Pilot raises CannotPlan, because they lack samples
     return Pilot(*(numbers[places] for numbers in counts)), [pair.family[place] for place in places]
 
 
 def _speed(run: Run, base: Run, settings: Settings) -> SpeedRatio:
     """Return the ratio of the times of two settings, over all finished repeats of both, like the view `speed_up`.
 
-    Two runs of one setting are compared only with each other.
+    If both runs have the same setting, only these two runs are compared.
     """
     mismatches = latency_mismatches(run.manifest, base.manifest)
     is_same_setting = base.run_id in run.times

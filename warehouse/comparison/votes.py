@@ -1,8 +1,8 @@
 """Majority votes: a problem's samples grouped by equal answers.
 
 Two answers are equal if the grader accepts one as correct with the other as the gold answer. Answers are model output,
-so the grader compares them in processes that can be killed. Answers that it cannot compare count as different. A
-custom grader only compares with the problem's gold answer, so its incorrect answers are equal if their strings are.
+so the grader compares them in processes that can be killed. Answers that it cannot compare count as different. A custom
+grader compares only with the problem's gold answer, so answers that it rejects are equal if their strings are equal.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def _key(extracted: str, ballot: _Ballot) -> str:
 def _group(ballots: Iterable[_Ballot], workers: int | None) -> None:
     """Group equal wrong answers in rounds: each round compares the first remaining answer with all others.
 
-    Nothing is compared if groups cannot change the vote (no sample is correct, or at most one wrong answer), for choice
-    problems, and for custom graders.
+    Nothing is compared for choice problems, for custom graders, and if groups cannot change the vote, that is, if no
+    sample is correct or there is at most one wrong answer.
     """
     remaining: list[tuple[_Ballot, list[str]]] = []
     for ballot in ballots:

@@ -1,4 +1,4 @@
-"""Fit a small router to labels of `python -m jobs probe RUN -o LABELS.parquet`: python router.py LABELS.parquet…
+"""Fit a small router to labels from `python -m jobs probe RUN -o LABELS.parquet`: python router.py LABELS.parquet…
 
 It predicts the benefit of the target's step from information available before the target writes: the end of the
 context, the draft's step, and the judge's score. It is tested on held-out problems, against the judge's score alone.
@@ -47,7 +47,7 @@ def main(paths: list[str]) -> None:
     router = x @ np.linalg.solve(square, x[train].T @ (gain[train] - gain[train].mean()))
     better = gain[test] > 0
     _, group = np.unique([point["family"] or point["problem"] for point in points], return_inverse=True)
-    print(f"{train.sum()} points to fit; {test.sum()} to test, of {len(set(group[test]))} problems or families.")
+    print(f"{train.sum()} training points; {test.sum()} test points from {len(set(group[test]))} problems or families.")
     print(f"The target's step is better at {better.sum()} of the {test.sum()}. AUROC for predicting which steps:")
     for name, rating in (("router", router), ("judge", np.array([judged(point) for point in points]))):
         area = auroc(rating[test], better, np.arange(test.sum()), group[test])

@@ -276,8 +276,8 @@ def _replace(
 def _namesakes(connection: Connection, folder: RunFolder, spec: RunSpec) -> tuple[list[str], list[str]]:
     """Return former names of this run in the database, and existing copies of the folder.
 
-    Both have the same specification and an attempt in common. A former name may also have no attempts, and thus no
-    finished samples to lose.
+    Both have the specification of this run and share an attempt with it. A former name may also have no attempts, and
+    thus no finished samples to lose.
     """
     attempts = {path.stem for path in folder.trace_files()}
     former, copies = [], []

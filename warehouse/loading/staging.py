@@ -60,7 +60,7 @@ CREATE OR REPLACE TEMP TABLE staged_unit AS
 SELECT $run_id AS run_id, sample_id, problem_id, sample_index, shard FROM planned_unit
 """
 _NUM_LEFT = "SELECT count(*) FROM staged_unit ANTI JOIN staged_trace USING (sample_id)"
-"""Query for the number of planned samples without a record. 0: other files have all samples of removed files."""
+"""Query for the number of planned samples without a record. If 0, other files have all samples of removed files."""
 _GONE = ""
 """Digest of a missing file."""
 _WHY_GONE = "file is missing from the run folder (deleted, or a dangling symlink)"
@@ -110,9 +110,9 @@ class Staged:
 
 
 def fingerprints(folder: RunFolder) -> list[LoadedFile]:
-    """Return the fingerprints of the files of a run that are loaded, sorted by name.
+    """Return the fingerprints of a run's files to load, sorted by name.
 
-    Their load order is the order in which they were written. Removed trace files are included.
+    The files' load order is the order in which they were written. Removed trace files are included.
     """
     plan = [folder.spec_path, folder.problems_path, folder.plan_path]
     found = [*plan, *folder.trace_files(), *timings.TimingFolder(folder.path).trace_files()]
@@ -137,8 +137,8 @@ def stage(
 ) -> Staged:
     """Make a run's files readable as temporary tables.
 
-    read_each: read trace files one by one and leave out damaged ones. Otherwise staged_trace is a view of all files,
-    and reading it raises one of UNREADABLE if a file is damaged.
+    If `read_each`, trace files are read one by one and damaged ones are left out. Otherwise, staged_trace is a view of
+    all trace files, and reading the view raises one of UNREADABLE if a file is damaged.
     """
     run_id = folder.path.name
     _create_tables(connection)

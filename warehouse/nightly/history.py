@@ -33,8 +33,9 @@ from warehouse.sql.schema import sql_of
 
 NIGHT_BEGINS_HOUR = 12
 """UTC hour at which a night begins. Runs that start before and after midnight belong to one night, named by the date on
-which it began. A run with a date as tag prefix belongs to that night, however long it was queued. If a database has
-such runs (`jobs nightly` creates them), other runs belong to no night, because they were launched for other purposes.
+which it began. A run with a date as tag prefix belongs to the night of that date, however long it was queued. If a
+database has such runs (`jobs nightly` creates them), other runs belong to no night, because they were launched for
+other purposes.
 """
 Conditions = tuple[dict[str, str], dict[str, str], dict[str, str]]
 """Environment and inputs of a run, and further conditions that affect its times."""
@@ -52,7 +53,7 @@ _OF_CELL = {column_of(role, "model"): role for role in get_args(Role)} | {
     column.name: f"{column.owner} {column.name.partition(f'{column.owner}_')[2].replace('_', ' ')}"
     for column in SHOWN_COLUMNS
 }
-"""Columns of `run` that are part of a cell, with their labels in its name."""
+"""Columns of `run` that are part of a cell, with their labels in the cell name."""
 _SAMPLING = {"temperature": "temperature", "top_p": "top-p", "token_budget": "budget"}
 _INPUTS = ("prompts", "problems")
 _FILES = [c.printed for c in MODEL_COLUMNS if c.printed and c.field.name.endswith("fingerprint")]
@@ -122,7 +123,10 @@ def _cells(
 
 
 def _run(row: Record, values: Sequence[tuple[str, str | None, float]], tonight: Mapping[str, str]) -> Run:
-    """Return a run. Its speed-up is the mean over the night's runs of the target alone. tonight: the complete runs."""
+    """Convert a row to a `Run`, with its mean speed-up over the night's runs of the target alone.
+
+    tonight: cells of the complete runs, by run id.
+    """
     measures: dict[str, list[float]] = {}
     for name, base, value in values:
         if base is None or base in tonight:

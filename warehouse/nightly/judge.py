@@ -2,8 +2,9 @@
 
 A cell is a method with its parameters, models and sampling on a dataset. It runs every night with a new seed. Every
 measure of every cell is compared with the cell's earlier comparable nights by one rule (`statistics.night`). A
-suspicious cell is rerun tonight, and both runs together decide. The mean of the last three nights may also decide.
-Rates that hardly vary have fixed limits, which need no rerun.
+suspicious cell is rerun tonight, and both runs together decide. A change also counts, without a rerun, if it shows in
+the mean of the last three nights and tonight differs in the same direction. A rise of a rate that hardly varies
+(`GATES`) is a FAIL without a rerun.
 """
 
 from __future__ import annotations
@@ -187,7 +188,7 @@ class Past:
         return self._kept[-1][0] if self._kept else None
 
     def keep(self, night: CellNight, excluded: Collection[str], *, is_usable: bool) -> None:
-        """Add a judged night. excluded: measures that later nights ignore; if not is_usable, they ignore all."""
+        """Add a judged night. Later nights ignore its `excluded` measures, or all of its measures if not `is_usable`."""
         self._kept.append((night, frozenset(night.values.keys() - excluded) if is_usable else None))
 
     def forbids(self, night: CellNight) -> list[Said]:
@@ -197,9 +198,9 @@ class Past:
         return [("FAIL", f"inputs changed: {one}; ignore this if it was intended") for one in inputs] or lacking
 
     def alike(self, key: Key, place: int, name: str = "", most: int = MOST, before: date = date.max) -> list[CellNight]:
-        """Return the newest usable nights under these conditions with the measure (or any measure), oldest first.
+        """Return the newest usable nights under the conditions `key`, oldest first.
 
-        place: position of the conditions in `CellNight.keys`.
+        place: position of the conditions in `CellNight.keys`. name: measure that the nights must have; empty: any.
         """
         found = (
             night
@@ -471,7 +472,10 @@ def _not_compared(night: CellNight, last: CellNight, found: Sequence[MetricVerdi
     later = [_title(name) for name in night.values if name not in compared]
     if absent and not changed:
         return [
-            ("WARN", f"{', '.join(absent)} missing tonight but present the previous night: check {night.first.run_id}")
+            (
+                "WARN",
+                f"{', '.join(absent)} missing tonight but present on the previous night: check {night.first.run_id}",
+            )
         ]
     return (
         [("PASS", f"not compared yet, because of {', '.join(changed)}: {', '.join(later)}")]

@@ -63,7 +63,7 @@ def judged(
         raise WarehouseError("no night to judge: the database has no runs")
     if night is not None and night not in dates:
         newest = ", ".join(map(str, dates[-5:]))
-        raise WarehouseError(f"no runs in the night of {night}; newest nights: {newest}")
+        raise WarehouseError(f"no runs on the night of {night}; latest nights: {newest}")
     return ordered(replay(nights[: dates.index(night) + 1] if night else nights)[-1])
 
 
@@ -131,9 +131,9 @@ def _page(verdict: NightVerdict) -> Page:
 
 
 def _common(parts: Sequence[Sequence[str]]) -> list[str]:
-    """Return the name parts, except the first, that all cells share, and models that are the only one in their role.
+    """Return the name parts, except the first, that all cells share, and models that are the only ones in their role.
 
-    parts (cells, parts of each).
+    parts: the parts of each cell's name.
     """
     number = Counter(part for of_cell in parts for part in of_cell[1:])
     models = Counter(part.split()[0] for part in number)
@@ -152,7 +152,7 @@ def _row(cell: CellVerdict, name: str) -> list[str]:
 
 
 def powers(verdict: NightVerdict) -> list[list[str]]:
-    """Return per measure the detectable worsening, the number of cells and the autocorrelation."""
+    """Return one row per measure: name, detectable worsening, number of cells and autocorrelation."""
     rows = []
     for measure in JUDGED:
         if found := [m for cell in verdict.cells for m in cell.metrics if m.measure is measure]:

@@ -47,7 +47,7 @@ _BY_ENDING: dict[str, ReportFormat] = {".html": "html", ".htm": "html", ".md": "
     "figures_folder",
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Write all figures to DIR as SVG and PDF, one paper column wide. Without -o or --format: only figures.",
+    help="Write all figures to DIR as SVG and PDF, one paper column wide. Without -o and --format: only figures.",
 )
 @baseline_option("Baseline of the differences.  [default: as in warehouse.compare]")
 @margin_option('Margin of "not worse", in percentage points.')

@@ -99,7 +99,7 @@ def page(
     title: str,
     max_bytes: int,
 ) -> tuple[str, Chunks]:
-    """Return the HTML and its traces. The page exceeds max_bytes only if it does so without any traces."""
+    """Return the HTML and its traces. The page exceeds max_bytes only if it would do so even without traces."""
     samples = read_samples(connection, runs)
     run_ids = [run.summary.run_id for run in runs]
     fixed = len(_styles()) + len(_katex_script()) + len(pack(index(samples, {}))) + _RESERVE_BYTES

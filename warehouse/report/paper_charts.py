@@ -73,7 +73,7 @@ def write_charts(charts: Mapping[str, Chart], folder: Path) -> list[Path]:
     """Write each chart as SVG and PDF to a folder and return the files.
 
     charts: by file name without extension. The folder is created if needed; existing files are replaced. Raises
-    WarehouseError without matplotlib, and OSError.
+    WarehouseError if matplotlib is not installed, and OSError.
     """
     check_installed()
     import matplotlib as mpl
@@ -105,7 +105,7 @@ def _draw(chart: Chart, figure: Figure) -> None:
     elif isinstance(chart, StackedBars):
         _bars(chart, figure, axes)
     else:
-        raise TypeError(f"{type(chart).__name__} cannot be drawn as a file")
+        raise TypeError(f"{type(chart).__name__} cannot be exported as SVG and PDF")
 
 
 def _dots(chart: Dots, figure: Figure, axes: Axes) -> None:

@@ -258,7 +258,7 @@ def _difference(
         references=[Reference(0.0, is_dashed=False), Reference(-margin, is_dashed=True)],
     )
     caption = (
-        "Mean over shared problems, over samples that both runs have, paired by problem. Bars: 95 % CI. "
+        "Mean over shared problems, from the samples that both runs have, paired by problem. Bars: 95 % CI. "
         f"Dashed line: margin (−{margin:g} points)."
     )
     ids = " ".join(quote(run_id) for run_id in compared.rows)
@@ -433,7 +433,7 @@ def _joined(estimate: str, interval: str) -> str:
     return estimate if interval == NOTHING else f"{estimate} ({interval})"
 
 
-_OF_PLANNED = "In n × k: available of planned samples of an unfinished run."
+_OF_PLANNED = "In n × k: available samples of all planned ones, for unfinished runs."
 
 
 def _results(runs: Sequence[RunFacts], compared: Compared) -> RunTable:

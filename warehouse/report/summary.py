@@ -36,7 +36,7 @@ SCHEMA_VERSION = 2
 _BUSY = 1.5
 """Minimum load per core for the BUSY MACHINE warning."""
 _NEARLY_FULL = 0.9
-"""Maximum share of the concurrency at which the median number of samples in flight is printed."""
+"""The median number of samples in flight is printed if it is at most this share of the concurrency."""
 _RUN = """
 SELECT run.run_id, run.method, run.params, run.dataset, run.dataset_size, run.limited, run.draft_name AS draft,
     run.target_name || coalesce(' with ' || run.selection_name, '') AS target, run.reward_name AS reward,
@@ -505,7 +505,7 @@ def method_of(run: RunSummary | RunSpec) -> str:
 
 
 def differing_parameters(runs: Sequence[Run], given: Sequence[str]) -> Callable[[Run], str]:
-    """Return a function that formats the method and parameters in which a run differs from runs with its label."""
+    """Return a function that formats a run's method and parameters where they differ among runs with the same label."""
     values: dict[tuple[str, str], set[str]] = {}
     of_run = {id(run): label for run, label in zip(runs, given, strict=True)}
     for run, label in zip(runs, given, strict=True):
@@ -554,8 +554,8 @@ A row may have different settings, such as budgets, on different datasets.
 def row_labels(specs: Sequence[RunSpec], named: Sequence[str | None]) -> list[str]:
     """Return a row label per run, unique among the runs of one dataset.
 
-    named: labels from the suite file; otherwise the method. Hyper-parameters, models and other settings are appended
-    as needed to distinguish runs.
+    named: labels from the suite file; None: the method. Hyper-parameters, models and other settings are appended as
+    needed to distinguish runs.
     """
     labels = [name or method_of(spec) for spec, name in zip(specs, named, strict=True)]
     for aspect in (differing_parameters(specs, labels), _models_of):
@@ -683,7 +683,7 @@ def _repeated(run: RunSummary) -> str:
 
 
 def _counts(verdicts: Mapping[str, int]) -> str:
-    """List the verdict counts (nonzero, or correct and wrong) and their sum."""
+    """List the verdict counts and their sum; zeros only for correct and wrong."""
     shown = {v: n for v, n in verdicts.items() if n or v in {"correct", "wrong"}}
     ordered = sorted(shown, key=lambda v: (v != "correct", v != "wrong", v == "not_run", v))
     return ", ".join(f"{v} {shown[v]}" for v in ordered) + f"; sum {sum(verdicts.values())}"

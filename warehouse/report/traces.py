@@ -63,7 +63,7 @@ class Chunks:
     """The traces in the page."""
 
     packed: list[str] = field(default_factory=list)
-    """Chunks: base64 of gzip of a JSON object from "run/problem/sample index" to trace."""
+    """Chunks: JSON objects of traces by "run/problem/sample index", compressed with gzip and encoded as base64."""
     places: dict[tuple[int, int, int], int] = field(default_factory=dict)
     """Index in `packed` by (run, problem, sample index)."""
     num_finished: int = 0

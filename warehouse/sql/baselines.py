@@ -124,8 +124,8 @@ _CONDITIONS = (
     Setting("processors", "processor", "latency", "equal"),
     Setting("samples_in_flight", "samples in flight on a worker", "latency", "equal"),
 )
-"""Settings of the machine. The number of devices is not compared: a separate device of the draft takes nothing from
-the target, and the target's tensor-parallel size is compared instead.
+"""Settings of the machine. The number of devices is not compared: a separate device for the draft does not slow the
+target, and the target's tensor-parallel size is compared instead.
 """
 _OF_TIMES = tuple(one for one in (*_CONDITIONS, *SETTINGS) if one.alone != "free")
 CONDITIONED = """
@@ -162,7 +162,7 @@ def ratio_sql() -> str:
 
 
 def unlike(run: Record, baseline: Record, *, across_concurrencies: bool = False) -> list[str]:
-    """Return why the times of two runs are not comparable in a suite's table: `its baseline has concurrency 8, not 1`.
+    """Return why two runs' times are not comparable in a suite's table, e.g. `its baseline has concurrency 8, not 1`.
 
     Both are rows of `warehouse.suites.measured.runs_like`. across_concurrencies: the ratio compares runs with
     different numbers of samples in flight.

@@ -58,7 +58,7 @@ def views_sql() -> str:
 
 
 def _measures_sql() -> str:
-    """Return the definition of the table of measures. It is no view, because planning queries would be slow."""
+    """Return the definition of the table of measures. As a view, it would slow down query planning."""
     names = ("name", "title", "meaning", "unit", "better", "is_of_times", "is_graded", "definition")
     listed = ",\n    ".join(
         f"({', '.join(_literal(getattr(measure, name)) for name in names)}, {sorted(measure.shown)})"

@@ -1,6 +1,6 @@
 """Worst-case intervals for a mean over problems: valid even if a few problems dominate the difference.
 
-Suppose a method breaks 5 % of the problems and gains a little on all others. One draw of 30 problems in five then
+Suppose a method breaks 5 % of the problems and gains a little on all others. Then one in five draws of 30 problems
 contains no broken problem. Student's t, permutation tests, the bootstrap and empirical likelihood cannot detect this:
 no interval from the data alone is valid (Bahadur and Savage, The nonexistence of certain statistical procedures in
 nonparametric problems, Ann. Math. Stat. 27, 1956). The known quantity is how much a single problem can lose or gain.
@@ -85,7 +85,7 @@ def _rule(points: int) -> tuple[Floats, Floats]:
 def _quantile(
     values: Floats, bound: float, chance: float, lowest: float, highest: float, sizes: Floats | None = None
 ) -> float:
-    """Return the value between `lowest` and `highest` that the weighted mean is below with probability `chance`."""
+    """Return the value from `lowest` to `highest` that the weighted mean falls below with probability `chance`."""
     if highest - lowest < 1e-12:
         return lowest
     margin = 1e-12 * (highest - lowest)

@@ -26,10 +26,10 @@ FEWEST, MOST = 7, 14
 WINDOW = 3
 """Number of nights in the window test, including tonight."""
 SCREEN = 2.5
-"""Standard errors above which tonight's cell is rerun."""
+"""Difference of tonight's first run, in standard errors, from which the cell is rerun."""
 AGREES = 1.0
 """Standard errors by which tonight must also differ, in the same direction, for a difference of the window to count.
-Otherwise the fault was repaired.
+Otherwise the fault is assumed to be repaired.
 """
 _AUTOCORRELATIONS = np.linspace(0.0, 0.95, 20)
 _DEVIATIONS = np.r_[0.0, np.geomspace(0.2, 2.5, 50)]
@@ -147,7 +147,7 @@ def looks(cells: Sequence[Series]) -> tuple[dict[str, Spread], list[Look]]:
 
 
 class _Nights(NamedTuple):
-    """Nights of all cells, each array (cells, nights). Missing nights have infinite variance; the first is present."""
+    """Nights of all cells; arrays (cells, nights). Missing nights have infinite variance; the first is not missing."""
 
     days: Counts
     values: Floats

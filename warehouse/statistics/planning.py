@@ -36,8 +36,8 @@ MOST_PROBLEMS = 1_000_000
 ASSURANCE = 0.8
 """Probability that the true variance is below the upper limit used by a careful plan."""
 FEWEST_CAREFUL = 10
-"""Minimum number of pilot problems for the upper limit. With 2, 3 and 5 problems it exceeds the variance in only 40, 54
-and 60 % of simulated pilots.
+"""Minimum number of pilot problems for the upper limit. With 2, 3 and 5 problems, the limit exceeds the true variance
+in only 40, 54 and 60 % of simulated pilots.
 """
 LEAST_GAIN = 0.05
 """Doubling the samples per problem is worthwhile if it lowers the standard error by at least this share."""
@@ -165,7 +165,7 @@ class Pilot:
     def careful(self, k: int) -> Moments:
         """Return the moments with k samples and V at its upper limit (one-sided, normal on the logarithm).
 
-        If the limit for fewer samples is lower, it is used, because V does not increase with k.
+        If the limit for fewer samples is lower, that limit is used, because V does not increase with k.
         """
         components = self.components
         found = components.moments(k)
@@ -186,7 +186,7 @@ def _single(correct: Counts, samples: Counts) -> Floats:
 
 
 def components_of_one(correct: Counts, samples: Counts, correlation: float) -> Components:
-    """Return the components from one method's pilot, for a comparison with a method that varies as much.
+    """Return the components from one method's pilot, for a comparison with a method whose true rates vary as much.
 
     correct, samples (n,). correlation: assumed correlation of the two methods' true rates over problems. Raises
     CannotPlan.
@@ -267,7 +267,7 @@ def _smallest(is_enough: Callable[[int], bool], first: int, most: int) -> int | 
 
 
 def detectable_margin(moments: Moments, n: int, target: float, difference: float = 0.0) -> float | None:
-    """Return the smallest margin that n problems can show with this power; None if no margin below 1 suffices."""
+    """Return the smallest margin at which n problems show non-inferiority with this power; None if it is 1 or more."""
     low, high = max(0.0, -difference) + _TINY, 1 - 1e-6
 
     def excess(margin: float) -> float:

@@ -10,7 +10,8 @@ margin would be biased (tools/simulate/probes.py), because single losses are imp
 At each decision, the oracle takes the step with the higher value (Arbitrage, arXiv 2512.05033, whose oracle uses a
 reward model). Ties go to the draft's step, which is cheaper. Choosing with the same continuations that measure the
 value would overestimate it. So one half of the continuations chooses and the other half measures, and vice versa. With
-few continuations the choice is noisy, so the oracle's value is a lower bound for an oracle with exact probabilities.
+few continuations the choice is noisy, so the oracle's value is a lower bound for that of an oracle with exact
+probabilities.
 
 The points are a stratified random sample, so each is weighted by the inverse of its inclusion probability (Horvitz and
 Thompson, J. Am. Stat. Assoc. 47, 1952).
@@ -184,7 +185,10 @@ def area(points: Points) -> Interval:
 
 
 def _too_few(points: Points, such: str = "") -> Interval | None:
-    """Return an `Interval` that states that there are too few points, or None. such: restriction on the points."""
+    """Return an `Interval` with the reason that there are too few points; None if there are enough.
+
+    such: restriction on the points, as the end of the reason.
+    """
     if len(points) >= FEWEST_POINTS and len(np.unique(points.family)) >= FEWEST_PROBLEMS:
         return None
     return _none(points, f"fewer than {FEWEST_POINTS} points or {FEWEST_PROBLEMS} {_unit(points)}{such}")

@@ -27,11 +27,11 @@ from warehouse.statistics.intervals import LEVEL, TAIL, Families, Floats, Interv
 
 RESAMPLES = 9_999
 FEWEST_RESAMPLED = 5
-"""Minimum number of problems, or families, for the bootstrap. Student's t is used below."""
+"""Minimum number of problems, or families, for the bootstrap; with fewer, Student's t is used."""
 OUTLYING_RATIO = 5.0
 """Assumed maximum factor between the estimate and the ratio of an unseen problem, which may loop in one run only."""
 FEWEST_DEGREES = 2
-"""Minimum degrees of freedom of the run factor. Two runs have one, which is too imprecise."""
+"""Minimum degrees of freedom of the run factor. Two runs give only one, and the estimate is too imprecise."""
 _CELLS_AT_ONCE = 4_000_000
 _LEAST_SPREAD = 1e-7
 """Standard errors up to this are treated as rounding errors."""
@@ -98,7 +98,7 @@ def ratio(
 def mean_time(repeats: Sequence[Floats], family: Families | None = None, resamples: int = RESAMPLES) -> Interval:
     """Return the mean over problems of a setting's times with its interval; arguments as for `ratio`.
 
-    The interval is computed on logarithms. The standard error is that of the mean, without the run factor.
+    The interval is computed on logarithms. The standard error is that of the mean and excludes the run factor.
     """
     every = np.stack(repeats)
     times = every.mean(axis=0)
@@ -154,8 +154,8 @@ def bootstrap_t(
     """Return Σx/Σy over problems with its symmetric bootstrap-t interval over families; x, y (n,).
 
     Source: Hall, On symmetric bootstrap confidence intervals (J. R. Stat. Soc. B 50, 1988), with the standard error of
-    the delta method. is_log: on logarithms, with the standard error of the logarithm; x must be positive. Fewer than 5
-    problems get Student's t. There is no interval without spread.
+    the delta method. If `is_log`, everything is on logarithms, with the standard error of the logarithm; x must be
+    positive. Fewer than 5 problems get Student's t. There is no interval without spread.
     """
     found, numbers = clustered(x, y, family), family_numbers(family)
     if numbers is not None:

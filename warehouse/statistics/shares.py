@@ -28,7 +28,7 @@ from warehouse.statistics.intervals import (
 LARGEST_SHARE = 0.1
 """Maximum share of decisions in one problem or family; above it, the rate has no interval."""
 FEWEST_WRONG, FEWEST_PROBLEMS = 10, 5
-"""Minimum numbers, for an AUROC, of wrong samples and of problems with one; the same for right samples."""
+"""Minimum number of wrong samples, and of problems with one, for an AUROC; the same holds for right samples."""
 _ROUNDING = 1e-12
 """Rounding tolerance for sums of shares."""
 
@@ -36,10 +36,10 @@ _ROUNDING = 1e-12
 def rate(x: Floats, y: Floats, family: Families | None = None, *, is_part: bool = True) -> Interval:
     """Return Σx/Σy over problems, as papers define a rate over decisions, with its interval; x, y (n,).
 
-    The standard error is the delete-one-problem (family) jackknife. is_part: x is part of y. The interval is then
-    Wilson's with the effective number of observations, and there is none if a problem (family) holds more than
-    LARGEST_SHARE of y. If x is not part of y, the interval is Student's t. Problems with y = 0 are left out; if none
-    remains, the estimate is NaN.
+    The standard error is a jackknife that leaves out one problem, or one family, at a time. If `is_part` (x is part of
+    y), the interval is Wilson's with the effective number of observations; no interval is given if a single problem, or
+    family, holds more than LARGEST_SHARE of y. Otherwise, the interval is Student's t. Problems with y = 0 are left
+    out; if none remains, the estimate is NaN.
     """
     kept = y > 0
     if not np.any(kept):
@@ -57,11 +57,11 @@ def auroc(
 ) -> Interval:
     """Return the probability that a decision of a correct sample has a higher score than one of an incorrect sample.
 
-    All arguments have one element per decision; ties count half. family: by default each problem is one. The standard
-    error is the delete-one-family jackknife. The interval is t on the logit; its degrees of freedom are those of the
-    families' contributions (Satterthwaite), because few families may dominate. The value is NaN in two cases: right or
-    wrong decisions come from fewer than FEWEST_WRONG samples or FEWEST_PROBLEMS families, or problems share families
-    and there are fewer than FEWEST_FAMILIES.
+    All arguments have one element per decision; ties count half. family: by default, each problem is its own family.
+    The standard error is the delete-one-family jackknife. The interval is t on the logit; its degrees of freedom are
+    those of the families' contributions (Satterthwaite), because few families may dominate. The value is NaN in two
+    cases: right or wrong decisions come from fewer than FEWEST_WRONG samples or FEWEST_PROBLEMS families, or problems
+    share families and there are fewer than FEWEST_FAMILIES.
     """
     names, numbers = np.unique(problem if family is None else family, return_inverse=True)
     n = len(names)

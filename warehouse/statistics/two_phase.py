@@ -34,7 +34,7 @@ class Predicted:
     problems: Numbers
     """(N,): problem number from 0, or family number if problems share families."""
     strata: Numbers
-    """(N,): stratum number; neighbors have consecutive numbers."""
+    """(N,): stratum number; neighboring strata have consecutive numbers."""
     has_families: bool = False
 
 
@@ -205,7 +205,7 @@ def _half_and_error(
 
 
 def _quantile(first: Floats, second: Floats, resamples: int) -> float:
-    """Return the quantile for the choice of problems: of the bootstrap, or Student's t if the bootstrap has none."""
+    """Return the quantile for the choice of problems, from the bootstrap or, if that has none, from Student's t."""
     if min(first.min(), second.min()) > 0:  # a poor model may predict negative times
         found = bootstrap_t(first, second, resamples=resamples, is_log=True)
         if found.high is not None and np.isfinite(found.high) and found.standard_error:

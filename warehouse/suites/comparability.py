@@ -121,7 +121,7 @@ def _trained(plan: Planned) -> tuple[str, ...]:
 
 
 def _other_rewards(run: Record) -> list[str]:
-    """Return how the step scores differ: both papers score every step with Math-Shepherd (Wang et al. 2023)."""
+    """Return how the step scores differ from those in the papers, which score every step with Math-Shepherd."""
     scorers = run.get("scorers") or []
     if not scorers:
         return ["no reward-model scores yet"]
@@ -319,7 +319,7 @@ def _placed(cards: placement.Placement) -> str:
 
 
 def _same_devices(suite: Suite, paper: Launch, run: Record) -> bool:
-    """Return whether every worker had the paper's GPU type, at least as many GPUs, and did not use more of them."""
+    """Return whether every worker had the paper's GPU type, at least its number of GPUs, and used no more than that."""
     words = re.findall(r"[AH]\d{2,4}[\w-]*", suite.devices)[0].lower().split("-")
     count = int(paper.sbatch.get("gpus-per-node", 1))
     widths = {role: int(run[f"engine_{role}_tensor_parallel"]) for role in _roles(run)}

@@ -32,7 +32,7 @@ START_SECONDS = 240.0
 """Assumed start time of a worker's engines; papers do not state it."""
 _TOKENS = {"emitted_tokens": "whole", "thinking_tokens": "thought", "target_thinking_tokens": "target"}
 _RATIO_NAMES = {"latency_saved": "share saved", "latency_saved_seconds": "seconds saved", "ratio_of_means": "speed-up"}
-"""Names, for sources, of measures that relate a latency to the baseline's."""
+"""Names, used in `Value.source`, of measures that relate a latency to the baseline's."""
 _MEAN_OF = "mean of "
 
 
@@ -72,15 +72,15 @@ class Published:
     """Tokens per sample, by text and count: a value of `_TOKENS`."""
 
     def count(self, text: Hashable, *names: str) -> Value | None:
-        """Return the mean of the published values of the first of these counts that has any."""
+        """Return the mean published value of the first of these counts that has published values."""
         return next((mean(values) for name in names if (values := self.tokens.get((text, name)))), None)
 
 
 def mean(values: Iterable[Value]) -> Value:
     """Return the mean of the distinct numbers, with all sources.
 
-    The source of several numbers names each of them. If they differ by more than 25 % from their mean, it notes that
-    the paper contradicts itself.
+    If there are several numbers, the source lists each. If one differs by more than 25 % from the mean, the source
+    notes that the paper contradicts itself.
     """
     values = list(values)
     sources: dict[float, dict[str, None]] = {}

@@ -1,10 +1,10 @@
 """Values in the tables of published suites: of a run alone or against its baseline, in the measure's unit.
 
 A measure of warehouse/measures.py is read from the table `estimate`, or computed on demand if only few runs have the
-data. Latency ratios of two runs are paired by problem (warehouse/statistics/ratios.py). Times may use any stopwatch of
-the view `stopwatch` that has values per problem; the default is measured time. If a run has samples timed one at a time
-(`--latency-sample`), its times are estimated from them. The intervals then cover the choice of problems and of timed
-samples (warehouse/statistics/two_phase.py).
+data. Latency ratios of two runs are paired by problem (warehouse/statistics/ratios.py). Latency may follow any
+definition in the view `stopwatch` that has values per problem; the default is measured time. If a run has samples timed
+one at a time (`--latency-sample`), its times are estimated from these samples. The intervals then cover the choice of
+problems and of timed samples (warehouse/statistics/two_phase.py).
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ SELECT sample_id, latency_seconds AS measured, specreason, greatest(latency_seco
     draft, verdict, waited - answer_seconds AS thought, thought - draft - verdict AS rest
 FROM timed LEFT JOIN of_calls USING (sample_id)
 """
-"""Stopwatches as in sql/views/stopwatches.sql and modelled.sql; shares as in measures.py."""
+"""Definitions of latency as in sql/views/stopwatches.sql and modelled.sql; shares as in measures.py."""
 _PROGRESS = """
 SELECT num_timed, num_drawn, num_samples FROM latency_at_one WHERE run_id = $run_id
 """

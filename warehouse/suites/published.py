@@ -295,7 +295,7 @@ class SuiteRun:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Its row label and column key."""
+        """Row label and column key."""
         return self.plan.row.label, self.plan.column
 
 
@@ -320,7 +320,7 @@ class Reproduction:
 
 
 def timed_runs(asked: Reproduction) -> list[SuiteRun]:
-    """Return the requested runs, in batches with timing samples where these can replace one sample in flight."""
+    """Return the requested runs, those with one sample in flight as batches with timing samples where possible."""
     columns = asked.columns or asked.suite.columns
     plans = [plan for plan in planned(asked.suite) if plan.column in columns]
     alone = [suite_run(plan, asked.overrides, asked.aligned) for plan in plans]
@@ -363,7 +363,7 @@ def distinct_runs(runs: Sequence[SuiteRun]) -> list[SuiteRun]:
 
 
 def with_latency_sample(suite: Suite, launch: Launch) -> Launch:
-    """Return a launch with one sample in flight as batches, if timing samples can replace its times.
+    """Convert a launch with one sample in flight to batches, if its times can be estimated from timing samples.
 
     Suites without times use batches too, so they can share runs with suites that have times.
     """
@@ -375,7 +375,9 @@ def with_latency_sample(suite: Suite, launch: Launch) -> Launch:
 
 
 def in_batches(suite: Suite, launch: Launch) -> Launch:
-    """Return a run with one sample in flight as batches with timing samples; unchanged if these cannot replace it."""
+    """Return a launch with one sample in flight as batches with timing samples, or unchanged if these cannot replace
+    it.
+    """
     if suite.times - ESTIMATED - NOT_ESTIMATED:
         return launch
     return launch.changed(concurrency=AT_ONCE, latency_sample=TIMED if suite.times else None)

@@ -80,7 +80,7 @@ class Printed:
 def reproduce(
     name: str | None, values: Mapping[str, Any], typed: Flags, overrides: Flags, max_gpu_hours: float | None
 ) -> None:
-    """Run `harness.reproduce`; every error is one line.
+    """Run `harness.reproduce`; every error is reported in one line.
 
     `values`: options of the command. `typed`: launch flags from the command line. `overrides`: `typed` and the scale.
     """
@@ -225,7 +225,10 @@ def _write(
     *,
     is_there: bool,
 ) -> None:
-    """Write the table; if there is no database yet, print how to get the table later. is_there: there must be one."""
+    """Write the table; if there is no database yet, print how to get the table later.
+
+    is_there: a missing database is an error.
+    """
     if not is_there and not database.is_file():
         console.print("No run is finished yet. To print the table later, use the same flags with:")
         console.print(f"  {typed('harness.reproduce')} {quote(suite_name)} --table", soft_wrap=True, markup=False)

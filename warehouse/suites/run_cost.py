@@ -85,7 +85,7 @@ def same_cost(spec: RunSpec) -> Record:
 
 
 def _read(database: Path, ask: Callable[[Connection], Forecast | None]) -> Forecast | None:
-    """Return the database's estimate; None if the database is missing, locked or of another version."""
+    """Return the database's estimate; None if the database is missing, locked or from another version."""
     try:
         with reader(database, _WAIT_SECONDS) as connection:
             return ask(connection)
@@ -96,7 +96,7 @@ def _read(database: Path, ask: Callable[[Connection], Forecast | None]) -> Forec
 def from_history(launch: Launch, like: Record, num_samples: int, database: Path) -> Forecast | None:
     """Estimate from finished runs with the columns `like` in the table `run`; None if there are none.
 
-    Only runs with times count. Where the launch sets a model's tensor-parallel size, they must have the same.
+    Only runs with times count. If the launch sets a model's tensor-parallel size, the runs must have the same size.
     """
     return _read(database, lambda connection: _from_history(connection, launch, like, num_samples))
 

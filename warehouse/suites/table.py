@@ -58,7 +58,7 @@ class Heading:
     about: str = ""
     """Sentence under the table that defines the metric."""
     compared: _Compares | None = None
-    """Reads the value from a comparison. None: the metric is of the run alone."""
+    """Reads the value from a comparison. None: the metric describes the run alone."""
 
     @property
     def factor(self) -> float:
@@ -288,7 +288,7 @@ def _baselines(comparison: Comparison | None, runs: Mapping[str, OwnRun]) -> Ite
 
 
 def recorded_runs(connection: Connection, runs: Sequence[SuiteRun], *, exact_scale: bool) -> dict[Key, Record | None]:
-    """Return the recorded run, if any, of each run, by row label and column key.
+    """Return the recorded run that matches each of these runs, or None, by row label and column key.
 
     `exact_scale`: only runs with the launch's number of problems and samples.
     """
@@ -345,8 +345,8 @@ def published_table(
 def _timed(connection: Connection, run: SuiteRun, row: Record) -> Timed | None:
     """Return the numbers of a run's timed samples, samples planned for timing, and all samples.
 
-    None if the paper's run has several samples in flight, or if the times of the run itself are used. They are not used
-    for runs in batches for which timing samples are planned.
+    None if the paper's run has several samples in flight, or if the times of the run itself are used. Those times are
+    not used for runs in batches for which timing samples are planned.
     """
     if run.paper is None or run.paper.concurrency != 1:
         return None
@@ -409,7 +409,7 @@ class _Beside:
         return self.runs.get(key), self.recorded.get(key)
 
     def _number(self, run: SuiteRun, row: Record, metric: str) -> Interval | None:
-        """Return the value of a metric, with the stopwatch of the published value.
+        """Return the value of a metric; latency is defined as for the published value.
 
         If a run has samples timed one at a time, its times are estimated from them.
         """
@@ -459,7 +459,7 @@ class _Beside:
 
 
 def about(suite: Suite) -> Iterator[str]:
-    """Yield what to know about the published values, one sentence or two per line."""
+    """Yield notes on the published values, one or two sentences per line."""
     if suite.no_numbers:
         yield f"No value is published: {suite.no_numbers}."
     if suite.only_graphics:
@@ -516,7 +516,7 @@ def write(table: SuiteTable, out: IO[str], shape: TableFormat, *, has_intervals:
 
 
 def _blocks(table: SuiteTable, between: str, *, has_intervals: bool) -> list[Table]:
-    """Return one block with all columns; for published tables, one block per column or for the only row.
+    """Return one block with all columns; for published tables, one block per column, or one for the only row.
 
     between: separator between our value and the published one.
     """
