@@ -193,7 +193,7 @@ def report(
     with _warehouse_errors():
         result = _load_and_print(run, database, console, wait_seconds, among)
     if derived.are_logprobs_asked(run):
-        from jobs.finished import scoring  # with engines
+        from jobs.finished import scoring  # imports engines
 
         if missing := scoring.notice(run):
             console.print(missing, style="bold yellow", markup=False, soft_wrap=True)

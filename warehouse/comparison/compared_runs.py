@@ -191,7 +191,7 @@ class Baseline:
 def choose(runs: Sequence[Run], named: str | None = None) -> list[Baseline]:
     """Return the baseline of every dataset that has a run with samples.
 
-    named: run id of the baseline of its dataset. By default, the baseline is the run of the target alone: the
+    named: run id to use as the baseline of its dataset. By default, the baseline is the run of the target alone: the
     best-fitting one of several, or the first run if there is none. If a dataset has the target alone and other runs in
     both regimes (one and several samples in flight), each regime gets its own baseline, because times are comparable
     only within a regime. Raises WarehouseError if the named run has no samples.

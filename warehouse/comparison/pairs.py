@@ -155,9 +155,9 @@ def _means(times: Times, places: NDArray[np.int64], others: Sequence[_Side]) -> 
 def latencies(
     connection: Connection, run_id: str, baseline: str | None, stopwatch: str, of_baseline: str
 ) -> TimedPair | None:
-    """Return latencies of a setting and its baseline, by definitions of the view `stopwatch`, paired by problem.
+    """Return latencies of a setting and its baseline, as defined by the view `stopwatch`, paired by problem.
 
-    `of_baseline` is the definition for the baseline: a paper may compare a sample's total time with reasoning time.
+    `of_baseline` is the definition for the baseline, because a paper may compare a total time with a reasoning time.
     None if no problem was timed in all runs, or if the runs differ in devices or other conditions that affect latency.
     """
     if not rows(connection, _ARE_ALIKE, {"run_id": run_id, "baseline": baseline}):

@@ -41,7 +41,7 @@ _RUNS = "SELECT run_id FROM run ORDER BY created_at DESC, run_id"
 
 @dataclass(frozen=True)
 class SampleCost:
-    """Average cost of a sample, and the cost of engine starts, which does not grow with the samples."""
+    """Average cost of a sample, and the cost of engine starts, which does not grow with the number of samples."""
 
     work_hours: float
     """Device-hours per sample."""

@@ -98,7 +98,7 @@ class Run:
 
 @dataclass(frozen=True)
 class CellNight:
-    """One cell in one night."""
+    """One cell on one night."""
 
     cell: str
     night: date
@@ -188,7 +188,7 @@ class Past:
         return self._kept[-1][0] if self._kept else None
 
     def keep(self, night: CellNight, excluded: Collection[str], *, is_usable: bool) -> None:
-        """Add a judged night. Later nights ignore its `excluded` measures, or all of its measures if not `is_usable`."""
+        """Add a judged night. Later nights ignore the measures in `excluded`, or all measures if it is not usable."""
         self._kept.append((night, frozenset(night.values.keys() - excluded) if is_usable else None))
 
     def forbids(self, night: CellNight) -> list[Said]:

@@ -49,7 +49,7 @@ _BY_ENDING: dict[str, ReportFormat] = {".html": "html", ".htm": "html", ".md": "
     type=click.Path(path_type=Path, file_okay=False),
     help="Write all figures to DIR as SVG and PDF, one paper column wide. Without -o and --format: only figures.",
 )
-@baseline_option("Baseline of the differences.  [default: as in warehouse.compare]")
+@baseline_option("Baseline for the differences.  [default: as in warehouse.compare]")
 @margin_option('Margin of "not worse", in percentage points.')
 @grader_option()
 @wait_option()

@@ -138,7 +138,7 @@ def sections(runs: Sequence[RunFacts], compared: Compared, manifests: Mapping[st
 
 
 def report_warnings(runs: Sequence[RunFacts]) -> tuple[str, list[str]]:
-    """Return one line that lists each kind of warning with its runs, and each warning once with its runs."""
+    """Return a summary line with each kind of warning and its runs, and one line per distinct warning with its runs."""
     names, kinds = {run.summary.run_id: run.label for run in runs}, dict[str, dict[str, RunFacts]]()
     told = [(run, line) for run in runs for line in run.summary.warnings if not line.startswith("PARTIAL RUN")]
     for run, line in told:
@@ -162,7 +162,7 @@ def _partial(some: Sequence[RunFacts], runs: Sequence[RunFacts]) -> str:
 
 
 def _which(some: Sequence[RunFacts], runs: Sequence[RunFacts]) -> str:
-    """Return a phrase for distinct runs `some`: "all runs", "all with N in flight", or their labels."""
+    """Return a phrase for the distinct runs `some`: "all runs", "all with N in flight", or their labels."""
     if len(some) == len(runs):
         return "all runs"
     [in_flight, *others] = {run.summary.concurrency for run in some}
@@ -450,7 +450,7 @@ def _results(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
         ("n × k", _size),
     ]
     has_sides = one is not None and any(row.speed and row.speed.sides for row in one.rows)
-    sides = " GPUs and runs in parentheses: run : baseline." if has_sides else ""
+    sides = " In parentheses: numbers of GPUs and of runs, as run : baseline." if has_sides else ""
     told = [*compared.reasons, *((*show.pairing_warnings(one), *show.limits(one)) if one else ())]
     names = {run.summary.run_id: run.label for run in runs}
     limits = [show.renamed(line, names) for line in told]

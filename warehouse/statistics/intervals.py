@@ -121,7 +121,7 @@ def family_numbers(family: Families | None) -> Counts | None:
 
 
 def clustered(x: Floats, y: Floats, family: Families | None = None) -> Clustered:
-    """Return Σx/Σy over problems with its jackknife over families. x, y (n,); Σy without any one family must not be 0."""
+    """Return Σx/Σy over problems with its jackknife over families. x, y (n,); Σy without one family must not be 0."""
     numbers = family_numbers(family)
     if numbers is not None:
         x, y = np.bincount(numbers, x).astype(float), np.bincount(numbers, y).astype(float)

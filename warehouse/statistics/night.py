@@ -50,7 +50,7 @@ known. ESTIMATED: they are not, so all variance is between nights and assumed to
 
 
 class Value(NamedTuple):
-    """A measure's value in one night, averaged over that night's runs."""
+    """A measure's value on one night, averaged over that night's runs."""
 
     day: int
     value: float
