@@ -143,7 +143,8 @@ class Pair:
 
     @property
     def num_missing_samples(self) -> int:
-        """Number of planned sample indices that are not compared: missing in a run, or of a problem that is left out.
+        """Number of planned sample indices not compared, because they are missing in a run or their problem is left
+        out.
         """
         return self.num_planned_samples - self.num_common_samples
 
