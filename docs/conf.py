@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -29,6 +31,18 @@ def _filled(app: Sphinx, docname: str, source: list[str]) -> None:
     source[0] = re.sub(r"\(\.\./([A-Z]+)\.md", lambda link: f"({link[1].lower()}.md", reference.filled(source[0]))
 
 
+def _sample_report(app: Sphinx, exception: Exception | None) -> None:
+    """Write the report on the recorded runs beside the pages."""
+    if exception is None:
+        python, runs = [sys.executable, "-m"], sorted(map(str, (ROOT / "tests" / "recorded").glob("demo-*")))
+        with tempfile.TemporaryDirectory() as folder:
+            database = ["--database", f"{folder}/warehouse.duckdb"]
+            subprocess.run([*python, "warehouse.load", *runs, *database], cwd=ROOT, check=True, capture_output=True)
+            report = [*python, "warehouse.report", *runs, *database, "-o", f"{app.outdir}/sample-report.html"]
+            subprocess.run(report, cwd=ROOT, check=True, capture_output=True)
+
+
 def setup(app: Sphinx) -> None:
-    """Put the generated parts into the pages."""
+    """Put the generated parts into the pages, and a report beside them."""
     app.connect("source-read", _filled)
+    app.connect("build-finished", _sample_report)

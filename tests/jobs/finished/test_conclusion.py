@@ -218,5 +218,5 @@ def test_a_missing_a_readable_and_a_locked_database_pass_and_one_of_another_form
         after.check(database)
     with writer(database) as connection:
         connection.execute("UPDATE schema_version SET digest = 'other'")
-    with pytest.raises(after.WarehouseError, match="recreate it from the run folders"):
+    with pytest.raises(after.WarehouseError, match="recreate the database from the run folders"):
         after.check(database)
