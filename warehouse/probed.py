@@ -95,7 +95,7 @@ def lines(probe: Record) -> Iterator[str]:
 def left_out(probe: Record) -> Iterator[str]:
     """Yield a line with the number of decisions that cannot be probed, if there are any."""
     if number := probe["num_ending"]:
-        yield f"Excluded: {counted(number, 'decision')} at the end of the reply, where nothing can follow."
+        yield f"Excluded: {counted(number, 'decision')} on proposals that end the reply, so nothing can follow."
 
 
 def table(probe: Record) -> Table:

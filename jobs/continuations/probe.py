@@ -323,7 +323,7 @@ def _notices(source: RunFolder, points: Sequence[Point], population: Population)
         f"{len(points) - refused} with an accepted draft and {refused} with a rejected draft."
     ]
     if number := population.num_ending:
-        lines.append(f"Left out: {counted(number, 'decision')} on proposals that end the reply.")
+        lines.append(f"Excluded: {counted(number, 'decision')} on proposals that end the reply, so nothing can follow.")
     if unfinished := num_unfinished(source):
         lines.append(f"UNFINISHED: {counted(unfinished, 'sample')} of {source.path.name} cannot be probed yet.")
     return lines

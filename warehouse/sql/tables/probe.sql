@@ -31,4 +31,4 @@ COMMENT ON COLUMN probe_point.value IS 'Score used by the decision; for a choice
 COMMENT ON COLUMN probe_point.accepts_below IS 'Whether scores up to the threshold are accepted';
 COMMENT ON COLUMN probe_point.accepted IS 'Whether the draft''s proposal was accepted';
 COMMENT ON COLUMN probe_point.weight IS 'Number of the run''s decisions represented by the point [count]';
-COMMENT ON COLUMN probe_point.num_ending IS 'Number of the run''s decisions at the end of the reply, which cannot be continued; equal in all rows [count]';
+COMMENT ON COLUMN probe_point.num_ending IS 'Number of the run''s decisions on proposals that end the reply, so nothing can follow; equal in all rows [count]';
