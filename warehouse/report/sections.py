@@ -494,7 +494,8 @@ def _details(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
     ]
     graders = "; ".join(sorted({run.summary.grader_version or "none yet" for run in runs}))
     shown = ("95 %", "on these")
-    about = [*show.baseline_lines(one), *show.contrast_legend(one, shown)] if (one := compared.comparison) else []
+    told = [*show.baseline_lines(one), *show.contrast_legend(one, shown)] if (one := compared.comparison) else []
+    about = [show.renamed(line, {run.summary.run_id: run.label for run in runs}) for line in told]
     caption = [
         ("re-run SE", "Re-run SE: standard error of pass@1 over reruns of the same problems, in percentage points."),
         ("once complete", "Once complete: pass@1 if all missing samples are wrong, and if all are correct."),
