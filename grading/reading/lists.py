@@ -91,7 +91,7 @@ def compare_unnamed(golds: list[str], predictions: list[str], pair: Pair, compar
 
 
 def _with_argument_of(golds: list[str], predictions: list[str]) -> list[str]:
-    """Rewrite `f(t) = 2t` as `f(x) = 2x` if golds have only functions of x, answers only of t, and no answer uses x."""
+    """Rewrite `f(t) = 2t` as `f(x) = 2x` if gold functions are all of x, answer functions of t, and no answer has x."""
     letters = [{match.group(1) for part in parts if (match := _ARGUMENT.match(part))} for parts in (golds, predictions)]
     if any(len(found) != 1 for found in letters) or letters[0] == letters[1]:
         return predictions

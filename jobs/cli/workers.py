@@ -135,8 +135,10 @@ def _submit_unfinished(run: RunFolder, *, accept: bool) -> None:
 
 
 def _check_code(run: RunFolder, *, accept: bool, goes_on: bool = False) -> None:
-    """Print a notice if only other code versions have worked on the run. Raises CodeChanged and BadMethod, both
-    ValueErrors."""
+    """Print a notice if work on the run has begun and only other code is recorded for it.
+
+    Raises CodeChanged and BadMethod, both ValueErrors.
+    """
     from jobs.run import codes
 
     codes.method_of(run)  # required by submissions, also before any work

@@ -73,7 +73,7 @@ def code_of(run: RunFolder) -> Code:
 
 
 def check(run: RunFolder, *, accept: bool = False, goes_on: bool = False) -> str | None:
-    """Return a notice if only other code versions have worked on the run; otherwise None.
+    """Return a notice if work on the run has begun and only other code is recorded for it; otherwise None.
 
     Writes nothing. `goes_on`: more work follows even if the run is finished. Raises CodeChanged if the run continues,
     was started with other code, and `accept` is false.

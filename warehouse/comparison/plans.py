@@ -341,9 +341,9 @@ def _basis_lines(plan: Plan) -> Iterator[str]:
     if basis.run is None:
         yield f"From {basis.baseline.run_id} alone, {problems}."
         yield (
-            "Assumed: the other method's true rates vary as much over problems as these, with a correlation of "
-            f"{plan.question.correlation:g} (--correlation). The standard deviation between problems follows "
-            "from this assumption; it is not observed."
+            "Assumed: the other method's true rates vary as much over problems as this one's, with a correlation of "
+            f"{plan.question.correlation:g} between both (--correlation). The standard deviation between problems "
+            "follows from this assumption; it is not observed."
         )
         yield "A pilot of both methods would also show which problems only one of them solves."
     else:

@@ -3,8 +3,8 @@
 A cell is a method with its parameters, models and sampling on a dataset. It runs every night with a new seed. Every
 measure of every cell is compared with the cell's earlier comparable nights by one rule (`statistics.night`). A
 suspicious cell is rerun tonight, and both runs together decide. A change also counts, without a rerun, if it shows in
-the mean of the last three nights and tonight differs in the same direction. A rise of a rate that hardly varies
-(`GATES`) is a FAIL without a rerun.
+the mean of the last three nights and tonight differs in the same direction. A rise beyond noise of a rate that hardly
+varies (`GATES`) is a FAIL without a rerun.
 """
 
 from __future__ import annotations
