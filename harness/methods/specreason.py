@@ -1,9 +1,9 @@
 """SpecReason: speculative reasoning (Pan et al., arXiv 2504.07891, section 4.1).
 
 The small model (draft) speculates one step and the base model (target) scores it from 0 to 9 in one prefill-only pass.
-At or above the threshold the step is accepted; below it the base model rewrites the step. The two models alternate
-until the reply contains an answer, including the part after the thought. The paper does not define the end of a chain;
-the authors' code ends it at the first answer, even inside the thought (`ends_at`).
+At or above the threshold the step is accepted; below it the base model rewrites the step. The two models alternate,
+also after the thought, until the reply contains an answer. The paper does not define the end of a chain; the authors'
+code ends it at the first answer, even inside the thought (`ends_at`).
 
 Steps end at a blank line and have at most 512 tokens, as in the authors' code (the paper has no limit). The next step
 continues a truncated one, and is scored separately (code: a blank line separates them). The wording of the scoring
