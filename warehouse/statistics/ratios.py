@@ -154,8 +154,8 @@ def bootstrap_t(
     """Return Σx/Σy over problems with its symmetric bootstrap-t interval over families; x, y (n,).
 
     Source: Hall, On symmetric bootstrap confidence intervals (J. R. Stat. Soc. B 50, 1988), with the standard error of
-    the delta method. If `is_log`, everything is on logarithms, with the standard error of the logarithm; x must be
-    positive. Fewer than 5 problems get Student's t. There is no interval without spread.
+    the delta method. If `is_log`, the interval is computed on logarithms, the standard error is that of the logarithm,
+    and x must be positive. Fewer than 5 problems get Student's t. There is no interval without spread.
     """
     found, numbers = clustered(x, y, family), family_numbers(family)
     if numbers is not None:
