@@ -47,7 +47,7 @@ def test_they_are_finished_and_resume_to_nothing(runs: list[RunFolder], database
         status = CliRunner().invoke(jobs_command, ["status", str(run.path)])
         assert (status.exit_code, "24/24" in status.output) == (0, True), status.output
         resumed = CliRunner().invoke(jobs_command, ["resume", str(run.path)])
-        assert (resumed.exit_code, "all samples are finished" in resumed.output) == (0, True), resumed.output
+        assert (resumed.exit_code, "ll samples are finished" in resumed.output) == (0, True), resumed.output
 
 
 def test_their_traces_show_steps_and_verdicts(runs: list[RunFolder], database: Path) -> None:
