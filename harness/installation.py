@@ -123,7 +123,7 @@ def _install_for_cpu(extras: Sequence[str]) -> None:
 
 
 def _install_torch(required: Sequence[str]) -> str:
-    """Install torch's build for CPUs if available; return a line that says which torch is used.
+    """Install the CPU build of torch if available; return a line that says which torch is used.
 
     `required`: the lines of vLLM's requirements that name torch, one per platform.
     """
@@ -134,11 +134,11 @@ def _install_torch(required: Sequence[str]) -> str:
     command = [*_INSTALL, "--no-deps", *required, "--extra-index-url", _TORCH_CPU_INDEX, *limits]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     if done.returncode == 0:
-        return "the build for CPUs"
+        return "the CPU build"
     [reason] = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
     return (
-        "the release on the configured package index, with some gigabytes of unused CUDA libraries; "
-        f"no build for CPUs from {_TORCH_CPU_INDEX}: {reason[:200]}"
+        "the release on the configured package index, with several gigabytes of unused CUDA libraries; "
+        f"the CPU build could not be installed from {_TORCH_CPU_INDEX}: {reason[:200]}"
     )
 
 

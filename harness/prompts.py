@@ -74,7 +74,7 @@ def placeholders(*required: str, optional: tuple[str, ...] = ()) -> AfterValidat
 AnyText = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS)]
 """A text that may be empty."""
 NeededText = Annotated[AnyText, AfterValidator(filled)]
-"""A text that may not be empty."""
+"""A text that must not be empty."""
 ReplyText = Annotated[NeededText, placeholders(), AfterValidator(_reply)]
 """The beginning of a reply, continued by the model."""
 Word = Annotated[str, Field(min_length=1, max_length=50)]

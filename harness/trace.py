@@ -73,8 +73,8 @@ class Call:
     accepted_tokens: int | None = None
     """Proposed tokens accepted by the model."""
     overlapped_seconds: float = 0.0
-    """Part of `end_seconds` in which the sample did not wait for the call: above 0 for a draft started early, all of it
-    for a lookahead."""
+    """Part of `end_seconds` in which the sample did not wait for the call: positive for a draft started early, all of
+    it for a lookahead."""
 
     def __post_init__(self) -> None:
         _check_word("purpose of a call", self.purpose)

@@ -1,4 +1,4 @@
-"""`python -m jobs`: commands for launched runs, suites and nights."""
+"""`python -m jobs`: commands for launched runs, suites and nightly runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jobs.cli.run_command import RunCommands
 
 @click.group(cls=RunCommands)
 def main() -> None:
-    """Watch, resume, cancel and finish runs; launch suites and nights."""
+    """Watch, resume, cancel and finish runs; launch suites and nightly runs."""
 
 
 for _command in (

@@ -46,7 +46,7 @@ _MOST_FAILURES = 3
 _PER_TASK = ("shards_per_task", "workers_per_task")
 _LEAST_MINUTES = 60
 _MOST_STARTS = 50
-"""Number of started verdict jobs in one night after which no further standby job is submitted."""
+"""Number of started verdict jobs of one night after which no further standby job is submitted."""
 _ESCAPED = str.maketrans({character: f"\\{character}" for character in "\\`*_[]<>|"})
 
 
@@ -61,7 +61,7 @@ def carry_out(
     junit: Path | None = None,
     accept_code_change: bool = False,
 ) -> None:
-    """Launch a suite for a night. If its runs are on this machine, judge the night at once.
+    """Launch the runs of a night. If they are on this machine, judge them at once.
 
     On Slurm, a job gives the verdict; with `waits` or `junit`, wait for that job. `junit`: path of the JUnit file to
     write. Fills in `known`. Raises the errors of `launch`.
@@ -76,7 +76,7 @@ def carry_out(
     known.runs = night.runs()
     known.found["verdict_job"] = job
     if job:
-        print(f"night of {day}: {counted(len(known.runs), 'run')}; job {job} will give the verdict")
+        print(f"night of {day}: {counted(len(known.runs), 'run')}; job {job} will report the verdict")
         if not waits and junit is None:
             return
         night.wait()
@@ -224,7 +224,7 @@ class Night:
 
 
 def launch(night: Night, only: Sequence[int] | None = None, *, accept_code_change: bool = False) -> str | None:
-    """Launch a suite for a night and submit its verdict job; return the job's id, or None if no run is on Slurm.
+    """Launch the runs of a night and submit the verdict job; return the job's id, or None if no run is on Slurm.
 
     Launching again resumes the night. `only`: numbers of the launches to include; None: all. `accept_code_change`:
     resume a night that was started with other code; another night always has separate runs. Failed workers on this
@@ -235,7 +235,7 @@ def launch(night: Night, only: Sequence[int] | None = None, *, accept_code_chang
     numbers = range(len(night.suite.launches)) if only is None else only
     prepared = suite.prepare(night.suite, night.tag, numbers, accept_code_change=accept_code_change)
     check_engines(prepared)
-    if not night.is_confirming:  # a confirmation is only one round, and without it the night would stay undecided
+    if not night.is_confirming:  # a confirmation is only one round, and without it the verdict would stay open
         check_budget(prepared)
     requests = {
         one.run.path.name: {"options": dict(one.sbatch), **{name: getattr(one.launch, name) for name in _PER_TASK}}
@@ -264,7 +264,7 @@ def _start(night: Night, prepared: Sequence[PreparedLaunch]) -> client.SlurmErro
             console.print(str(failure), style="bold red", markup=False, soft_wrap=True)
             refusal = recovery.out_of_rounds(record, runs, night.suite.nightly.recoveries)
             if refusal is not None:
-                line = f"The night continues without the unfinished samples: {refusal}."
+                line = f"Continuing without the unfinished samples: {refusal}."
                 console.print(line, style="bold red", soft_wrap=True)
                 return None
             record.append("recovered", work={run.path.name: recovery.work_of(run) for run in runs})
@@ -285,7 +285,7 @@ def give_verdict(path: str, day: str, is_confirming: bool = False) -> None:
         with contextlib.suppress(client.SlurmError):
             night.ensure_successor()
         code = conclude(night)
-    except Exception as error:  # noqa: BLE001 exit code 1 would mean that the night failed
+    except Exception as error:  # noqa: BLE001 exit code 1 would mean the verdict FAIL
         traceback.print_exc()
         code = NO_VERDICT
         if night is not None:
@@ -358,7 +358,7 @@ def _end(night: Night, verdict: str, code: int, found: Mapping[str, Any], missin
 
 def _hand_on(record: NightRecord, job: str | None) -> int:
     record.append("handed on", job=job)
-    print(f"no verdict yet: job {job} will give it", flush=True)
+    print(f"no verdict yet: job {job} will report it", flush=True)
     return 0
 
 

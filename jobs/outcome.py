@@ -120,7 +120,7 @@ def launch_errors_in_one_line() -> Iterator[None]:
 def explained(error: Exception) -> click.ClickException | None:
     """Convert an error to one line with its exit code; None if unexpected, or explained by the command itself.
 
-    Exit code 2: wrong input, unusable database, run that this user may not read, or job rejected by sbatch. Exit code
+    Exit code 2: wrong input, unusable database, run that this user cannot read, or job rejected by sbatch. Exit code
     1: Slurm, workers or the grader failed, or a file is damaged or cannot be written.
     """
     if isinstance(error, SlurmRejected):

@@ -270,7 +270,7 @@ def _named(model: ModelSpec) -> str:
 
 
 def is_cost_said(prepared: PreparedLaunch) -> bool:
-    """Return whether a starting launch prints its cost estimate, i.e. whether it is known or a limit is set."""
+    """Return whether a launch prints its cost even without a preview: if a limit is set or the cost is known."""
     return prepared.launch.max_gpu_hours is not None or (prepared.is_work_left and prepared.forecast is not None)
 
 
@@ -328,9 +328,9 @@ def check_golds(launch: PartialLaunch, problems: Sequence[Problem]) -> Iterator[
     solutions = [index for index in unmet if (end := found[index].conclusion) is not None and end.rule]
     if solutions and (end := found[solutions[0]].conclusion):
         raise ValueError(
-            f"--dataset {launch.dataset}: correct answers would be graded wrong, because these are solutions: "
-            f'{told(solutions)}; if all rows have this form, set answer_rule = "{end.rule}" in a TOML file for the '
-            "dataset to extract the answer"
+            f"--dataset {launch.dataset}: correct answers would be graded wrong, because they would be compared with "
+            f'whole solutions: {told(solutions)}; if all rows have this form, set answer_rule = "{end.rule}" in a TOML '
+            "file for the dataset to extract the answer"
         )
     if unmet and len(unmet) == len(chosen) and len(doubtful) == len(problems):
         raise ValueError(f"--dataset {launch.dataset}: no answer would be graded correct: {told(unmet)}; {_ALONE}")

@@ -1,7 +1,7 @@
 """Recover the missing parts of a night: resubmit shards of dead workers a limited number of times.
 
 Nothing polls. The verdict job starts after all other jobs of the night have ended, and resubmits unfinished shards and
-then another verdict job. A run is given up after `recoveries` rounds, or after two consecutive rounds without a
+then submits another verdict job. A run is given up after `recoveries` rounds, or after two consecutive rounds without a
 finished sample or accepted step. If the job that grades and loads a run died, the verdict job grades and loads it
 instead, in at most two attempts.
 

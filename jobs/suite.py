@@ -67,7 +67,7 @@ _NOT_IN_A_SUITE = {"tag", "dry-run", "config", "accept-code-change"}
 _ONCE = {"output": "all runs share a database", "max_gpu_hours": "applies to the whole suite, not to one run"}
 _PARAMETERS = "parameters."
 _REPEATED = {name for name, one in {**settings_of(Launch), **ROLE_SETTINGS}.items() if one.is_repeated}
-"""Flags that take several values; for these, a list is a single setting instead of one run per value."""
+"""Flags that take several values: a list for such a flag is a single setting instead of one run per value."""
 _Table = TypeVar("_Table", bound=BaseModel)
 
 
@@ -81,7 +81,7 @@ class NightSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     recoveries: Annotated[int, Field(ge=0, le=100)] = 5
-    """Maximum number of times the night resubmits unfinished samples of a run."""
+    """Maximum number of times per night that a run's unfinished samples are submitted or started again."""
     since: date | None = None
     """Nights before this date are ignored, because a change after them was intended."""
     slurm: Mapping[str, str | int | bool] = {}

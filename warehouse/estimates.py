@@ -1,9 +1,9 @@
 """Compute the tables `estimate` and `interval`: all metrics of runs, and of runs paired with baselines.
 
-Every load ends with `bring_up_to_date`. `of_problems` computes the measures that warehouse/measures.py defines with SQL
-per problem; other functions here compute the rest. Modules that only a few runs need are imported when the first such
-run is found. A sample has a result if it is finished and graded (`comparison.outcomes`). A sample with an error needs
-no grade unless other finished samples of the run lack a grade from the same grader version. Speed-ups compare two
+Every load ends with `bring_up_to_date`. `of_problems` computes the measures whose x and y warehouse/measures.py defines
+in SQL per problem; other functions here compute the rest. Modules that only a few runs need are imported when the first
+such run is found. A sample has a result if it is finished and graded (`comparison.outcomes`). An ungraded error is also
+a result, unless other finished samples of the run lack a grade from the same grader version. Speed-ups compare two
 settings over all their finished repeats (pairs.py), so a pair's rows are recomputed if a run of either setting is
 loaded.
 """

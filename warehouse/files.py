@@ -104,7 +104,7 @@ def lock_path(database: Path) -> Path:
 
 
 def check_readable(database: Path) -> None:
-    """Raise WarehouseError if the database exists but the user may not read it."""
+    """Raise WarehouseError if the database exists but the user has no permission to read it."""
     if database.exists() and not os.access(database, os.R_OK):
         raise WarehouseError(_not_allowed(database))
 

@@ -65,7 +65,7 @@ class Source:
     group: str | None = None
     """Meaning of group_value, as in `estimate.group_kind`."""
     is_stored: bool = True
-    """False: computed on demand, because few runs have the data."""
+    """False: computed on demand, because only a few runs have the data."""
 
 
 PROBLEMS = Source("problem_total")
@@ -183,7 +183,7 @@ class Measure:
     is_of_pair: bool = False
     """Whether it compares a run with a baseline."""
     warns: bool = False
-    """Whether nights also report improvements."""
+    """Whether nightly verdicts also report improvements."""
     is_graded: bool = False
     """Whether the value depends on grades, so every grader version has a separate value."""
 

@@ -2,7 +2,7 @@
 
 Without `--database`, a command uses the `warehouse.duckdb` next to the runs: next to the first run folder on the
 command line, otherwise in the folder `runs`, otherwise in the working directory; see `default_database`. Commands for
-nights try `runs/nightly` first. Runs are given as a folder, a run id or a unique prefix.
+nightly runs try `runs/nightly` first. Runs are given as a folder, a run id or a unique prefix.
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ def grader_option() -> Option:
     return click.option(
         "--grader",
         metavar="VERSION",
-        help="Grader version whose grades are used: name, first word or a prefix (see table grade_total).  "
-        "[default: each run's newest]",
+        help="Grader version whose grades are used: the whole version, its first word, or a prefix; see column "
+        "grade_total.grader_version.  [default: each run's newest]",
     )
 
 

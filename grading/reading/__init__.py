@@ -47,5 +47,5 @@ Compare = Callable[[Pair], Match]
 
 
 def best_match(matches: list[Match]) -> Match:
-    """Return the first match that is equal, otherwise the first unequal one, otherwise the first."""
+    """Return the first equal match, otherwise the first unequal one, otherwise the first undecided one."""
     return max(matches, key=lambda match: (match.is_equal is True, match.is_equal is not None))

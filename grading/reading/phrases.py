@@ -51,7 +51,7 @@ _TWO_DIGITS = re.compile(rf"(?i)\b({'|'.join(_NUMBERS[20:])}) ({'|'.join(_NUMBER
 _WORDS = re.compile(
     r"\\(?:max|min)(?![a-zA-Z])|(?<![\\A-Za-z])[A-Za-z]{2,}(?:'[a-z]+)?(?:-[A-Za-z]+)*|[A-Za-z]-[A-Za-z]{3,}"
 )
-"""Runs of letters that may be words: with an apostrophe, with hyphens (`x-axis`), or the names of two functions."""
+"""Matches texts that may be words: with an apostrophe, with hyphens (`x-axis`), or the names of two functions."""
 _LEAD = re.compile(
     r"(?i)^(?:therefore,? |so,? |thus,? |hence,? )?(?:the )?(?:final |correct )?(?:answer|result|solution|value)"
     r"(?: is| =|:)\s*:?\s*"
@@ -103,14 +103,14 @@ def is_text(text: str) -> bool:
 
 
 def _is_joined(word: str) -> bool:
-    """Return whether a run of letters is a function with its argument (`sqrtx`) or a product without vowels."""
+    """Return whether letters are a function with its argument (`sqrtx`) or a product without vowels."""
     return bool(re.match(r"(?:arc)?(?:sin|cos|tan|cot|sec|csc|sqrt|log|exp)", word)) or not re.search(
         "[aeiou]", word.lower()
     )
 
 
 def _is_word(run: str) -> bool:
-    """Return whether a run is a word. With hyphens, one part must have at least three letters (unlike `a-b`)."""
+    """Return whether a text is a word. With hyphens, one part must have at least three letters (unlike `a-b`)."""
     parts = run.split("-")
     return any(_looks_like_a_word(part.replace("'", "")) for part in parts if len(parts) == 1 or len(part) > 2)
 

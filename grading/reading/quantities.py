@@ -119,7 +119,7 @@ def units_differ(gold: str, prediction: str) -> bool:
 
 
 MAX_DIGITS = 400
-"""Maximum length of a run of digits that is read as a number."""
+"""Maximum number of consecutive digits that are read as a number."""
 ENOUGH_DIGITS = 6
 """Minimum number of significant digits for a rounded decimal to represent a fraction without a finite decimal."""
 

@@ -479,7 +479,7 @@ class Chain:
     async def rate(self, model: Model, candidates: Sequence[Completion], author: Model, mark: str = "") -> list[Rating]:
         """Return the rating that a model's head gives each candidate as the next step, requested in parallel.
 
-        `mark`: text after the candidate, with control tokens; the head reads at the last token. Recorded as one call
+        `mark`: text after the candidate, with control tokens; the head is read at the last token. Recorded as one call
         without tokens. Raises Stop if a candidate does not fit, and ValueError for a model without a head.
         """
         if not model.engine.has_head:

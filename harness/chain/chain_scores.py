@@ -92,7 +92,7 @@ _TAG, _GOOD, _BAD = "ки", "+", "-"
 
 
 def judgment_ids(tokenizer: Tokenizer, problem: str, steps: Sequence[str]) -> list[int]:
-    """Return the ids of the prompt whose next token judges the last of these steps."""
+    """Return the ids of the prompt whose next token judges the last step."""
     ids, _ = verdict_options(tokenizer, _TAG, (_GOOD, _BAD))
     behind_tag = ids[len(tokenizer.encode_template(_TAG)) :]  # often none
     return [*tokenizer.opening, *tokenizer.encode(reward_prompt(problem, steps)), *behind_tag]
@@ -135,7 +135,7 @@ class StepLikelihood:
     num_tokens: int
     """Number of tokens read; fewer than generated if the target's context ends inside the step."""
     logprob: float | None
-    """Sum over these tokens (nats); None if one of them has no finite value."""
+    """Sum over the `num_tokens` tokens (nats); None if one of them has no finite value."""
     lowest_logprob: float | None
     """Log-probability of the least probable token (nats); None if there are no tokens or `logprob` is None."""
 

@@ -24,7 +24,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Run": {
         "launch": ("harness.launch", "Run one method on one benchmark, grade the answers, and print the result."),
         "suite": ("jobs suite", "Launch the runs of a suite file."),
-        "nightly": ("jobs nightly", "Launch a suite for a night and judge the night."),
+        "nightly": ("jobs nightly", "Launch a nightly suite and report its verdict."),
         "reproduce": ("harness.reproduce", "Run a suite and print its table next to the published values."),
         "train": ("harness.train", "Train SCoT's draft (section 3.3) and draft selector (section 3.4)."),
     },
@@ -48,7 +48,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "trace": ("warehouse.trace", "Print one sample: prompt, steps, candidates, verdicts, calls."),
         "load": ("warehouse.load", "Load run folders into the database or update them."),
         "export": ("warehouse.export", "Write one run as Parquet files or as an Inspect log."),
-        "nights": ("warehouse.nightly", "Judge the newest night against earlier nights."),
+        "nights": ("warehouse.nightly", "Judge the newest night's results against earlier nights."),
         "probe": ("jobs probe", "Measure the value of accepted and rejected drafts."),
         "sweep-budget": ("jobs sweep-budget", "Measure a run's accuracy at smaller token budgets."),
         "probed": ("warehouse.probed", "Print a judge's error rates, from a probe."),
@@ -91,7 +91,7 @@ class Console(OneLineGroup):
         return None if called is None else _imported(called)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands by heading."""
+        """Write the commands, grouped by heading."""
         also = {name: f" Also: {alias}." for alias, name in ALIASES.items()}
         for heading, commands in COMMANDS.items():
             with formatter.section(heading):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 DONE = 0
-"""Success; for a night, the verdict PASS."""
+"""Success; for a nightly run, the verdict PASS."""
 TROUBLE = 1
-"""A failure or a failed check; for a night, the verdict FAIL."""
+"""A failure or a failed check; for a nightly run, the verdict FAIL."""
 WRONG_INPUT = 2
-"""Invalid input, and nothing was run; for a night, no verdict was possible."""
+"""Invalid input, and nothing was run; for a nightly run, no verdict was possible."""
 WARN = 3
-"""For a night, the verdict WARN."""
+"""For a nightly run, the verdict WARN."""
 INCONCLUSIVE = 4
-"""For a night, the verdict INCONCLUSIVE."""
+"""For a nightly run, the verdict INCONCLUSIVE."""
 OUT_OF_TIME = 75
 """A worker reached the time limit in a Slurm task shared with other workers; the task is requeued."""
 OUT_OF_TIME_AT_ONCE = 76

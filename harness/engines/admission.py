@@ -57,7 +57,7 @@ class Lengths:
         self._imagined = _IMAGINED_SAMPLES * np.append((1 - _IMAGINED_AT_BUDGET) * uniform, _IMAGINED_AT_BUDGET)
 
     def add(self, emitted_tokens: int) -> None:
-        """Add an ended sample."""
+        """Add a sample that has ended."""
         self._ended.append(emitted_tokens)
 
     def survival(self, running: Array) -> tuple[Array, Array]:
@@ -185,7 +185,7 @@ class Admitted:
     """Prompt length by cache."""
     emitted_tokens: int
     started_with: int
-    """Emitted tokens at admission; above 0 for a resumed sample."""
+    """Emitted tokens at admission; positive for a resumed sample."""
     admitted_at: float
     updated_at: float
 

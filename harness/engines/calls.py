@@ -108,14 +108,14 @@ def room_behind(prompt: Sequence[int], context_tokens: int, vocabulary: int | No
 
 
 def check_options(options: Sequence[int], vocabulary: int | None = None) -> None:
-    """Raise RequestRefused if the options of a `choose` are empty, not distinct, or outside the vocabulary."""
+    """Raise RequestRefused if the options of a `choose` request are empty, not distinct, or outside the vocabulary."""
     is_known = vocabulary is None or all(0 <= option < vocabulary for option in options)
     if not options or len(set(options)) != len(options) or not is_known:
         raise RequestRefused(f"options must be distinct tokens of the model: {list(options)}")
 
 
 def check_continuation(prompt: Sequence[int], continuation: Sequence[int]) -> None:
-    """Raise RequestRefused if the prompt or the continuation of a `log_probabilities` is empty."""
+    """Raise RequestRefused if the prompt or the continuation of a `log_probabilities` request is empty."""
     if not prompt or not continuation:
         raise RequestRefused(f"prompt of {len(prompt)} and continuation of {len(continuation)} tokens: one is empty")
 

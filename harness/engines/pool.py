@@ -84,7 +84,7 @@ def _serves(opened: EngineNeed, need: EngineNeed) -> bool:
 
 
 def _fit(needs: Sequence[EngineNeed]) -> bool:
-    """Return whether the engines' shares of the memory fit on every GPU, or on this machine."""
+    """Return whether the engines' memory shares fit on every GPU or, if no GPUs are listed, on this machine."""
     own = [need.settings for need in needs if registry.capabilities(need.settings.kind).runs_here]
     together = placement.on_each_card({number: one.visible_devices for number, one in enumerate(own)})
     return all(sum(own[number].memory_fraction for number in numbers) <= 1 + 1e-9 for numbers in together)
@@ -185,8 +185,8 @@ class EnginePool:
     def plan(self, runs: Sequence[Sequence[EngineNeed]]) -> list[int]:
         """Return the indices of the runs in an order with few engine starts.
 
-        The next run is always the one with the largest part of its engines open; in a tie, the first one. An engine
-        will be opened with settings for all planned needs that may share it.
+        The next run is always the one with the largest part of its engines open; in a tie, the first one. Each
+        engine is then opened with settings that suit all planned needs that can share it.
         """
         self._planned += itertools.chain(*runs)
         opened, order = [one.need for one in self._open], list[int]()

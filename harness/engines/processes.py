@@ -160,7 +160,7 @@ def _start_guard() -> None:
 def _guard(worker: int, entry: bytes) -> None:
     """Wait for the worker to end, then kill the remaining processes of its engines, found by their mark."""
     if not entry.startswith(f"{MARK}={worker}-".encode()):
-        raise ValueError(f"not a mark of the engines of worker {worker}: {entry!r}")
+        raise ValueError(f"not an engine mark of worker {worker}: {entry!r}")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the worker's whole group gets these; the guard ends after the worker
     while os.getppid() == worker:

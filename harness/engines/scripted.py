@@ -183,7 +183,8 @@ class ScriptedEngine:
             raise failure
         if not prompt or tokens < 1 or len(prompt) >= self.context_tokens:
             raise RequestRefused(
-                f"{len(prompt)} prompt tokens and {tokens} more are invalid in a context of {self.context_tokens}"
+                f"a prompt of {len(prompt)} tokens with {tokens} tokens to generate is invalid for a context of "
+                f"{self.context_tokens} tokens"
             )
 
     def _completion(self, prompt: Sequence[int], text: str, sampling: Sampling, limit: int) -> Completion:

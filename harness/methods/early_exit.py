@@ -68,7 +68,7 @@ class EarlyExit(Method):
     window: int = parameter(3, help="Number of consecutive trial answers that must agree (Dynasor's code, effort mid).")
     interval: int = parameter(64, help="Thought tokens between two trial answers (Dynasor's code, effort mid).")
     certainty: float = parameter(
-        0.95, help="Minimum mean probability of a trial answer's tokens that ends the thought, from 0 to 1 (DEER)."
+        0.95, help="End the thought if a trial answer's tokens have at least this mean probability, from 0 to 1 (DEER)."
     )
     transition: str = parameter(
         "Wait",

@@ -8,7 +8,7 @@ This is the synchronous form (algorithm 1): the target starts once all steps are
 (hao-ai-lab/LookaheadReasoning) can also draft while the target works, and draft several steps after one prefix; neither
 is implemented here. As in the code:
 - A step has at most 100 tokens.
-- Steps that differ only in white space and case are equal without a question.
+- Steps that differ only in white space and case count as equal, without asking the judge.
 - The target writes the step after a truncated step, without a comparison. It also writes the step if only the target's
   version ends the reply.
 - Gamma is 4 by default; the paper uses several values.
@@ -51,7 +51,7 @@ class Lookahead(Method):
     gamma: int = parameter(4, help="Number of steps drafted ahead (authors' code; the paper uses several values).")
     verifier: Literal["judge", "similarity"] = parameter(
         "judge",
-        help="judge: a model decides whether two steps mean the same. similarity: cosine over words, "
+        help="judge: a model decides whether two steps mean the same thing. similarity: cosine over words, "
         "numbers and signs (replaces the paper's sentence embeddings).",
     )
     judge: Literal["target", "reward"] = parameter(

@@ -8,7 +8,8 @@ Sections are those of arXiv version 1; the version in Findings of ACL 2026 was n
 implementation:
 - Chains that differ only in surrounding white space are one option.
 - Truncated chains are not offered (code: offered, see `offer_cut_drafts`). If no chain is left, the target rethinks.
-- The wording of the choice is this project's; the authors' can be set with --prompts (harness/papers/prompts.toml).
+- The wording of the selection prompt is this project's; the authors' can be set with --prompts
+  (harness/papers/prompts.toml).
 """
 
 from __future__ import annotations
@@ -123,9 +124,9 @@ class SCoT(Method):
             )
 
     def _withdraw_unfinished(self, drafts: list[Completion], candidates: list[Candidate]) -> None:
-        """Withdraw truncated chains from the choice, because they have no conclusion.
+        """Exclude truncated chains from the selection, because they have no conclusion.
 
-        If every chain was truncated and the target may not reject all, none is withdrawn.
+        If every chain was truncated and the target is not allowed to reject all of them, none is excluded.
         """
         if not self.error_correction and all(d.finish == "length" for d in drafts):
             return

@@ -134,12 +134,12 @@ class SpecThinking(Method):
         return _count(text, f"{self.affirmation_words},{self.reflection_words},{self.verification_words}")
 
     def _reflects(self, text: str) -> bool:
-        """Return whether a thought has keywords that reflect or verify, at least as many as keywords that affirm."""
+        """Return whether a thought has reflecting or verifying keywords, and at least as many as affirming ones."""
         reflecting = _count(text, f"{self.reflection_words},{self.verification_words}")
         return reflecting > 0 and reflecting >= _count(text, self.affirmation_words)
 
     def _reflections(self, chain: Chain) -> int:
-        """Return the number of reflecting thoughts taken over since the last search for mistakes."""
+        """Return how many reflecting thoughts the target has taken over since its last search for mistakes."""
         since = takewhile(lambda step: not _is_recap(step.decision), reversed(chain.steps))
         return sum(step.role == "fallback" and self._reflects(step.text) for step in since)
 

@@ -41,7 +41,7 @@ class SpecReason(Method):
     threshold_slope: float = parameter(
         0.0,
         help="Change of the threshold per step; the threshold stays within 0–9 (not in the paper). "
-        "Below 0, early steps have the highest threshold; above 0, late steps.",
+        "If the change is negative, early steps have the highest threshold; if it is positive, late steps.",
     )
     score: Literal["greedy", "average"] = parameter(
         "greedy",

@@ -19,11 +19,11 @@ class Vanilla(Method):
     If the problem contains a beginning of the reply, the model continues it within the remaining token budget.
     """
 
-    model: Literal["draft", "target"] = parameter("target", help="The model of the pair that runs alone.")
+    model: Literal["draft", "target"] = parameter("target", help="Which of the two models runs alone.")
     answer_tokens: int = parameter(
         0,
-        help="If above 0, write only the answer, in at most this many tokens; the beginning of the reply given with "
-        "the problem (empty in benchmarks) is the whole thought. Used by python -m jobs sweep-budget.",
+        help="If the number is above 0, write only the answer, in at most that many tokens; the beginning of the reply "
+        "given with the problem (empty in benchmarks) is the whole thought. Used by python -m jobs sweep-budget.",
         is_usual=False,
     )
 

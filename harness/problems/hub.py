@@ -134,7 +134,7 @@ def offline_by(*, for_datasets: bool = False) -> str | None:
 def download(hub_id: str, revision: str | None) -> str:
     """Return instructions for downloading a model into the cache."""
     words = ["hf download", hub_id, *(["--revision", revision] if revision else [])]
-    return f"on a machine with Hub access and the nodes' HF_HOME, run: {' '.join(words)}"
+    return f"on a machine that has Hub access and shares the nodes' HF_HOME, run: {' '.join(words)}"
 
 
 def is_reachable(timeout_seconds: float = 5.0) -> bool:

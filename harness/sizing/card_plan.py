@@ -227,7 +227,7 @@ class _Seat:
     """Memory of each GPU."""
 
     def tokens_of_share(self, share: float) -> float:
-        """Return the cache tokens that fit in a user-defined share; below 0 if the weights do not fit.
+        """Return the cache tokens that fit in a user-defined share; negative if the weights do not fit.
 
         If the weights fit, the result is at least 0: the other requirements are estimates, and vLLM's own measurement
         decides.
@@ -239,8 +239,8 @@ class _Seat:
 def _filled(cards: Sequence[Card], demands: Sequence[Demand], placement: Sequence[tuple[int, ...]]) -> Plan | None:
     """Assign every engine its share; None if requirements other than the cache do not fit.
 
-    GPUs are filled evenly: all engines grow by equally many tokens until a GPU is full. Engines on this GPU are then
-    settled, and the others continue.
+    GPUs are filled evenly: all engines grow by equally many tokens until a GPU is full. The engines on this GPU then
+    keep their size, and the others continue.
     """
     seats = [
         _Seat(demand, on, demand.memory(len(on)), cards[on[0]].total_bytes)
@@ -256,7 +256,7 @@ def _filled(cards: Sequence[Card], demands: Sequence[Demand], placement: Sequenc
 
 
 def _level(position: int, card: Card, seats: Sequence[_Seat], tokens: Mapping[str, float]) -> float:
-    """Return the number of tokens for which a GPU has room in each of its engines that are not settled yet."""
+    """Return how many cache tokens fit in each engine of a GPU that is not in `tokens`, with equally many in each."""
     here = [seat for seat in seats if position in seat.cards]
     room = card.usable_bytes - int(card.total_bytes * _UNASSIGNED_SHARE)
     room -= sum(seat.memory.outside + seat.memory.fixed for seat in here)

@@ -98,7 +98,7 @@ class ModelShape:
         divided["rows of the padded vocabulary"] = self.padded_vocabulary
         for what, number in divided.items():
             if number % width:
-                return f"{number} {what} cannot be divided by {width}"
+                return f"{number} {what} are not divisible by {width}"
         if self.kv_heads % width and width % self.kv_heads:
             return f"{self.kv_heads} key-value heads can neither be divided by {width} nor repeated on {width} GPUs"
         return None
@@ -558,10 +558,10 @@ def cards_of_job(sbatch: Options) -> CardType | None:
 
 
 def without_replaced(options: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options, such as a profile's, that remain valid next to overriding ones, such as typed flags.
+    """Return the options (e.g. of a profile) that still apply next to overriding ones (e.g. flags), `typed`.
 
-    A typed GPU request replaces all other GPU requests, and a typed memory option all other memory options. The key
-    `gpu-memory` is dropped if the GPU type changes. Names may have underscores.
+    An overriding GPU request replaces all other GPU requests, and an overriding memory option all other memory options.
+    The key `gpu-memory` is dropped if the GPU type changes. Names may have underscores.
     """
     given = {key.replace("_", "-") for key, value in typed.items() if value is not None}
     if given & _MAIN_MEMORY:

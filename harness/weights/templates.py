@@ -301,7 +301,7 @@ class ChatTemplate:
             )
         if (count := whole.count(first)) != 1 or first not in bare:
             raise BadTemplate(
-                f"the chat template contains the question {count} times, not once: the prompt ends in {_end(whole)}"
+                f"the chat template renders the question {count} times, not once: the prompt ends in {_end(whole)}"
             )
         if whole.replace(first, second) != other:
             raise BadTemplate(

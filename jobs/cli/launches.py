@@ -1,4 +1,4 @@
-"""Commands that launch several runs (suites, nights and probes), and installed example files."""
+"""Commands that launch several runs (suites, nightly runs and probes), and installed example files."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def launch_suite(
     with printed(Outcome({"suite": file.stem, "report": None}), as_json=as_json) as known:
         if tag and night_of(tag):
             raise click.UsageError(
-                f"--tag {tag}: tags that start with a date are reserved for nights; use another tag, or launch a night "
-                f"with: python -m jobs nightly --suite {quote(str(file))} --date {tag[:10]}"
+                f"--tag {tag}: tags that start with a date are reserved for nightly runs; use another tag, or launch a "
+                f"nightly run with: python -m jobs nightly --suite {quote(str(file))} --date {tag[:10]}"
             )
         chosen = suites.read(suite_file(file), overrides=given(cost))
         suites.carry_out(known, chosen, tag, is_dry=dry_run, waits=wait, accept_code_change=accept)
 
 
-@click.command(cls=RunCommand, prints_outcome=True, short_help="Launch a suite for a night and judge the night.")
+@click.command(cls=RunCommand, prints_outcome=True, short_help="Launch a nightly suite and report its verdict.")
 @click.option(
     "--suite",
     type=click.Path(path_type=Path),
@@ -113,7 +113,7 @@ def nightly(
     accept: bool,
     **cost: Any,
 ) -> None:
-    """Launch a suite for a night, followed by a job that compares the night with earlier nights.
+    """Launch a suite as a nightly run, followed by a job that compares the results with earlier nights.
 
     Exit codes: 0 PASS, 1 FAIL, 3 WARN, 4 INCONCLUSIVE, 2 no verdict. The verdict job returns them. So does
     this command for runs on this machine, or with --wait or --junit; otherwise it returns 0 after submission.
@@ -257,7 +257,7 @@ def sweep_budget(run: Path, budgets: tuple[int, ...], answer_tokens: int, **how:
 @click.command(cls=RunCommand, short_help="Print an example file: a profile, a suite, a scrontab, …")
 @click.argument("kind", type=click.Choice(list(EXAMPLES)))
 def example(kind: str) -> None:
-    """Print an example to edit: a cluster profile, a suite, a scrontab for nights, a notebook, or a router fit.
+    """Print an example to edit: a cluster profile, a suite, a scrontab for nightly runs, a notebook, or a router fit.
 
     For instance: python -m jobs example profile > mycluster.toml
     """

@@ -59,7 +59,7 @@ class Continuation:
 
 
 def dataset_of(source: RunFolder, word: Literal["probe", "budgets"]) -> str:
-    """Return the dataset name of problems that start inside a run's chains."""
+    """Return the name of a dataset whose problems continue a run's chains from points within them."""
     return f"{word}-{source.path.name if _NAME.fullmatch(source.path.name) else source.spec().run_id}"
 
 

@@ -79,7 +79,7 @@ def is_graded(run: RunFolder) -> bool:
 def missing(run: RunFolder, endings: Endings) -> str:
     """Return `not graded` or `not loaded` for a finished run whose last job or command died, otherwise an empty string.
 
-    Also empty for a run that this user may not read.
+    Also empty for a run that this user has no permission to read.
     """
     try:
         if by_shard(run, endings).num_unfinished or is_concluded(run):

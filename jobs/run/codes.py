@@ -153,7 +153,7 @@ def _begun(run: RunFolder, records: Sequence[CodeRecord]) -> str:
     names = changed_files(records[-1].files, code.digests) if records[-1].files else ""
     difference = f": {names} differ{'' if ' ' in names else 's'}" if names else ""
     is_of_night = night_of(run.spec().tag) is not None
-    own = f"To use only this code, launch {'a night with another --date' if is_of_night else 'with --tag NAME'}"
+    own = f"To use only this code, launch {'the nightly run with another --date' if is_of_night else 'with --tag NAME'}"
     return f"{run.path.name} was started by {' and '.join(map(str, records))}, but this is {this}{difference}. {own}"
 
 

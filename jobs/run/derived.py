@@ -213,7 +213,7 @@ class Scorer:
 
 
 def scorer_of(target: ModelSpec, spec: RunSpec) -> Scorer:
-    """Return the scorer for a target with a run's engine."""
+    """Return the scorer that runs a target on a run's engine."""
     return Scorer(target.name, target.fingerprint, spec.engine.kind, target.dtype)
 
 

@@ -83,7 +83,7 @@ class Below:
 class RunFolder:
     """Paths, locks and files of one run; the run need not exist.
 
-    Reading the plan (`spec`, `problems`, `shards` and their counts) raises RunDamaged.
+    Reading the plan (`spec`, `problems`, `shards` and their counts) raises RunDamaged if it is missing or damaged.
     """
 
     path: Path

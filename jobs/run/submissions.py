@@ -8,7 +8,7 @@ A task of a shared job has shards of several runs in the same parent folder and 
 run records the job as its own submission. A canceled run leaves its shared jobs: their tasks skip it from then on, and
 the other runs continue.
 
-A night resubmits killed jobs but not jobs that a user canceled.
+A night's verdict job resubmits killed jobs but not jobs that a user canceled.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def logs_dir(run: RunFolder, job_name: str) -> Path:
 
 
 def record_canceled(run: RunFolder, names: Sequence[str]) -> None:
-    """Record that these jobs were canceled, durable when this returns."""
+    """Durably record that the jobs with these names were canceled."""
     run.append("canceled", names=list(names))
 
 

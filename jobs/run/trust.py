@@ -44,7 +44,7 @@ class NotTrusted(ValueError):
 
 @dataclass(frozen=True)
 class Recorded:
-    """Content of a run folder that needs trust."""
+    """Content of a run folder that the user must trust before it is used."""
 
     what: str
     content: str
@@ -54,12 +54,12 @@ class Recorded:
 
 
 def options(given: Mapping[str, Any]) -> list[Recorded]:
-    """Return sbatch options as content to trust; empty if there are none."""
+    """Return sbatch options as content that must be trusted; empty if there are none."""
     return [Recorded("options of sbatch", _lines(given))] if given else []
 
 
 def arguments(settings: Mapping[Any, ModelSettings]) -> list[Recorded]:
-    """Return vLLM arguments by role as content to trust: some contain code paths or addresses."""
+    """Return vLLM arguments by role as content that must be trusted: some contain code paths or addresses."""
     return [
         Recorded(f"arguments of the {role}'s vLLM", _lines(own.engine)) for role, own in settings.items() if own.engine
     ]
@@ -71,7 +71,7 @@ def servers(addresses: Mapping[Any, str]) -> list[Recorded]:
 
 
 def code(kind: Literal["method", "grader"], reference: str, archive: bytes) -> list[Recorded]:
-    """Return the archived code of a method or grader as content to trust. Raises BadMethod."""
+    """Return the archived code of a method or grader as content that must be trusted. Raises BadMethod."""
     digest, files = hashlib.sha256(archive).hexdigest(), files_packed(archive)
     texts = [f"{name}:\n{content.decode('utf-8', 'backslashreplace')}" for name, content in files.items()]
     sums = [f"sha256 {hashlib.sha256(content).hexdigest()} {name}" for name, content in files.items()]

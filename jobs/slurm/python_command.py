@@ -66,7 +66,7 @@ class PythonCommand:
         return self.mounts is not None or PurePath(self.words[0]).name in _RUNTIMES
 
     def showing(self, names: Sequence[str]) -> PythonCommand:
-        """Return the command with additional folders to mount: those of `names` that are existing absolute folders."""
+        """Return the command with additional folders to mount: those in `names` that are absolute and exist."""
         found = [name for name in names if Path(name).is_absolute() and Path(name).is_dir()]
         return replace(self, folders=tuple(dict.fromkeys([*self.folders, *found])))
 

@@ -37,7 +37,7 @@ _BEFORE = (
 def running(archive: Path, parameters: Mapping[str, Any], folders: Sequence[str] = ()) -> dict[str, Any]:
     """Add to submitit's parameters the lines that run the code of an archive.
 
-    `folders`: names or paths, e.g. of weights; absolute folders that exist here are mounted in a container.
+    `folders`: names or paths, e.g. of weights; absolute paths of folders that exist here are mounted in a container.
     """
     command, setup = parameters.get("python"), parameters.get("setup", ())
     if not isinstance(command, PythonCommand):

@@ -76,7 +76,8 @@ def require() -> None:
     if root != Path(code).resolve():
         raise RuntimeError(
             f"this job runs the code in {root} instead of the submitted archive {code}: in the profile's setup, set "
-            "TMPDIR to a folder without a colon that is visible to its tasks and container, and pass PYTHONPATH to them"
+            "TMPDIR to a folder that the job's tasks and container can see and that has no colon in its path, and pass "
+            "PYTHONPATH on to them"
         )
     if sha256(Path(code)) != os.environ.get(SHA256):
         raise RuntimeError(f"{code} was changed after submission")

@@ -74,7 +74,7 @@ def _is_ours(error: BaseException) -> bool:
 
 
 def reason_in(log: str) -> str:
-    """Return the first reason in a log since its last start; empty if there is none.
+    """Return the first exit reason in a log after the task's last start; empty if there is none.
 
     A later reason is that of the task, which exits after its workers.
     """

@@ -1,8 +1,9 @@
 """A worker's sample loop: runs concurrent samples on two engines, admitting new ones while memory and time allow.
 
-Timing samples are a later round of the same loop: drawn samples rerun one at a time. The worker that finishes the last
-sample of a run reruns them with its engines. All shards have ended then, so lengths are known for the strata, no other
-worker of the run disturbs the measurements, and all measurements come from one machine.
+Timing samples are a later round of the same loop: randomly drawn samples are rerun one at a time. The worker that
+finishes the last sample of a run reruns them with its engines. By then all shards have ended, so all chain lengths are
+known for stratification, no other worker of the run disturbs the measurements, and all measurements come from one
+machine.
 """
 
 from __future__ import annotations
@@ -234,7 +235,7 @@ def seed_of(spec: RunSpec, unit: Unit, problem: Problem, renamed: Callable[[str]
 _STEP_TOKENS = 128
 """Assumed step length before any steps are observed; usually an overestimate."""
 _SELECTION_SHARE = 0.1
-"""Upper bound for the share of a sample's time spent on the choice among whole chains. The prompt of the choice is not
+"""Upper bound for the share of a sample's time spent on selecting among whole chains. The selection prompt is not
 reused, so only this share of its tokens counts."""
 
 

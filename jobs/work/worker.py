@@ -82,9 +82,9 @@ def run_parts(parts: Parts, job_name: str | None = None) -> int:
     """Run the unfinished samples of shards of several runs, given by run folder; return how many samples ended.
 
     Runs are processed one after the other, grouped by shared engines. An error stops only the run that raised it;
-    Unfinished follows after the last run. With a single run, the error itself is raised. `job_name`: the Slurm job that
-    the runs share; runs that leave the job are skipped. If Slurm starts several tasks per job (`ntasks-per-node`), the
-    tasks take free shards.
+    Unfinished is raised after the last run. With a single run, the error itself is raised. `job_name`: the Slurm job
+    that the runs share; runs that leave the job are skipped. If Slurm starts several tasks per job (`ntasks-per-node`),
+    the tasks take free shards.
     """
     end_with_launcher()
     take_as_slurm_task()

@@ -200,8 +200,8 @@ def test_a_missing_system_library_is_named_before_anything_is_downloaded(
 @pytest.mark.parametrize(
     ("has_cpu_build", "version", "source_line"),
     [
-        ("torch-cpu", "2.13.0+cpu", "torch: the build for CPUs"),
-        (None, "2.13.0", "torch: the release on the configured package index, with some gigabytes of unused CUDA"),
+        ("torch-cpu", "2.13.0+cpu", "torch: the CPU build"),
+        (None, "2.13.0", "torch: the release on the configured package index, with several gigabytes of unused CUDA"),
     ],
 )
 def test_torch_is_from_the_first_source_that_has_it(

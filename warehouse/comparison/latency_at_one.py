@@ -156,7 +156,7 @@ class TimedRun:
         return {problem: family for problem, family in self.families.items() if problem in other.families}
 
     def measuring(self, values: Floats, *, grows_with_time: bool) -> TimedRun:
-        """Return the run with another quantity of the timed chains, `values` (M,), instead of their seconds.
+        """Return a copy of the run in which `values` (M,), another quantity of the timed chains, replace the seconds.
 
         If `grows_with_time`, the predictions are proportional to the predicted seconds; otherwise they are constant.
         The factor or the constant is fitted to the timed samples of the other folds, so the estimate stays unbiased.

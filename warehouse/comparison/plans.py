@@ -220,9 +220,9 @@ class Plan:
     num_problems: int
     """Number of problems for which power and margin are reported."""
     samples_there: int | None
-    """Samples per problem needed with these problems. None: more than planning.MOST_SAMPLES."""
+    """Samples per problem needed with `num_problems` problems. None: more than planning.MOST_SAMPLES."""
     power_there: float
-    """Power with these problems and unlimited samples."""
+    """Power with `num_problems` problems and unlimited samples."""
 
     @property
     def is_pilot_small(self) -> bool:
@@ -341,8 +341,8 @@ def _basis_lines(plan: Plan) -> Iterator[str]:
     if basis.run is None:
         yield f"From {basis.baseline.run_id} alone, {problems}."
         yield (
-            "Assumed: the other method's true rates vary as much over problems as this one's, with a correlation of "
-            f"{plan.question.correlation:g} between both (--correlation). The standard deviation between problems "
+            "Assumed: the other method's true rates vary over problems as much as this run's, and the correlation of "
+            f"the two is {plan.question.correlation:g} (--correlation). The standard deviation between problems "
             "follows from this assumption; it is not observed."
         )
         yield "A pilot of both methods would also show which problems only one of them solves."

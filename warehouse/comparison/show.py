@@ -380,7 +380,7 @@ def _brief_contrasts(comparison: Comparison) -> Iterator[str]:
     yield f"Difference: in points{over}.{again}"
     yield from _few_families(comparison)
     if any(contrast.is_unfinished for _, contrast in named):
-        yield "Unfinished: differences are valid only if samples are missing at random (--all)."
+        yield "Unfinished runs: differences are valid only if samples are missing at random (details: --all)."
     bounds = [
         f"{short}{'' if _metric(row) == 'pass@1' else f' {_metric(row)}'} {span(worst.low, worst.high, 1, 100)}"
         for short, row in _named(comparison)
@@ -424,8 +424,8 @@ def legend(comparison: Comparison) -> Iterator[str]:
     """Yield the legend of the complete tables, one line per group of columns."""
     kinds = dict.fromkeys(row.result.kind for row in comparison.rows)
     yield (
-        f"Accuracy, 95 %: CI for similar problems ({'; '.join(kinds)}). Re-run SE: standard error over reruns of the "
-        "same problems."
+        f"Accuracy, 95 %: CI with the problems as a random sample ({'; '.join(kinds)}). Re-run SE: standard error over "
+        "reruns of the same problems."
     )
     yield from contrast_legend(comparison)
     yield from limits(comparison)
@@ -456,7 +456,7 @@ def contrast_legend(comparison: Comparison, shown: Collection[str] = CONTRAST_HE
     kinds = sorted({contrast.like_these.kind for contrast in contrasts})
     told = {
         "difference": "Difference: run minus baseline in percentage points, paired by problem.",
-        "95 %": f"95 %: CI for similar problems ({', '.join(kinds)}).",
+        "95 %": f"95 %: CI with the problems as a random sample ({', '.join(kinds)}).",
         "on these": "On these: half the width of the 95 % CI for rerunning exactly these problems.",
         "p": "p: two-sided, for a difference of 0; below 0.05 if the 95 % CI excludes 0.",
         "p (Holm)": f"p (Holm): adjusted for {counted(len(contrasts), 'test')}.",
@@ -491,8 +491,8 @@ def _between_runs(factor: RunFactor | None) -> str:
             "variation, run one setting three times (--tag)."
         )
     return (
-        f"Run factor: repeats differ by {100 * factor.standard_deviation:.1f} % (standard deviation; "
-        f"{factor.num_runs} runs, {factor.degrees} degrees of freedom). Speed-up intervals include it."
+        f"Run-to-run variation: repeats differ by {100 * factor.standard_deviation:.1f} % (standard deviation; "
+        f"{factor.num_runs} runs, {factor.degrees} degrees of freedom). Speed-up intervals include this variation."
     )
 
 
@@ -508,7 +508,7 @@ def at_one_lines(comparison: Comparison) -> Iterator[str]:
             timed += f", {found.num_timed_of_baseline} of the baseline"
             shown.append(f"{short[row.run.run_id]} {fixed(found.ratio.estimate, 2)}×{mark} ({ends}; {timed})")
     if shown:
-        yield f"Speed-up one at a time (ratio of mean latencies, from timing samples): {'; '.join(shown)}."
+        yield f"Speed-up with one sample in flight (ratio of mean latencies, from timing samples): {'; '.join(shown)}."
 
 
 def _fallback_lines(comparison: Comparison) -> Iterator[str]:
@@ -587,7 +587,7 @@ def pairing_warnings(comparison: Comparison) -> Iterator[str]:
                     f"COMPARED IN PART: {row.run.run_id} vs. {base}, {_metric(row)}: {n} problems with at least "
                     f"{counted(row.k, 'common sample')}; the runs share {pair.num_shared_problems} problems (of {own} "
                     f"and {of_base}), and {pair.num_common_samples} of the {pair.num_planned_samples} samples planned "
-                    "for these."
+                    "for these problems."
                 )
 
 

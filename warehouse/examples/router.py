@@ -28,7 +28,7 @@ def judged(point: dict[str, Any]) -> float:
 
 
 def features(point: dict[str, Any]) -> list[float]:
-    """Return features: hashed words in the end of the context and in the draft's step, and the judge's score."""
+    """Return features: hashed words from the end of the context and from the draft's step, and the judge's score."""
     found = np.zeros((2, WORDS))
     for place, text in enumerate((point["context"][-300:], point["draft_step"])):
         for word in re.findall(r"\w+|[^\w\s]", text):

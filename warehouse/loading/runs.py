@@ -229,7 +229,7 @@ class RunUnreadable(WarehouseError):
 
 
 class RunForbidden(RunUnreadable):
-    """The user may not read a file of the run."""
+    """The user has no permission to read a file of the run."""
 
 
 def load_into(connection: Connection, folder: RunFolder) -> LoadReport:

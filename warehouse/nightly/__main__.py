@@ -69,7 +69,7 @@ def main(
     grader: str | None,
     wait_seconds: float,
 ) -> int | None:
-    """Judge the newest night against earlier nights.
+    """Judge the newest night's results against earlier nights.
 
     Exit code 0: PASS; 1: FAIL; 3: WARN; 4: INCONCLUSIVE; 2: no verdict was possible.
     """

@@ -252,7 +252,8 @@ def recorded(file: Path) -> tuple[list[list[CellNight]], list[Measure]]:
     }
     if zeros := {name for *_, name, value, _ in read if not value} & large:
         raise WarehouseError(
-            f"{file}: {zeros.pop()} is 0 in one line and above 1 in another; values must be shares or always positive"
+            f"{file}: {zeros.pop()} is 0 in one line and above 1 in another; the values of a "
+            "measure must all be shares (0 to 1) or all be positive"
         )
     nights: dict[date, dict[str, list[dict[str, tuple[float, float]]]]] = {}
     for night, cell, name, value, n in sorted(read, key=lambda row: row[0]):

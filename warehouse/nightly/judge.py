@@ -311,7 +311,8 @@ class MetricVerdict:
 
 
 def _accepting(opened: date | None) -> str:
-    return f"; if the change is intended, accept it: --since {opened} (suite: since in [nightly])" if opened else ""
+    accept = f"accept it with --since {opened} (in a suite: since under [nightly])"
+    return f"; if the change is intended, {accept}" if opened else ""
 
 
 @dataclass(frozen=True)
@@ -366,7 +367,7 @@ class Ledger:
     """The nights judged so far, as the reference for the next one."""
 
     def __init__(self, measures: Sequence[Measure] = JUDGED, *, may_rerun: bool = True) -> None:
-        """Judge by these measures. may_rerun: False for past nights, which are judged by their existing runs."""
+        """Judge by these measures. may_rerun: False for past nights, judged only by their recorded runs."""
         self._measures, self._may_rerun = measures, may_rerun
         self._past: dict[str, Past] = {}
 

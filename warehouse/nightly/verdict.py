@@ -167,9 +167,9 @@ def powers(verdict: NightVerdict) -> list[list[str]]:
 
 
 def replayed(file: Path) -> Page:
-    """Yield the changes in each night of a CSV file against earlier nights, and the number of nights with changes.
+    """Yield a table of each night's changes from earlier nights in a CSV file, and the number of nights with changes.
 
-    Nights are judged by their existing runs. Raises WarehouseError.
+    Only the recorded values are judged; nothing is rerun. Raises WarehouseError.
     """
     nights, measures = recorded(file)
     verdicts = replay(nights, Ledger(measures, may_rerun=False))

@@ -93,7 +93,7 @@ class Compared:
         return {row.run.run_id: row for row in self.comparison.rows} if self.comparison else {}
 
     def cell(self, read: Callable[[Row], Cell]) -> Callable[[RunFacts], Cell]:
-        """Return a function from a run to `read` of its row in the comparison, or to NOTHING without a row."""
+        """Return a function that applies `read` to a run's row in the comparison, or returns NOTHING without a row."""
         return lambda run: read(row) if (row := self.rows.get(run.summary.run_id)) else NOTHING
 
 

@@ -1,1 +1,1 @@
-"""SQL schema: stored tables, derived views, bundled queries, and the columns of models."""
+"""SQL schema: stored tables, derived views, bundled queries, and the columns that describe the models of a run."""

@@ -147,7 +147,7 @@ class ModelColumn:
 
     @property
     def matter(self) -> Matter:
-        """Which results a difference affects. Proposing tokens does not change any text."""
+        """Which results a difference affects; for a speculator only latency, because its proposals change no text."""
         return "latency" if self.owner == "speculator" else self.field.matter
 
     @property

@@ -38,7 +38,7 @@ class Interval:
     """None: there is no interval; `kind` gives the reason."""
     high: float | None
     standard_error: float | None
-    """Standard error over problems; includes the choice of problems."""
+    """Standard error over problems; includes the sampling of problems."""
     kind: str
     """Name of the method as printed in tables, or "none: " with the reason for no interval."""
     degrees: float | None = None
@@ -181,7 +181,7 @@ def rerun_standard_error(correct: Counts, samples: Counts) -> float | None:
 def mean_on_these(correct: Counts, samples: Counts) -> Interval | None:
     """Return the normal interval of pass@1 over reruns of the same problems; correct, samples (n,).
 
-    It covers only the choice of samples. None if any k is 1.
+    It accounts only for the randomness of the samples. None if any k is 1.
     """
     error, estimate = rerun_standard_error(correct, samples), float(np.mean(correct / samples))
     if error is None:

@@ -69,9 +69,9 @@ def tango(gained: int, lost: int, n: int) -> Interval:
 def on_these(first_correct: Counts, first_samples: Counts, second_correct: Counts, second_samples: Counts) -> Interval:
     """Return the interval of first − second for the same problems, with its two-sided p; all arguments (n,).
 
-    It covers only the choice of samples. The standard error is the root of the sum of squares of both runs'
-    `rerun_standard_error`. No interval if a problem has a single sample, which shows no variation, or if no problem's
-    answers vary.
+    It accounts only for the randomness of the samples. The standard error is the root of the sum of squares of both
+    runs' `rerun_standard_error`. No interval if a problem has a single sample, which shows no variation, or if no
+    problem's answers vary.
     """
     estimate = float(np.mean(first_correct / first_samples - second_correct / second_samples))
     own = rerun_standard_error(first_correct, first_samples)

@@ -130,7 +130,7 @@ def oracle(points: Points) -> Oracle:
         _mean(points, points.weight, drafts, lowest=0.0),
         _mean(points, points.weight, judged, lowest=0.0),
         _mean(points, points.weight, targets, lowest=0.0),
-        # Student's t of the differences is too narrow: most are 0, and few decisions account for the difference.
+        # Student's t of the differences is too narrow: most are 0, and a few decisions account for the difference.
         _mean(points, points.weight, best / 2.0 - judged),
     )
 
@@ -187,7 +187,7 @@ def area(points: Points) -> Interval:
 def _too_few(points: Points, such: str = "") -> Interval | None:
     """Return an `Interval` with the reason that there are too few points; None if there are enough.
 
-    such: restriction on the points, as the end of the reason.
+    such: restriction on the points, appended to the reason, e.g. ` with 2 continuations each way`.
     """
     if len(points) >= FEWEST_POINTS and len(np.unique(points.family)) >= FEWEST_PROBLEMS:
         return None

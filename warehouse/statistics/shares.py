@@ -59,7 +59,7 @@ def auroc(
 
     All arguments have one element per decision; ties count half. family: by default, each problem is its own family.
     The standard error is the delete-one-family jackknife. The interval is t on the logit; its degrees of freedom are
-    those of the families' contributions (Satterthwaite), because few families may dominate. The value is NaN in two
+    those of the families' contributions (Satterthwaite), because a few families may dominate. The value is NaN in two
     cases: right or wrong decisions come from fewer than FEWEST_WRONG samples or FEWEST_PROBLEMS families, or problems
     share families and there are fewer than FEWEST_FAMILIES.
     """

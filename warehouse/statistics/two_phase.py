@@ -62,7 +62,7 @@ class TwoPhaseMean:
     smooth: Floats
     """(n,): as `values`, without the noise of the second phase: every sample uses its stratum's mean difference."""
     timed_variance: float
-    """Variance of the estimate due to the choice of the timed samples."""
+    """Variance of the estimate due to the random draw of the timed samples."""
     degrees: int
     """Degrees of freedom of `timed_variance`: timed samples minus strata."""
     num_samples: int
@@ -130,7 +130,7 @@ def _merged(strata: Numbers, of_timed: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def mean_interval(mean: TwoPhaseMean, resamples: int = RESAMPLES) -> Interval:
-    """Return the mean with an interval that covers the choice of problems and of timed samples."""
+    """Return the mean with an interval that accounts for the sampling of problems and the draw of timed samples."""
     ones = np.ones(len(mean.values))
     return two_phase_ratio(mean, replace(mean, estimate=1.0, values=ones, smooth=ones, timed_variance=0.0), resamples)
 
@@ -139,9 +139,9 @@ def two_phase_ratio(first: TwoPhaseMean, second: TwoPhaseMean, resamples: int = 
     """Return `first` divided by `second` with its interval; both over the same problems in the same order.
 
     Everything is computed on logarithms, paired by problem. The half-width has two parts, added in quadrature (MOVER;
-    Zou and Donner, Stat. Med. 27, 2008). The choice of timed samples uses Student's t; the choice of problems uses the
-    quantile of `ratios.bootstrap_t`. There is no interval (kind "none: …") for one problem, for too few families or
-    timed samples (see `_why_none`), without spread, or if a mean is not positive.
+    Zou and Donner, Stat. Med. 27, 2008). The part for the draw of timed samples uses Student's t, and the part for the
+    sampling of problems uses the quantile of `ratios.bootstrap_t`. There is no interval (kind "none: …") for one
+    problem, for too few families or timed samples (see `_why_none`), without spread, or if a mean is not positive.
     """
     if first.estimate <= 0 or second.estimate <= 0:
         return Interval(float("nan"), None, None, None, "none: a mean is not positive")
@@ -160,9 +160,9 @@ def two_phase_ratio(first: TwoPhaseMean, second: TwoPhaseMean, resamples: int = 
 def two_phase_difference(first: TwoPhaseMean, second: TwoPhaseMean) -> Interval:
     """Return `first` minus `second` with its interval; both over the same problems in the same order.
 
-    The half-width has two parts, added in quadrature as in `two_phase_ratio`, both with Student's t: the choice of
-    timed samples and the choice of problems. There is no interval (kind "none: …") for one problem, and for too few
-    families or timed samples (see `_why_none`).
+    The half-width has two parts, added in quadrature as in `two_phase_ratio`, both with Student's t: for the draw of
+    timed samples and for the sampling of problems. There is no interval (kind "none: …") for one problem, and for too
+    few families or timed samples (see `_why_none`).
     """
     estimate = first.estimate - second.estimate
     if reason := _why_none(first, second):
@@ -191,8 +191,8 @@ def _half_and_error(
 ) -> tuple[float, float]:
     """Return half-width and standard error for the ratio (or difference) of two means.
 
-    influence (n,): per problem, covering both phases. units: divisors of the means. quantile: for the choice of
-    problems; timed samples use Satterthwaite's degrees of freedom.
+    influence (n,): per problem, covering both phases. units: divisors of the means. quantile: for the sampling
+    of problems; timed samples use Satterthwaite's degrees of freedom.
     """
     parts = [(one.timed_variance / unit**2, one.degrees) for one, unit in zip((first, second), units, strict=True)]
     of_timed = sum(variance for variance, _ in parts)
@@ -205,7 +205,7 @@ def _half_and_error(
 
 
 def _quantile(first: Floats, second: Floats, resamples: int) -> float:
-    """Return the quantile for the choice of problems, from the bootstrap or, if that has none, from Student's t."""
+    """Return the quantile for the sampling of problems: from the bootstrap or, if that has none, from Student's t."""
     if min(first.min(), second.min()) > 0:  # a poor model may predict negative times
         found = bootstrap_t(first, second, resamples=resamples, is_log=True)
         if found.high is not None and np.isfinite(found.high) and found.standard_error:

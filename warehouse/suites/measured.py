@@ -1,10 +1,10 @@
 """Values in the tables of published suites: of a run alone or against its baseline, in the measure's unit.
 
-A measure of warehouse/measures.py is read from the table `estimate`, or computed on demand if only few runs have the
+A measure of warehouse/measures.py is read from the table `estimate`, or computed on demand if only a few runs have the
 data. Latency ratios of two runs are paired by problem (warehouse/statistics/ratios.py). Latency may follow any
 definition in the view `stopwatch` that has values per problem; the default is measured time. If a run has samples timed
-one at a time (`--latency-sample`), its times are estimated from these samples. The intervals then cover the choice of
-problems and of timed samples (warehouse/statistics/two_phase.py).
+one at a time (`--latency-sample`), its times are estimated from these samples. The intervals then account for
+the sampling of problems and the draw of timed samples (warehouse/statistics/two_phase.py).
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
 A suite is a TOML file in `harness/papers/suites`. Its cells are rows × columns × metrics. A run belongs to a row and a
 column. Its flags are the suite's defaults, overridden by the column's flags, then by the row's. Published values are
-listed as printed. Information missing in the paper is listed with the conditions that it covers. For these, the suite's
-flags are our choice, and any other choice is equally comparable. All other flags are from the paper or its authors'
-code.
+listed as printed. Information missing in the paper is listed with the conditions that it covers. For these
+conditions, the suite's flags are our choice, and any other choice is equally comparable. All other flags are from the
+paper or its authors' code.
 
 A run with one sample in flight leaves the GPUs nearly idle. It is therefore executed in full batches, and some samples
 are rerun one at a time (`--latency-sample`, warehouse/statistics/two_phase.py), if the table's times can be estimated
-from these and the run has enough samples.
+from the rerun samples and the run has enough samples.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ LEAST_SAMPLES = 2 * TIMED
 
 Flags = Annotated[Mapping[str, Any], BeforeValidator(flattened)]
 Overrides = Mapping[str, Any]
-"""Launcher flags as typed, by option name."""
+"""Launcher flags as written on the command line, by option name."""
 Includes = Literal["sample", "thought", "answer"]
 """Part covered by a published time or token count: reasoning and answer, reasoning only, or answer only."""
 Stopwatch = Literal["measured", "scot", "specreason"]

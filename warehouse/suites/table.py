@@ -398,7 +398,7 @@ class _Beside:
         )
 
     def _sides(self, run: SuiteRun, row: Record, base: Record) -> str:
-        """Return the GPUs of both sides of a ratio, and their repeats; timing samples are from one run."""
+        """Return the GPUs and repeats on both sides of a ratio; repeats are omitted for timing samples of one run."""
         cards, ids = (row["num_cards"], base["num_cards"]), (row["run_id"], base["run_id"])
         is_of_one = self.timed[run.key] is not None
         return sides(cards) if is_of_one else sides(cards, (len(self.repeats[ids[0]]), len(self.repeats[ids[1]])))
@@ -489,7 +489,7 @@ def _about_timing(suite: Suite, timed: Sequence[Timed]) -> Iterator[str]:
         needs = f" {', '.join(labels)}: requires a latency for every problem (--every-sample-alone)." if labels else ""
         yield (
             f"Times are with one sample in flight, estimated from timing samples ({in_words} samples per run); "
-            f"intervals cover the choice of problems and of timed samples.{needs}"
+            f"intervals account for the sampling of problems and the draw of timed samples.{needs}"
         )
 
 

@@ -101,7 +101,7 @@ def column(listed: Json, *path: str | int) -> list[Json] | None:
 def logprob(value: Json) -> float | None:
     """Return a log-probability in nats; None if it is missing or minus infinity.
 
-    Raises BadReply if it is not a number, or above 0 by more than a rounding error.
+    Raises BadReply if it is not a number, or exceeds 0 by more than a rounding error.
     """
     if value is None:
         return None

@@ -87,7 +87,7 @@ def test_a_guard_refuses_an_entry_that_is_not_its_workers(monkeypatch: pytest.Mo
     monkeypatch.setattr(processes, "_kill_marked", lambda entry: pytest.fail("it would kill"))
     monkeypatch.setattr(signal, "signal", lambda number, handler: None)
     for entry in (b"", b"PATH=", b"HARNESS_ENGINE=", b"HARNESS_ENGINE=1-", b"HARNESS_ENGINE=12-"):
-        with pytest.raises(ValueError, match="not a mark of the engines of worker 123"):
+        with pytest.raises(ValueError, match="not an engine mark of worker 123"):
             processes._guard(123, entry)
 
 

@@ -46,7 +46,7 @@ def test_a_method_and_prompts_of_ones_own_are_sized(tmp_path: Path) -> None:
         (("--method", "vanilla", "--draft", "qwq-32b"), "--draft: not used by vanilla, which uses: target"),
         (("--target", "nobody/nothing"), "nobody/nothing is unknown: its config.json is not available locally"),
         (("--target", "m" * 300), "unknown model 'mmm"),
-        (("--draft.tensor-parallel", "7"), "12 attention heads cannot be divided by 7; valid: 1, 2, 4"),
+        (("--draft.tensor-parallel", "7"), "12 attention heads are not divisible by 7; valid: 1, 2, 4"),
     ],
 )
 def test_what_cannot_be_sized_is_one_line(words: tuple[str, ...], message: str) -> None:

@@ -84,7 +84,7 @@ def dry_run(tmp_path: Path, *arguments: str) -> tuple[int, str]:
     ("arguments", "message"),
     [
         (["--gpus-per-node", "l40s:1"], "do not fit on 1 × L40S"),
-        (["--gpus-per-node", "h100:8", "--draft.tensor-parallel", "8"], "12 attention heads cannot be divided by 8"),
+        (["--gpus-per-node", "h100:8", "--draft.tensor-parallel", "8"], "12 attention heads are not divisible by 8"),
         (["--gpus-per-node", "2", "--target.tensor-parallel", "4"], "4: a worker has 2 GPUs; valid: 1, 2"),
         (["--gpus-per-node", "4", "--target.gpus", "1-4"], "1,2,3,4: a worker has 4 GPUs; valid: 0 to 3, or all"),
         (["--target.gpus", "0-2"], "--target.gpus 0,1,2: cannot split qwq-32b this way: 40 attention heads"),

@@ -1,4 +1,4 @@
--- Votes of the problems all of whose samples have a result; wrong answers are equal where their text is. Where an own
+-- Votes of the problems all of whose samples have a result; wrong answers are equal where their text is. Where a custom
 -- grader calls an answer wrong and does not say which, its run has no votes: it may be any answer, or many.
 
 WITH answered AS (

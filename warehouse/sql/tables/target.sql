@@ -10,7 +10,7 @@ CREATE TABLE step_target_logprob (
 );
 COMMENT ON TABLE step_target_logprob IS 'Log-probability of one accepted step under the target, given its own prompt and all preceding steps, at temperature 1 and before any truncation (python -m jobs target-logprobs). Key: run_id, sample_id, step_index';
 COMMENT ON COLUMN step_target_logprob.num_tokens IS 'Generated tokens of the step as the target''s tokenizer splits them: without the end of sequence, without text added by the harness, and without text beyond the target''s context';
-COMMENT ON COLUMN step_target_logprob.logprob IS 'Sum over these tokens (nats); NULL: missing or not finite';
+COMMENT ON COLUMN step_target_logprob.logprob IS 'Sum over the num_tokens tokens (nats); NULL: missing or not finite';
 COMMENT ON COLUMN step_target_logprob.lowest_logprob IS 'Log-probability of the least probable token (nats); NULL: no tokens';
 
 CREATE TABLE sample_target_logprob (

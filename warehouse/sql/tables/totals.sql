@@ -146,16 +146,16 @@ CREATE TABLE problem_total (
 );
 COMMENT ON TABLE problem_total IS 'Sums over the samples of a problem; the measures are ratios of them (warehouse/measures.py). Key: run_id, problem_id';
 COMMENT ON COLUMN problem_total.num_samples IS 'Planned samples';
-COMMENT ON COLUMN problem_total.num_finished IS 'Those that have been run';
+COMMENT ON COLUMN problem_total.num_finished IS 'Samples that have been run';
 COMMENT ON COLUMN problem_total.num_steps IS 'Steps';
 COMMENT ON COLUMN problem_total.num_draft_steps IS 'Steps that the draft wrote';
 COMMENT ON COLUMN problem_total.num_decisions IS 'Steps with a decision';
 COMMENT ON COLUMN problem_total.num_scores IS 'Verdicts with a score';
 COMMENT ON COLUMN problem_total.score IS 'Sum of step.verdict_score';
 COMMENT ON COLUMN problem_total.draft_words IS 'wait, but and hmm in steps of role draft';
-COMMENT ON COLUMN problem_total.draft_tokens_written IS 'Tokens of these steps';
+COMMENT ON COLUMN problem_total.draft_tokens_written IS 'Tokens of the steps of role draft';
 COMMENT ON COLUMN problem_total.fallback_words IS 'wait, but and hmm in steps of role fallback';
-COMMENT ON COLUMN problem_total.fallback_tokens_written IS 'Tokens of these steps';
+COMMENT ON COLUMN problem_total.fallback_tokens_written IS 'Tokens of the steps of role fallback';
 COMMENT ON COLUMN problem_total.emitted_tokens IS 'Of all models, as in sample_tokens';
 COMMENT ON COLUMN problem_total.spent_tokens IS 'Likewise';
 COMMENT ON COLUMN problem_total.critical_path_tokens IS 'Likewise';
@@ -167,16 +167,16 @@ COMMENT ON COLUMN problem_total.target_answer_tokens IS 'Tokens of the final ans
 COMMENT ON COLUMN problem_total.prompt_tokens IS 'Sum of call.prompt_tokens';
 COMMENT ON COLUMN problem_total.cached_tokens IS 'Sum of call.cached_tokens';
 COMMENT ON COLUMN problem_total.num_drafted IS 'Samples with a call of purpose draft';
-COMMENT ON COLUMN problem_total.longest_draft_tokens IS 'Sum of call.longest_output_tokens over these calls';
-COMMENT ON COLUMN problem_total.num_timed IS 'Samples in timed_sample; the following columns cover only these';
+COMMENT ON COLUMN problem_total.longest_draft_tokens IS 'Sum of call.longest_output_tokens over the calls of purpose draft';
+COMMENT ON COLUMN problem_total.num_timed IS 'Samples in timed_sample; the following columns cover only them';
 COMMENT ON COLUMN problem_total.timed_seconds IS 'Sum of their latency; NULL if one is infinite';
 COMMENT ON COLUMN problem_total.timed_tokens IS 'Their emitted tokens';
 COMMENT ON COLUMN problem_total.token_rates IS 'Sum over samples of emitted tokens per second';
 COMMENT ON COLUMN problem_total.num_thoughts IS 'Samples with a positive reasoning time';
-COMMENT ON COLUMN problem_total.thought_rates IS 'Sum over these of reasoning tokens per second, without the answer';
+COMMENT ON COLUMN problem_total.thought_rates IS 'Sum over the num_thoughts samples of reasoning tokens per second, without the answer';
 COMMENT ON COLUMN problem_total.waited_seconds IS 'Time of the calls that the samples waited for';
-COMMENT ON COLUMN problem_total.drafting_seconds IS 'That of purpose draft';
-COMMENT ON COLUMN problem_total.verdict_seconds IS 'That of purpose verdict';
+COMMENT ON COLUMN problem_total.drafting_seconds IS 'Part of waited_seconds for calls of purpose draft';
+COMMENT ON COLUMN problem_total.verdict_seconds IS 'Part of waited_seconds for calls of purpose verdict';
 COMMENT ON COLUMN problem_total.timed_answer_seconds IS 'That of the final answers';
 
 CREATE TABLE sample_answer (
@@ -210,7 +210,7 @@ COMMENT ON TABLE decision_kinds IS 'Decisions of a run by kind: their number, re
 COMMENT ON COLUMN decision_kinds.num_decisions IS 'Steps with a decision of this kind';
 COMMENT ON COLUMN decision_kinds.num_refused IS 'Number that rejected all candidates';
 COMMENT ON COLUMN decision_kinds.fallback_rate IS 'Their share';
-COMMENT ON COLUMN decision_kinds.num_values IS 'Those with a number';
+COMMENT ON COLUMN decision_kinds.num_values IS 'Decisions with a number';
 COMMENT ON COLUMN decision_kinds.lowest_value IS 'Lowest score of a decision';
 COMMENT ON COLUMN decision_kinds.median_value IS 'Median score';
 COMMENT ON COLUMN decision_kinds.highest_value IS 'Highest score';

@@ -13,7 +13,7 @@ SELECT run_id, estimate.n, drawn.num_samples, drawn.num_drawn, timed.num_timed, 
     timed.devices, estimate.interval_kind
 FROM counted_estimate AS estimate JOIN drawn USING (run_id) JOIN timed USING (run_id)
 WHERE estimate.metric = 'latency_at_one';
-COMMENT ON VIEW latency_at_one IS 'Mean latency of a sample with one sample in flight, from num_timed samples repeated alone (--latency-sample): mean prediction of the latency model over all num_samples chains, plus the stratum-weighted mean prediction error of the timed samples. Its interval covers the choice of problems and of timed samples. For runs with one sample in flight, use the view latency';
+COMMENT ON VIEW latency_at_one IS 'Mean latency of a sample with one sample in flight, from num_timed samples repeated alone (--latency-sample): mean prediction of the latency model over all num_samples chains, plus the stratum-weighted mean prediction error of the timed samples. Its interval accounts for the sampling of problems and the draw of timed samples. For runs with one sample in flight, use the view latency';
 
 CREATE OR REPLACE VIEW speed_up_at_one AS
 SELECT run_id, baseline_run_id, ratio.n, own.num_timed, base.num_timed AS num_timed_of_baseline,
@@ -24,4 +24,4 @@ FROM comparable_baseline AS condition
 JOIN (FROM counted_estimate WHERE metric = 'speed_up_at_one') AS ratio USING (run_id, baseline_run_id)
 JOIN latency_at_one AS own USING (run_id)
 JOIN latency_at_one AS base ON base.run_id = baseline_run_id;
-COMMENT ON VIEW speed_up_at_one IS 'Mean latency of the target alone divided by that of the run, both with one sample in flight, over the n problems with timed samples in both: published speed-ups are such ratios. Both runs have timing samples. The interval covers the choice of problems, paired, and of both runs'' timed samples. It holds only within these two runs, without run-to-run variation';
+COMMENT ON VIEW speed_up_at_one IS 'Mean latency of the target alone divided by that of the run, both with one sample in flight, over the n problems with timed samples in both: published speed-ups are such ratios. Both runs have timing samples. The interval accounts for the sampling of problems, paired, and the draw of both runs'' timed samples. It holds only within these two runs, without run-to-run variation';
