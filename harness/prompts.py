@@ -341,7 +341,7 @@ def piece_hashes(wording: Prompts) -> dict[Piece, str]:
 
 
 def unlike(wording: Prompts, paper: str, method: str, kind: Kind) -> list[Piece]:
-    """Return those pieces used by a method for a kind of problem that are not worded as in the paper.
+    """Return the pieces that a method uses for a kind of problem and that are not worded as in the paper.
 
     Raises KeyError for a paper without published wording.
     """

@@ -1,7 +1,7 @@
 """Carry out launches: create runs, start them here or on Slurm, follow them, grade and print the results.
 
 A schedule yields rounds of launches. A single launch or a probe is one round. A suite has one round for its runs and
-one for their probes; a night adds recovery and confirmation rounds.
+one for their probes; a nightly suite adds recovery and confirmation rounds.
 
 Runs of a round that can share engines are scheduled consecutively, so each engine starts once. On Slurm, runs with the
 same models share array jobs (jobs.submission.dispatch). In-process runs (`debug`) are graded and printed as soon as

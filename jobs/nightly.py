@@ -1,8 +1,8 @@
 """A night: a suite launched with the date as its tag, and one verdict when all its runs have ended.
 
 Nothing polls: Slurm starts the verdict job after the last jobs of the runs. If workers died, the verdict job resubmits
-their unfinished shards and then another verdict job (jobs.recovery). If results are suspicious, it launches those runs
-again with another tag, and a second verdict decides.
+their unfinished shards and then submits another verdict job (jobs.recovery). If results are suspicious, it launches
+those runs again with another tag, and a second verdict decides.
 
     <output>/nights/<date>.md       the verdict, missing results with reasons, recoveries
     <output>/nights/<date>.jsonl    the events: launches, verdict jobs, resubmissions

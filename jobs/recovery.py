@@ -110,7 +110,7 @@ class Found:
     resumed: dict[str, int] = field(default_factory=dict)
     """Number of tasks resubmitted now, by run."""
     gaps: list[Gap] = field(default_factory=list)
-    """Missing parts of runs that are given up."""
+    """Missing parts that are given up, one per run."""
 
 
 def recover(runs: Sequence[RunFolder], record: NightRecord, recoveries: int) -> Found:

@@ -38,7 +38,7 @@ WITH_NEGATIVES = (
 
 
 INTEGERS = frozenset("ijklmn")
-"""Variables that take only integer values in an expression with a floor or ceiling that has no other variables."""
+"""Variables that take only integer values in an expression that has a floor or ceiling and no other variables."""
 
 
 class UndefinedError(ValueError):

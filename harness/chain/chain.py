@@ -114,7 +114,7 @@ class ModelContext:
             return self.ids
         start, text = self._last_boundary
         ids, decode = self.ids[start:], self.tokenizer.decode
-        # More ids never decode to a shorter text, so bisection finds the smallest number of ids that is enough.
+        # More ids never decode to a shorter text, so bisection finds the smallest sufficient number of ids.
         count = bisect_left(range(len(ids) + 1), len(text), key=lambda n: len(decode(ids[:n])))
         return self.ids[:start] + (ids[:count] if decode(ids[:count]) == text else self.tokenizer.encode(text))
 

@@ -289,9 +289,9 @@ def attempt_of(path: Path) -> AttemptRow:
     try:
         attempt = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FileDamaged(f"{path} is damaged: its metadata entry attempt is not valid JSON") from error
+        raise FileDamaged(f"{path} is damaged: its metadata entry 'attempt' is not valid JSON") from error
     if not isinstance(attempt, dict):
-        raise FileDamaged(f"{path} is damaged: its metadata entry attempt is not a JSON object")
+        raise FileDamaged(f"{path} is damaged: its metadata entry 'attempt' is not a JSON object")
     return cast(AttemptRow, attempt)
 
 

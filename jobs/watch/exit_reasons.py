@@ -116,7 +116,7 @@ def task_reason(run: RunFolder, task: Task) -> str:
 
 
 def local_logs(run: RunFolder) -> list[Path]:
-    """Return the error logs of workers on this machine that are not empty, newest last."""
+    """Return the non-empty error logs of workers on this machine, newest last."""
     folder = run.logs_dir / "jobs"
     found = {path: path.stat() for path in (*folder.glob("*_0_log.err"), *folder.glob(IN_PROCESS_LOG))}
     return sorted((path for path, stat in found.items() if stat.st_size), key=lambda path: found[path].st_mtime)

@@ -160,7 +160,7 @@ def _asks_logprobs(engines: _Engines) -> str | None:
 
 
 def _noted(attempts: Sequence[_Engines]) -> dict[str, str]:
-    """Return details of a run's engines that are only notes, from the records of its attempts."""
+    """Return the details of a run's engines that are only notes, from the records of its attempts."""
     of_roles = {name: [engines.get(role) or {} for engines in attempts] for role, name in MODEL_RUNNERS.items()}
     noted = {
         name: {str(record["model_runner"]).upper() for record in records if record.get("model_runner")}

@@ -294,7 +294,7 @@ def _size(
 _EXPLAINED = (
     "k: samples per problem and method. Sampling: share of the variance that more samples could remove.",
     "Margin: smallest margin (points) detectable with this power.",
-    "Hours: total of both methods on the pilot's devices, with its number of samples in flight.",
+    "Hours: total of both methods, with the pilot's devices and number of samples in flight.",
     "Plans are for similar problems in families of the same size. With a pilot of two runs on "
     f"{FEWEST_CAREFUL} to {NOISY_PROBLEMS - 1} problems, a plan uses the upper {100 * ASSURANCE:g} % limit of the "
     "variance.",

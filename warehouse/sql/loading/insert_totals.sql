@@ -173,7 +173,7 @@ WITH chain AS (
 SELECT run_id, summed.* REPLACE (CASE WHEN draft_name IS NOT NULL THEN draft_tokens END AS draft_tokens)
 FROM summed CROSS JOIN (FROM run WHERE run_id = getvariable('loading_run')) AS run;
 
--- rating: two decimals of a verdict's number, as ever; three significant digits of any other, whose scale is not known.
+-- rating: two decimals of a verdict's number; three significant digits of any other number, whose scale is not known.
 CREATE OR REPLACE TEMP TABLE judged AS
 SELECT sample_id, step_index, num_steps, decision_kind AS kind, decision_value AS value,
     decision_threshold AS threshold, decision_accepts_below AS accepts_below, decision_accepted AS accepted,

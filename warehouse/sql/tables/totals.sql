@@ -156,9 +156,9 @@ COMMENT ON COLUMN problem_total.draft_words IS 'wait, but and hmm in steps of ro
 COMMENT ON COLUMN problem_total.draft_tokens_written IS 'Tokens of the steps of role draft';
 COMMENT ON COLUMN problem_total.fallback_words IS 'wait, but and hmm in steps of role fallback';
 COMMENT ON COLUMN problem_total.fallback_tokens_written IS 'Tokens of the steps of role fallback';
-COMMENT ON COLUMN problem_total.emitted_tokens IS 'Of all models, as in sample_tokens';
-COMMENT ON COLUMN problem_total.spent_tokens IS 'Likewise';
-COMMENT ON COLUMN problem_total.critical_path_tokens IS 'Likewise';
+COMMENT ON COLUMN problem_total.emitted_tokens IS 'Emitted tokens of all models, as in sample_tokens';
+COMMENT ON COLUMN problem_total.spent_tokens IS 'Spent tokens of all models, as in sample_tokens';
+COMMENT ON COLUMN problem_total.critical_path_tokens IS 'Critical-path tokens of all models, as in sample_tokens';
 COMMENT ON COLUMN problem_total.draft_tokens IS 'Emitted tokens of the draft; NULL: the run has none';
 COMMENT ON COLUMN problem_total.target_tokens IS 'Emitted tokens of the target';
 COMMENT ON COLUMN problem_total.num_answered IS 'Samples with a final answer';
@@ -169,15 +169,15 @@ COMMENT ON COLUMN problem_total.cached_tokens IS 'Sum of call.cached_tokens';
 COMMENT ON COLUMN problem_total.num_drafted IS 'Samples with a call of purpose draft';
 COMMENT ON COLUMN problem_total.longest_draft_tokens IS 'Sum of call.longest_output_tokens over the calls of purpose draft';
 COMMENT ON COLUMN problem_total.num_timed IS 'Samples in timed_sample; the following columns cover only them';
-COMMENT ON COLUMN problem_total.timed_seconds IS 'Sum of their latency; NULL if one is infinite';
-COMMENT ON COLUMN problem_total.timed_tokens IS 'Their emitted tokens';
+COMMENT ON COLUMN problem_total.timed_seconds IS 'Sum of the latencies; NULL if one is infinite';
+COMMENT ON COLUMN problem_total.timed_tokens IS 'Emitted tokens of the timed samples';
 COMMENT ON COLUMN problem_total.token_rates IS 'Sum over samples of emitted tokens per second';
 COMMENT ON COLUMN problem_total.num_thoughts IS 'Samples with a positive reasoning time';
 COMMENT ON COLUMN problem_total.thought_rates IS 'Sum over the num_thoughts samples of reasoning tokens per second, without the answer';
 COMMENT ON COLUMN problem_total.waited_seconds IS 'Time of the calls that the samples waited for';
 COMMENT ON COLUMN problem_total.drafting_seconds IS 'Part of waited_seconds for calls of purpose draft';
 COMMENT ON COLUMN problem_total.verdict_seconds IS 'Part of waited_seconds for calls of purpose verdict';
-COMMENT ON COLUMN problem_total.timed_answer_seconds IS 'That of the final answers';
+COMMENT ON COLUMN problem_total.timed_answer_seconds IS 'Time of the final answers';
 
 CREATE TABLE sample_answer (
     run_id VARCHAR NOT NULL,
@@ -209,7 +209,7 @@ CREATE TABLE decision_kinds (
 COMMENT ON TABLE decision_kinds IS 'Decisions of a run by kind: their number, rejections of all candidates, scores and thresholds. Over steps, not over problems. Key: run_id, kind';
 COMMENT ON COLUMN decision_kinds.num_decisions IS 'Steps with a decision of this kind';
 COMMENT ON COLUMN decision_kinds.num_refused IS 'Number that rejected all candidates';
-COMMENT ON COLUMN decision_kinds.fallback_rate IS 'Their share';
+COMMENT ON COLUMN decision_kinds.fallback_rate IS 'num_refused divided by num_decisions';
 COMMENT ON COLUMN decision_kinds.num_values IS 'Decisions with a number';
 COMMENT ON COLUMN decision_kinds.lowest_value IS 'Lowest score of a decision';
 COMMENT ON COLUMN decision_kinds.median_value IS 'Median score';
@@ -231,9 +231,9 @@ CREATE TABLE refusals (
 COMMENT ON TABLE refusals IS 'Rejections of new steps and of begun steps. A judge with a good question rarely rejects the text that the target then writes. A high share_repeated, or a much higher refusal_rate for begun steps, indicates a bad question. Key: run_id, kind, place';
 COMMENT ON COLUMN refusals.place IS 'begun step: the previous step ended without a blank line, for example after guidance of fixed length or a truncated step; otherwise new step';
 COMMENT ON COLUMN refusals.num_decisions IS 'Steps with a decision';
-COMMENT ON COLUMN refusals.refusal_rate IS 'Their share';
+COMMENT ON COLUMN refusals.refusal_rate IS 'Share of the decisions that reject';
 COMMENT ON COLUMN refusals.num_repeated IS 'Rejections after which the target wrote exactly a rejected text, up to outer blanks';
-COMMENT ON COLUMN refusals.share_repeated IS 'Share of such rejections; NULL: no rejections';
+COMMENT ON COLUMN refusals.share_repeated IS 'num_repeated as a share of the rejections; NULL: no rejections';
 
 CREATE TABLE draft_selection (
     run_id VARCHAR NOT NULL,
@@ -251,7 +251,7 @@ COMMENT ON COLUMN draft_selection.option_index IS 'The option, from 0';
 COMMENT ON COLUMN draft_selection.is_reject IS 'Whether the option rejects all candidates';
 COMMENT ON COLUMN draft_selection.num_verdicts IS 'Verdicts with this option';
 COMMENT ON COLUMN draft_selection.num_chosen IS 'How often the option was chosen';
-COMMENT ON COLUMN draft_selection.share IS 'Their share';
+COMMENT ON COLUMN draft_selection.share IS 'num_chosen divided by num_verdicts';
 COMMENT ON COLUMN draft_selection.mean_probability IS 'Mean of its probability, normalised over the options; verdicts without probability on their options are left out';
 
 CREATE TABLE rating_total (
@@ -294,9 +294,9 @@ COMMENT ON COLUMN replay_total.grader_version IS 'Version of the grades; NULL: n
 COMMENT ON COLUMN replay_total.score IS 'What is compared with the threshold: greedy or average (the scores of verdicts), or the kind of the decision';
 COMMENT ON COLUMN replay_total.threshold IS 'Lowest accepted score, or the highest if low scores are accepted';
 COMMENT ON COLUMN replay_total.is_own IS 'Whether this is the run''s own rule';
-COMMENT ON COLUMN replay_total.num_problems IS 'Problems with a sample that has such a score';
+COMMENT ON COLUMN replay_total.num_problems IS 'Problems with a sample that has this kind of score';
 COMMENT ON COLUMN replay_total.num_exact_problems IS 'Problems in which no sample changes';
-COMMENT ON COLUMN replay_total.num_samples IS 'Samples with such a score';
+COMMENT ON COLUMN replay_total.num_samples IS 'Samples with this kind of score';
 COMMENT ON COLUMN replay_total.num_changed_samples IS 'Samples with a changed decision';
 COMMENT ON COLUMN replay_total.num_steps IS 'Steps of the samples';
 COMMENT ON COLUMN replay_total.num_exact_steps IS 'Steps before the first changed decision';
