@@ -558,7 +558,7 @@ def cards_of_job(sbatch: Options) -> CardType | None:
 
 
 def without_replaced(options: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options (e.g. of a profile) that still apply next to overriding ones (e.g. flags), `typed`.
+    """Return the options (e.g. of a profile) that still apply next to `typed`, the overriding ones (e.g. flags).
 
     An overriding GPU request replaces all other GPU requests, and an overriding memory option all other memory options.
     The key `gpu-memory` is dropped if the GPU type changes. Names may have underscores.
