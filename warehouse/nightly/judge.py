@@ -311,8 +311,9 @@ class MetricVerdict:
 
 
 def _accepting(opened: date | None) -> str:
-    accept = f"accept it with --since {opened} (in a suite: since under [nightly])"
-    return f"; if the change is intended, {accept}" if opened else ""
+    if not opened:
+        return ""
+    return f"; if the change is intended, accept it with --since {opened} (in a suite: since under [nightly])"
 
 
 @dataclass(frozen=True)
