@@ -376,7 +376,7 @@ def _brief_contrasts(comparison: Comparison) -> Iterator[str]:
     sizes = dict.fromkeys(_size(row) for row in comparison.rows)
     over = f" over {next(iter(sizes))}" if len(sizes) == 1 else ""
     is_again = any(contrast.on_these and contrast.on_these.high is not None for _, contrast in named)
-    again = " On these: half the CI width for reruns." if is_again else ""
+    again = " On these: ± for reruns." if is_again else ""
     yield f"Difference: in points{over}.{again}"
     yield from _few_families(comparison)
     if any(contrast.is_unfinished for _, contrast in named):
@@ -403,7 +403,7 @@ def _brief_speeds(comparison: Comparison, has_interval: bool) -> Iterator[str]:
 def _needed_lines(comparison: Comparison) -> Iterator[str]:
     named = [(short, _needed(row.contrast)) for short, row in _named(comparison) if row.contrast]
     if needed := [f"{short} {number:,}" for short, number in named if number]:
-        yield _listed('Problems needed to show "not worse" for an equally accurate method:', needed)
+        yield _listed("Problems needed if equally accurate:", needed)
 
 
 def _size(row: Row) -> str:
