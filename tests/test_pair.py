@@ -153,7 +153,7 @@ def test_a_killed_worker_leaves_no_process(killed: Killed) -> None:
     assert not killed.left
 
 
-@pytest.mark.usefixtures("resumed")
+@pytest.mark.usefixtures("output")
 def test_a_killed_run_goes_on_behind_the_steps_it_had_accepted(killed: Killed) -> None:
     assert len(killed.accepted) >= 3
     planned = [unit.sample_id for shard in killed.run.shards() for unit in shard]

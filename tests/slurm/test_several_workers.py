@@ -47,7 +47,7 @@ def test_what_a_killed_worker_leaves_is_taken_by_its_neighbor(launch: Launch, un
     os.kill(min(cards), signal.SIGKILL)
     wait_for(run.has_ended, "the end of the other worker, and of the job", 180)
     assert [shard.state for shard in run.status().shards] == ["finished"] * 4, log(run)
-    assert re.search(r"worker \d: exit code -9\nthe other workers finished the samples assigned", log(run))
+    assert re.search(r"worker \d: exit code -9\nthe other workers finished the samples of the failed workers", log(run))
     compact(run.run)
     assert finished_ids(run.run) == planned_ids(run.run)
     assert texts(run.run) == undisturbed
