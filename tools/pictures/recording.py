@@ -36,7 +36,9 @@ def events(command: str) -> Iterator[Event]:
     """Run a command in a new terminal and yield its output. Raises CalledProcessError if it fails."""
     child, terminal = pty.fork()
     if child == 0:
-        os.execvpe("sh", ["sh", "-c", command], {**os.environ, "TERM": "xterm", "COLUMNS": str(COLUMNS)})
+        # With these, make would print the folder that it enters.
+        own = {name: text for name, text in os.environ.items() if name not in ("MAKELEVEL", "MAKEFLAGS")}
+        os.execvpe("sh", ["sh", "-c", command], {**own, "TERM": "xterm", "COLUMNS": str(COLUMNS)})
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
     began, decoder = time.monotonic(), codecs.getincrementaldecoder("utf-8")("replace")
     yield 0.0, f"$ {command}\r\n"
