@@ -594,7 +594,7 @@ def variables(settings: EngineSettings) -> dict[str, str | None]:
     }
     if settings.device == "cpu":
         environment["VLLM_CPU_OMP_THREADS_BIND"] = settings.cpu_cores or "nobind"
-        if settings.cpu_cores and settings.tensor_parallel == 1:  # vLLM binds only the threads of further processes
+        if settings.cpu_cores and _is_in_core(settings):  # vLLM binds only the threads of further processes
             cores = settings.cpu_cores.split(",")
             environment |= {"OMP_NUM_THREADS": str(len(cores)), "GOMP_CPU_AFFINITY": " ".join(cores)}
         if settings.enforce_eager:  # otherwise the first request waits many seconds for the compiler
@@ -629,7 +629,7 @@ def engine_arguments(model_path: str, revision: str | None, settings: EngineSett
         "tokenizer_revision": revision,
         "dtype": settings.dtype,
         "tensor_parallel_size": settings.tensor_parallel,
-        "distributed_executor_backend": IN_CORE if (settings.device, settings.tensor_parallel) == ("cpu", 1) else None,
+        "distributed_executor_backend": IN_CORE if _is_in_core(settings) else None,
         "gpu_memory_utilization": settings.memory_fraction,
         "kv_cache_memory_bytes": settings.kv_cache_bytes,
         "block_size": settings.block_size,
@@ -663,6 +663,11 @@ def engine_arguments(model_path: str, revision: str | None, settings: EngineSett
     values |= {name: value for name, value in optional.items() if name in supported}
     arguments = {name: value for name, value in values.items() if value is not None}
     return AsyncEngineArgs(**arguments | {name: json.loads(value) for name, value in settings.arguments})
+
+
+def _is_in_core(settings: EngineSettings) -> bool:
+    """Return whether the model runs in the process of vLLM's core."""
+    return settings.device == "cpu" and settings.tensor_parallel == 1
 
 
 def lora_request(settings: EngineSettings) -> LoRARequest | None:

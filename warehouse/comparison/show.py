@@ -537,8 +537,8 @@ def warnings(comparison: Comparison) -> Iterator[str]:
             yield from _unequal_loads(row.run, runs[row.speed.baseline])
 
 
-_NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w-]|\.\d)")
-"""A number in a warning, as opposed to part of a name."""
+_NUMBER = re.compile(r"(?<![\w.,:−-])\d+(?:,\d{3})*(?:\.\d+)?(?![\w:-]|[.,]\d)")
+"""A number in a warning, as opposed to part of a name, a time, a date or a negative number."""
 
 
 def merged(lines: Iterable[str], names: Mapping[str, str]) -> Iterator[str]:
@@ -555,12 +555,16 @@ def merged(lines: Iterable[str], names: Mapping[str, str]) -> Iterator[str]:
         texts.append(text)
         runs += own
     for texts, runs in found.values():
-        ranges = [sorted(set(numbers), key=float) for numbers in zip(*map(_NUMBER.findall, texts), strict=True)]
+        ranges = [sorted(set(numbers), key=_float) for numbers in zip(*map(_NUMBER.findall, texts), strict=True)]
         spans = ["–".join(dict.fromkeys((numbers[0], numbers[-1]))) for numbers in ranges]
         text = "".join(chain.from_iterable(zip_longest(_NUMBER.split(texts[0]), spans, fillvalue="")))
         unique = list(dict.fromkeys(runs))
         about = "all runs" if len(unique) == len(names) else ", ".join(unique)
         yield f"{about}: {text}" if runs else text
+
+
+def _float(number: str) -> float:
+    return float(number.replace(",", ""))
 
 
 def renamed(line: str, names: Mapping[str, str]) -> str:

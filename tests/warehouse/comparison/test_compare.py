@@ -246,6 +246,10 @@ def test_a_warning_of_several_runs_is_one_line_with_the_range_of_its_numbers() -
     ]
     assert list(merged([f"{run}: BUSY: 2 per core" for run in names], names)) == ["all runs: BUSY: 2 per core"]
     assert list(merged(["run-1: SKIPPED: f", "run-1: SKIPPED: f"], names)) == ["vanilla: SKIPPED: f"]
+    thousands = ["run-1: UNFINISHED: 1,350 of 2,000", "run-2: UNFINISHED: 980 of 2,000"]
+    assert list(merged(thousands, names)) == ["vanilla, speccot: UNFINISHED: 980–1,350 of 2,000"]
+    apart = ["run-1: at 12:30", "run-2: at 12:45", "run-1: −2 points", "run-2: −3 points"]
+    assert len(list(merged(apart, names))) == 4, "times and negative numbers form no ranges"
 
 
 def test_run_ids_are_replaced_by_short_names_but_not_in_paths() -> None:
