@@ -109,10 +109,10 @@ def test_slurms_daemons_and_a_node_die_and_come_back(launch: Launch, undisturbed
 
     # Otherwise Slurm forgets that the tasks are running, starts them again, and holds them as duplicates. It saves its
     # state after a change, such as one more job.
-    begun = time.time()
-    slurm_output("sbatch", "--hold", "--output=/dev/null", "--wrap=true")
     state = cluster.folder / "state" / "job_state"
-    wait_for(lambda: state.stat().st_mtime > begun, "a controller that has saved its state", 30)
+    former = state.stat().st_mtime_ns
+    slurm_output("sbatch", "--hold", "--output=/dev/null", "--wrap=true")
+    wait_for(lambda: state.stat().st_mtime_ns > former, "a controller that has saved its state", 30)
     witness = launched.witness()
     os.kill(cluster.pid("slurmctld"), signal.SIGKILL)
     now = launched.status()
