@@ -84,7 +84,7 @@ def _is_large_factorial(match: re.Match[str]) -> bool:
 
 
 def is_balanced(answer: str) -> bool:
-    r"""Return whether all braces match. `\{`, `\}` and other brackets are ignored: those of `[0, 1)` never match."""
+    r"""Return whether all braces match, ignoring `\{`, `\}` and other brackets (those of `[0, 1)` never match)."""
     depth = 0
     for brace in re.findall(r"\\.|[{}]", answer, re.DOTALL):
         depth += {"{": 1, "}": -1}.get(brace, 0)
@@ -94,11 +94,14 @@ def is_balanced(answer: str) -> bool:
 
 
 class _TooLongError(BaseException):
-    """A BaseException, because the symbolic libraries catch every Exception."""
+    """The time of `within` is used up. A BaseException, because the symbolic libraries catch every Exception."""
 
 
 def within(seconds: float, compute: Callable[[], Match]) -> Match | None:
-    """Return the result of `compute`, or None if it exceeds this processor time; unlimited outside the main thread."""
+    """Return the result of `compute`, or None if computing it takes more than this processor time.
+
+    Outside the main thread, there is no limit.
+    """
 
     def stop(signum: int, frame: FrameType | None) -> None:
         raise _TooLongError

@@ -53,7 +53,7 @@ class Finding:
 
 
 def to_grade(golds: Sequence[Gold]) -> list[int]:
-    """Return the positions of golds that need grading: neither plain numbers nor option letters."""
+    """Return the positions of golds that need grading: all but plain numbers and option letters."""
     return [
         index
         for index, gold in enumerate(golds)
@@ -85,7 +85,7 @@ def findings(golds: Sequence[Gold], positions: Sequence[int], workers: int | Non
 
 
 def written(gold: Gold) -> Sequence[str]:
-    """Return the correct answers of a gold, as written in a box."""
+    """Return the answers that a gold accepts, each as a model would write it in a box."""
     if gold.answers:
         return [", ".join(gold.answers)]
     return gold.alternatives or [gold.answer]
@@ -137,7 +137,7 @@ class Checked:
 
 
 def check(golds: Sequence[tuple[str, Gold]], workers: int | None = None) -> list[Checked]:
-    """Grade each gold against itself. A gold with alternatives is rejected if any of them is. Raises GraderFailed."""
+    """Grade each gold against itself. A gold is rejected if any alternative is rejected. Raises GraderFailed."""
     submitted = [(name, gold, boxed) for name, gold in golds for boxed in written(gold)]
     grades = graded(grade_many(((boxed_answer(boxed), gold) for _, gold, boxed in submitted), workers=workers))
     checked: dict[str, Checked] = {}
@@ -155,7 +155,7 @@ def check(golds: Sequence[tuple[str, Gold]], workers: int | None = None) -> list
 
 
 def _prose(checked: Mapping[str, Checked], workers: int | None) -> dict[str, Checked]:
-    """Return the golds that contain more than an answer, by problem, with their conclusion's grade as detail."""
+    """Return the golds that contain more than an answer, by problem; the detail is the grade of the conclusion."""
     items = [item for item in checked.values() if item.kind != "rejected" and item.gold.kind == "math"]
     golds = [item.gold for item in items]
     prose: dict[str, Checked] = {}
@@ -217,7 +217,7 @@ def _text_kind(answer: str) -> Kind:
 @click.option(
     "--data-dir",
     type=click.Path(exists=True, path_type=Path),
-    help="Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR.",
+    help="Folder of <dataset>.jsonl files.  [default: $HARNESS_DATA_DIR]",
 )
 @click.option("--split", help="Split of a Hugging Face Hub dataset (hf:).  [default: test]")
 @click.option(

@@ -125,7 +125,7 @@ def _without_gold_unit(prediction: str, unit: str) -> str:
 
 
 def compare_special_forms(pair: Pair, compare: Compare) -> Match | None:
-    """Compare bases, times, ratios, option letters, words and lists with dots; None leaves a pair to later readers."""
+    """Compare bases, times, ratios, option letters, words and lists with dots; None: a later reader must decide."""
     match = _compare_bases(pair) or _compare_times(pair) or _compare_options(pair) or _compare_number_word(pair)
     if match is not None:
         return match

@@ -58,7 +58,7 @@ def without_end(submission: Submission) -> tuple[Verdict, str] | None:
 
 @lru_cache(maxsize=1024)
 def gold_problem(gold: Gold) -> str | None:
-    r"""Return why this gold cannot be used, or None. The gold in a box must itself be graded correct."""
+    r"""Return why this gold cannot be used, or None. As an answer in `\boxed{…}`, a gold must be graded correct."""
     if gold.kind == "choice":
         letter = _gold_letter(gold)
         is_letter = len(letter) == 1 and letter in letters(gold.choices)

@@ -29,7 +29,7 @@ from grading.own_grader import OwnGrader, OwnGraderFailed
 from grading.records import FAILED, Gold, Grade, Submission
 
 WALL_TIME_FACTOR = 4
-"""A process is stalled if it gets almost no processor time while this many times the processor-time limit passes."""
+"""A process is stalled if it gets almost no processor time for this many times the processor-time limit."""
 _LEAST_PROGRESS = 0.05
 """Minimum processor time of a process that is not stalled, as a share of the processor-time limit."""
 _MEMORY_EXIT = 75
@@ -44,7 +44,7 @@ _EXIT_SECONDS = 5.0
 
 Item = tuple[Submission, Gold]
 GradeOne = Callable[[Submission, Gold], Grade]
-"""A function that can be imported by name."""
+"""A function that grades one item; it must be importable by name."""
 
 
 @dataclass(frozen=True, slots=True)

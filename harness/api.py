@@ -127,7 +127,8 @@ def results(
     """Return results as a data frame, with one row per run, problem, sample, step, candidate or call (`level`).
 
     runs: results of `run` or `load`, run folders, run ids or unique prefixes; default: all runs of the database.
-    database: the warehouse; None: the first that exists next to the first run, in `runs` or in the current folder.
+    database: the warehouse; None: the first one found next to the first run, in the folder `runs` or in the current
+    folder.
     Rates and shares are between 0 and 1, times in seconds. `python -m warehouse.query --describe VIEW` describes the
     columns. Raises HarnessError.
     """
@@ -184,7 +185,7 @@ def _errors_in_one_line() -> Iterator[None]:
 def _children_without_the_script() -> Iterator[None]:
     """Prevent child processes of multiprocessing from importing the caller's script within this context.
 
-    Graders and vLLM do not need it. Without a `__main__` guard, the script would run again in each child process.
+    Graders and vLLM do not need the script. Without a `__main__` guard, it would run again in each child process.
     """
     prepared = spawn.get_preparation_data
 

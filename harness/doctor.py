@@ -49,7 +49,9 @@ Examples:
     help="With --on-node, seconds to wait for the job.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-@click.option("--engines", is_flag=True, help="Instead, test real engines on this machine, which takes a few minutes.")
+@click.option(
+    "--engines", is_flag=True, help="Test real engines on this machine instead of a run's requirements; takes minutes."
+)
 @click.option("--only", metavar="CHECK,…", default="", help="Run only these checks of --engines.")
 @click.option(
     "--time-limit", type=click.FloatRange(1), default=600, show_default=True,

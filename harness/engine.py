@@ -55,7 +55,7 @@ class Sampling:
     """Minimum probability of sampled tokens, relative to the most probable one; 0: no minimum."""
     repetition_penalty: float = 1.0
     """Divides the positive logits of tokens in prompt or completion, and multiplies the negative ones (CTRL, arXiv
-    1909.05858, section 4.1); 1: none. Applies at temperature 0 too, but never to a `choose`."""
+    1909.05858, section 4.1); 1: none. Applies at temperature 0 too, but never to `choose` requests."""
     mean_logprob: bool = False
     """Requests `Completion.mean_logprob`, which costs vLLM's client 50 µs per token."""
     token_logprobs: bool = False
@@ -105,7 +105,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The answer to one `generate`: `n` completions of one prompt."""
+    """The answer to one `generate` call: `n` completions of one prompt."""
 
     completions: tuple[Completion, ...]
     prompt_tokens: int
@@ -116,7 +116,7 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The answer to one `choose`: one forward pass, one token, the probabilities of all options."""
+    """The answer to one `choose` call: the probabilities of all options for the next token, from one forward pass."""
 
     logprobs: tuple[float, ...]
     """Log-probability (nats) of each option, in the request's order, before any mask; their exp() sums to at most 1."""
@@ -142,7 +142,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Likelihood:
-    """The answer to one `log_probabilities`: how probable a model considers a given text."""
+    """The answer to one `log_probabilities` call: how probable a model considers a given text."""
 
     token_logprobs: tuple[float, ...]
     """Log-probability (nats) of each token of the continuation, given the prompt and the tokens before it."""
@@ -154,7 +154,7 @@ class Likelihood:
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """The answer to one `rate`: the output of a model's rating head for a text."""
+    """The answer to one `rate` call: the output of a model's rating head for a text."""
 
     outputs: tuple[float, ...]
     """Output at the text's last token, before any activation: a number per class of a classifier, or a single value."""
@@ -184,7 +184,7 @@ class Tokenizer(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Equal for two tokenizers if every token id has the same meaning."""
+        """Equal for two tokenizers if every token id has the same meaning in both."""
 
     @property
     def thinks(self) -> bool:
@@ -274,7 +274,7 @@ class Engine(Protocol):
     async def reset_prefix_cache(self) -> bool:
         """Clear the prefix cache, so no tokens of earlier requests count as cached from now on.
 
-        Returns False if requests are still running, whose entries are kept. Raises EngineDied.
+        Returns False if requests are still running; their entries are kept. Raises EngineDied.
         """
 
     async def close(self) -> None:

@@ -190,7 +190,7 @@ class ChainChoice(_Table):
     @model_validator(mode="after")
     def _both_or_neither(self) -> ChainChoice:
         if (self.before is None) != (self.after is None):
-            raise ValueError("before and after must be used together: they replace the chat template of the question")
+            raise ValueError("`before` and `after` must be set together: they replace the chat template")
         return self
 
 
@@ -392,8 +392,8 @@ def opening(
     """Return ids and text of the prompt before a chain; it ends where the model's first step starts.
 
     With `rubric`, the prompt also explains the score, so each verdict's question can be short
-    (`short_score_question`). Raises
-    ValueError if the wording has a system prompt and the chat template does not support one.
+    (`short_score_question`). Raises ValueError if the wording has a system prompt and the chat template does not
+    support one.
     """
     instructions = wording.instruction.thinking if tokenizer.thinks else wording.instruction.plain
     instruction = instructions.math if problem.kind == "math" else instructions.choice
@@ -436,9 +436,9 @@ def reward_question(tokenizer: Tokenizer, wording: Prompts = BUILT_IN) -> Questi
 def step_choice_question(tokenizer: Tokenizer, candidates: Sequence[str], wording: Prompts = BUILT_IN) -> Question:
     """Return the question for SpecCoT's verdict: choose one candidate, or the last label to reject all (equation 4).
 
-    To keep options distinct, a candidate that closes the thought is marked, but only if another one has the same text:
-    marks on all last steps would confuse judges that do not expect any. A wording with `step_choice.closing` marks
-    every candidate that contains `</think>`. Raises ValueError for more than 25 candidates.
+    To keep options distinct, a candidate that closes the thought is marked, but only if another candidate has the same
+    text: marks on all last steps would confuse judges that do not expect any. A wording with `step_choice.closing`
+    marks every candidate that contains `</think>`. Raises ValueError for more than 25 candidates.
     """
     choice, labels = wording.step_choice, option_labels(len(candidates) + 1)
     visible = [text.replace(THINK_END, "").strip() for text in candidates]
@@ -455,7 +455,7 @@ def step_choice_question(tokenizer: Tokenizer, candidates: Sequence[str], wordin
 
 
 def marked_candidate(text: str, closing: str) -> str:
-    """Return a candidate with `closing` in place of `</think>`; unchanged if it has no other text or no `</think>`."""
+    """Return a candidate with `closing` in place of `</think>`; unchanged without `</think>` or without other text."""
     shown = text.replace(THINK_END, "").strip()
     return f"{shown}\n{closing}" if THINK_END in text and shown else text
 

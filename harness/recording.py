@@ -99,7 +99,7 @@ class Model:
         return tuple(replies)
 
     def begin(self, prompt: Sequence[int], sampling: Sampling, *, step: int) -> None:
-        """Send the request that the next `generate` will probably make. A second call discards the first request."""
+        """Send the request that the next `generate` will probably make. A second `begin` discards the first request."""
         self.discard()
         self._ahead = ahead = _EarlyRequest(list(prompt), sampling, step)
         ahead.task = asyncio.create_task(self._generate_ahead(ahead), name=f"step {step} ahead of its turn")

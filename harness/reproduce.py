@@ -42,14 +42,15 @@ _further = functools.partial(click.option, cls=FurtherOption)
 @click.option(
     "--costs",
     is_flag=True,
-    help="Print the estimated GPU-hours of every published suite, without and with --every-sample-alone, and exit.",
+    help="Print the estimated GPU-hours of every published suite, with and without --every-sample-alone, and exit.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the planned runs with their estimated costs, and exit.")
 @click.option("--table", "only_table", is_flag=True, help="Only print the table from the warehouse.")
 @click.option(
     "--scale",
     metavar="PROBLEMSxSAMPLES",
-    help="First problems of each dataset, and samples per problem, e.g. 30x2; `paper`: as published.  [default: paper]",
+    help="How many problems of each dataset (the first ones) and samples per problem, e.g. 30x2; `paper`: as "
+    "published.  [default: paper]",
 )
 @click.option("--column", "columns", multiple=True, help="Use only this column (dataset), e.g. gsm8k; may be repeated.")
 @_further(
@@ -102,7 +103,7 @@ def _scale(text: str | None) -> dict[str, int]:
         return {}
     numbers = re.fullmatch(r"([1-9]\d{0,5})x([1-9]\d{0,3})", str(text))
     if numbers is None:
-        raise click.UsageError(f"--scale {text}: expected PROBLEMSxSAMPLES, e.g. 30x2, or paper")
+        raise click.UsageError(f"--scale {text}: expected PROBLEMSxSAMPLES, e.g. 30x2, or the word paper")
     return {"limit": int(numbers[1]), "samples": int(numbers[2])}
 
 

@@ -39,7 +39,7 @@ LogProbability = Annotated[float, BeforeValidator(lambda value: -math.inf if val
 
 def _check_word(what: str, word: str) -> None:
     if not re.fullmatch("[a-z][a-z0-9_ ]{0,39}", word):
-        raise ValueError(f"{what}: {word!r}; valid: 1 to 40 of a-z, 0-9, space and _, the first a letter")
+        raise ValueError(f"{what}: {word!r}; valid: 1 to 40 characters (a-z, 0-9, space, _), starting with a letter")
 
 
 @dataclass(slots=True)

@@ -58,13 +58,15 @@ class TrainingRequest:
 def training_request(task: Task, values: Mapping[str, Any]) -> TrainingRequest:
     """Build a request from option values, which override the preset.
 
-    Raises ValueError, also if the output folder has other content, and click.UsageError if the words after `--` are
-    not launch flags.
+    Raises ValueError if a value is invalid or the output folder has other content, and click.UsageError if the words
+    after `--` are not launch flags.
     """
     preset = presets()[values["preset"]] if values["preset"] else {}
     output: Path = values["output"]
     if output.exists() and not (output.is_dir() and ((output / "training").is_dir() or not any(output.iterdir()))):
-        raise ValueError(f"--output {output} has other content; valid: a new or empty folder, or one with a training")
+        raise ValueError(
+            f"--output {output} has other content; valid: a new or empty folder, or the output of a training run"
+        )
     dataset = values["dataset"] or preset.get("dataset", DATASET)
     number, skipped = default_span(task, dataset)
     number = number if values["problems"] is None else values["problems"]
@@ -98,7 +100,7 @@ def training_request(task: Task, values: Mapping[str, Any]) -> TrainingRequest:
 
 
 def default_span(task: Task, dataset: str) -> tuple[int, int]:
-    """Return the number of problems and of skipped problems, scaled down for smaller datasets."""
+    """Return how many problems to use and how many to skip before them, scaled down for smaller datasets."""
     number, skipped = _PROBLEMS[task]
     if dataset == benchmarks.SCOT_PROGRAM:
         return number, 0  # as in the authors' code, whose 500 are the first of its 1,500

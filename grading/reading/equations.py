@@ -50,7 +50,10 @@ def compare_expressions(pair: Pair, compare: Compare) -> Match:
 
 
 def _compare_approximations(pair: Pair, compare: Compare) -> Match:
-    """Compare chains of equal length side by side, other chains by any side of the gold and the answer's last sides."""
+    r"""Compare chains of `\approx`: in chains of equal length, each side with the side at the same position.
+
+    In other chains, one side of the gold must equal one of the answer's last sides.
+    """
     golds, sides = ([side.strip() for side in text.split(r"\approx") if side.strip()] for text in pair.texts)
     if not golds or not sides:
         return Match(None, "nothing on one side of the approximation sign")
@@ -97,7 +100,7 @@ _SUM_OF_NAMES = re.compile(
 
 
 def compare_equations(pair: Pair, compare: Compare) -> Match | None:
-    """Compare two answers of which at least one has a relation sign; None leaves them to later readers."""
+    """Compare two answers of which at least one has a relation sign; None: a later reader must decide."""
     gold, prediction = read_relation(pair.gold), read_relation(pair.prediction)
     if (not gold.signs and not prediction.signs) or r"\approx" in pair.prediction:
         return None
@@ -229,7 +232,7 @@ def _is_same_chain(gold: Relation, prediction: Relation) -> bool | None:
 
 
 def _is_ratio_constant(left: Node, right: Node, must_be_positive: bool) -> bool | None:
-    """Compare the ratio at all points where it is defined; None if there are fewer than two."""
+    """Return whether left / right is the same at all points where it is defined; None if there are fewer than two."""
     first: Value = None
     num_points = 0
     for point in points(symbols(left), with_negatives=True):

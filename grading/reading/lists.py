@@ -91,7 +91,10 @@ def compare_unnamed(golds: list[str], predictions: list[str], pair: Pair, compar
 
 
 def _with_argument_of(golds: list[str], predictions: list[str]) -> list[str]:
-    """Rewrite `f(t) = 2t` as `f(x) = 2x` if gold functions are all of x, answer functions of t, and no answer has x."""
+    """Rewrite `f(t) = 2t` as `f(x) = 2x` if all functions in the gold have the argument x, and all in the answer t.
+
+    Nothing is changed if x already occurs in the answer.
+    """
     letters = [{match.group(1) for part in parts if (match := _ARGUMENT.match(part))} for parts in (golds, predictions)]
     if any(len(found) != 1 for found in letters) or letters[0] == letters[1]:
         return predictions
@@ -103,7 +106,7 @@ def _with_argument_of(golds: list[str], predictions: list[str]) -> list[str]:
 
 
 def in_order_of_names(parts: list[str]) -> list[str]:
-    """Return the parts without their names; those of a point such as `y = 2, x = 1` are put in coordinate order."""
+    """Return the parts without their names; the parts of a point such as `y = 2, x = 1` are put in coordinate order."""
     is_point = sorted(name_of(part) for part in parts) in (["x", "y"], ["x", "y", "z"])
     return [without_name(part) for part in (sorted(parts, key=name_of) if is_point else parts)]
 

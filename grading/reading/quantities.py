@@ -114,7 +114,7 @@ def units_differ(gold: str, prediction: str) -> bool:
         return False
     names = known_unit(gold), known_unit(prediction)
     if None in names or len({re.match("unit", name or "") is None for name in names}) > 1:
-        return False  # `units` matches any unit, but square units do not
+        return False  # `units` and `square units` agree with any other unit, but not with each other
     return names[0] != names[1]
 
 

@@ -1,7 +1,9 @@
 """Lazy access to math-verify and sympy, for answers that no other reader of this package can read.
 
-math-verify decides. Its positive answers are verified in known unreliable cases: numbers by relative error, equations
-by a constant ratio, free `i` as the imaginary unit. No number is extracted from a text that does not parse.
+math-verify decides, with two exceptions. Where it is known to be unreliable, its positive answers are checked again:
+numbers by their relative error, equations by whether their differences (left minus right side) have a constant ratio.
+Expressions with a free `i` are compared here, with `i` as the imaginary unit. No number is extracted from a text that
+does not parse.
 """
 
 from __future__ import annotations
@@ -92,7 +94,7 @@ def _parsed_gold(gold: str) -> list[Parsed]:
 
 
 def _is_same_complex(gold: Parsed, prediction: Parsed) -> bool | None:
-    """Compare with every free `i` as the imaginary unit; None if one side is not a plain expression."""
+    """Return whether the sides are equal with free `i` as the imaginary unit; None if one is not a plain expression."""
     sympy = load().sympy
     if not (isinstance(gold, sympy.Expr) and isinstance(prediction, sympy.Expr)):
         return None
@@ -106,7 +108,7 @@ def _is_number(value: Parsed) -> bool:
 
 
 def _is_confirmed(gold: Parsed, prediction: Parsed) -> bool:
-    """Verify two sides that math-verify calls equal: numbers by relative error, equations by a constant ratio."""
+    """Check two sides that math-verify calls equal: numbers by their relative error, equations by a constant ratio."""
     sympy = load().sympy
     if isinstance(prediction, sympy.Eq):
         return isinstance(gold, sympy.Eq) and _is_same_equation(gold, prediction)

@@ -150,7 +150,7 @@ class Chain:
         """Start all models' contexts and append the steps already in the trace.
 
         `rubric`: whether the target's prompt explains the score, for `score_each`. `ends_at_box`: whether the chain
-        ends with the first step that contains an answer, even inside a thought; if so, nothing else closes the thought.
+        ends with the first step that contains an answer, even inside a thought; no other step then ends the thought.
         `wording`: all texts shown to the models besides the problem and the chain.
         """
         self.problem = problem
@@ -172,7 +172,7 @@ class Chain:
         """True if any writing model reasons: the chain is a thought, closed by `</think>` before the answer."""
         for role, model in self._models.items():
             self._contexts[role] = ModelContext(model.tokenizer, problem, wording, rubric=rubric and role == "target")
-            if role != "reward":  # writes nothing, and has the same prompt in its own template
+            if role != "reward":  # a reward model writes nothing, and reads the same prompt in its own chat template
                 setattr(trace, f"{role}_prompt", self._contexts[role].prompt)
         for step in trace.steps:
             self._enter(step)
@@ -256,8 +256,8 @@ class Chain:
     ) -> list[Completion]:
         """Return `n` continuations of the chain by one model, generated in parallel from one prefix. Raises Stop.
 
-        `behind`: proposals after the chain that the model continues. `token_logprobs` and `entropies`: whether to
-        request these (see Completion).
+        `behind`: proposed steps that are not in the chain yet; the model continues after the last of them.
+        `token_logprobs` and `entropies`: whether to request these values (see Completion).
         """
         place = self._behind(model, behind)
         sampling = self._sampling(place, purpose, max_tokens, stop=stop, n=n, temperature=temperature)
@@ -305,7 +305,7 @@ class Chain:
             if begun.num_tokens:
                 return begun
             raise
-        # Another seed than for the beginning, which would give the same random numbers.
+        # Not the seed of the beginning, which would give the same random numbers again.
         seed = mixed_seed(f"{self._seed(purpose, len(self.steps))}/{len(begun.token_ids)}")
         sampling = replace(
             sampling, seed=seed, token_logprobs=begun.token_logprobs is not None, entropies=begun.entropies is not None
@@ -354,7 +354,7 @@ class Chain:
         (see `accept`). `opening`: text added at the beginning of the step, not generated.
         """
         for other in self._models.values():
-            other.discard()  # a draft that was started early, after a candidate that was rejected
+            other.discard()  # a draft that was started early may follow a candidate that is now rejected
         purpose: Purpose = "draft" if role == "draft" else role
         if opening:
             begun = Completion(tuple(model.tokenizer.encode(opening)), opening, "length", num_tokens=0)
@@ -369,7 +369,7 @@ class Chain:
 
     async def answer(self, model: Model, temperature: float | None = None, *, max_tokens: int | None = None) -> None:
         """Let the model write the final answer after the finished reasoning, within the budget. Raises Stop."""
-        is_plain = not model.tokenizer.thinks  # its context does not ask for an answer
+        is_plain = not model.tokenizer.thinks  # without `</think>`, the context does not ask for an answer
         forced = model.tokenizer.encode(self.wording.answer_bridge) if is_plain else []
         stop = ("\n",) if is_plain else ()
         place = _Place(model, self._contexts[model.role].ids + forced)
@@ -567,7 +567,7 @@ class Chain:
     async def _whole(
         self, place: _Place, sampling: Sampling, purpose: Purpose, drawn: Sequence[Completion]
     ) -> list[Completion]:
-        """Return completions without a truncated last character; one without any other character is completed."""
+        """Return the completions without truncated last characters; if nothing else would remain, one is completed."""
         step, model, tokenizer = len(self.steps), place.model, place.model.tokenizer
         if not any(num_cut(completion, tokenizer) for completion in drawn):
             return list(drawn)

@@ -127,7 +127,7 @@ def num_cut(completion: Completion, tokenizer: Tokenizer) -> int:
 
 
 def joined(begun: Completion, more: Completion, tokenizer: Tokenizer) -> Completion:
-    """Join a completion with its continuation, without log-probabilities or entropies that one of them lacks."""
+    """Join a completion with its continuation; log-probabilities and entropies are kept if both parts have them."""
     ids = (*begun.token_ids, *more.token_ids)
     num_tokens, mean = begun.num_tokens + more.num_tokens, None
     if begun.mean_logprob is not None and more.mean_logprob is not None:

@@ -144,7 +144,7 @@ async def _opened(
 
 
 async def check_start(machine: Machine) -> list[Measured]:
-    """Open both engines together; they start one after the other."""
+    """Open both engines in one call, which starts them one after the other; measure their caches and processes."""
     async with _opened(machine) as engines:
         found = [Measured("engines", len(engines), "", "=", 2)]
         if machine.can.has_processes:

@@ -182,7 +182,7 @@ _LOCAL_LOCKS = {
 """Mount options that limit locks to one node, by filesystem type."""
 ONE_NODE = (
     "file locks are not shared between nodes (mount option {}): two nodes could run the same shard, which wastes work "
-    "but counts nothing twice; mount without this option, or use another --output"
+    "(no sample counts twice); mount without this option, or use another --output"
 )
 
 

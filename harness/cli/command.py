@@ -157,7 +157,7 @@ class OneLineErrors(click.Command):
         return text
 
     def get_help(self, ctx: click.Context) -> str:
-        """Return the help, with the command names of the called program."""
+        """Return the help, with commands named as in the program that the user called."""
         text, program = super().get_help(ctx), ctx.find_root().command
         return program.reworded(text) if isinstance(program, OneLineErrors) else text
 

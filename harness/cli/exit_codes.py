@@ -1,4 +1,4 @@
-"""The exit codes of all commands; docs/formats.md shows this as a table."""
+"""The exit codes of all commands; docs/formats.md has a table of them."""
 
 from __future__ import annotations
 

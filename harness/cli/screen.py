@@ -114,7 +114,7 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def plain(text: str, style: str = "", keep: str = "") -> Text:
-    """Return `printable` text for rich, which is never parsed as markup."""
+    """Return `printable` text as an object that rich never parses as markup."""
     return Text(printable(text, keep), style=style)
 
 

@@ -101,7 +101,9 @@ def room_behind(prompt: Sequence[int], context_tokens: int, vocabulary: int | No
     """
     room = context_tokens - len(prompt)
     if not prompt or room < 1:
-        raise RequestRefused(f"a prompt of {len(prompt)} tokens is invalid in a context of {context_tokens}")
+        raise RequestRefused(
+            f"a prompt of {len(prompt)} tokens is empty or leaves no room in a context of {context_tokens} tokens"
+        )
     if vocabulary is not None and not all(0 <= i < vocabulary for i in prompt):
         raise RequestRefused(f"the prompt has a token id outside the vocabulary of {vocabulary}")
     return room
@@ -117,11 +119,13 @@ def check_options(options: Sequence[int], vocabulary: int | None = None) -> None
 def check_continuation(prompt: Sequence[int], continuation: Sequence[int]) -> None:
     """Raise RequestRefused if the prompt or the continuation of a `log_probabilities` request is empty."""
     if not prompt or not continuation:
-        raise RequestRefused(f"prompt of {len(prompt)} and continuation of {len(continuation)} tokens: one is empty")
+        raise RequestRefused(
+            f"the prompt ({len(prompt)} tokens) and the continuation ({len(continuation)} tokens) must not be empty"
+        )
 
 
 def finite(role: Role, options: Sequence[int], logprobs: Sequence[float]) -> tuple[float, ...]:
-    """Return the log-probabilities of a `choose`, or the outputs of a `rate`, if all are finite.
+    """Return the log-probabilities of a `choose` call, or the outputs of a `rate` call, if all are finite.
 
     Raises VerdictUnavailable.
     """
@@ -147,7 +151,7 @@ def entropy_bound(logprobs: Iterable[float]) -> float:
 def ranked_entropy(logprobs: Sequence[float], num_ranked: int) -> float:
     """Return the lower bound on an entropy from the most probable tokens (see `entropy_bound`).
 
-    Raises VerdictUnavailable if there are fewer than `num_ranked` log-probabilities, or one is not finite.
+    Raises VerdictUnavailable if there are fewer than `num_ranked` log-probabilities, or if any is not finite.
     """
     if len(logprobs) < num_ranked or not all(map(math.isfinite, logprobs)):
         raise VerdictUnavailable(
@@ -173,7 +177,7 @@ class Batches:
 
     @contextlib.asynccontextmanager
     async def of(self, kind: Kind) -> AsyncIterator[None]:
-        """Wait until no request of the other kind runs, then run one of this kind."""
+        """Wait until no request of the other kind is running; inside the block, requests of that kind wait."""
         while self._kind not in (None, kind):
             await self._free.wait()
         self._kind, self._running = kind, self._running + 1

@@ -261,7 +261,7 @@ class VLLMEngine:
                 engine_processes.kill()  # vLLM would first wait for them
             if llm is not None:
                 llm.shutdown()
-                llm.shutdown = lambda: None  # the destructor would call it again at interpreter exit, and fail
+                llm.shutdown = lambda: None  # the destructor would shut down again at interpreter exit, and fail
         finally:
             if engine_processes is not None:
                 engine_processes.kill(grace_seconds)
@@ -338,7 +338,7 @@ class VLLMEngine:
         return Rating(outputs, len(prompt), rated.num_cached_tokens or 0, clock.timing())
 
     async def _rating_params(self) -> PoolingParams:
-        """Return the parameters of a `rate`. Raises EngineDied if vLLM cannot classify with the model's head."""
+        """Return the parameters of `rate` requests. Raises EngineDied if vLLM cannot classify with the model's head."""
         from vllm import PoolingParams
 
         assert self.llm is not None
@@ -362,7 +362,7 @@ class VLLMEngine:
         )
 
     def _verdict_params(self, options: Sequence[int]) -> list[SamplingParams]:
-        """Return parameters of a `choose`, to be tried in order until the answer contains all options.
+        """Return parameters of `choose` requests, to be tried in order until the answer contains all options.
 
         Without token-level speculation, a single request returns the log-probabilities of all options. No other request
         in its batch may set `logprobs` above 0 (`Batches`): next to logprob_token_ids, the V1 runner would silently
@@ -500,7 +500,7 @@ def _params(**parameters: float | list[int] | list[str] | None) -> SamplingParam
 
 
 def _timing(clock: CallClock, outputs: Sequence[RequestOutput]) -> Timing:
-    """Return the times of a call. Queueing ends, and the first token arrives, with the earliest of its requests."""
+    """Return the times of a call. The earliest of its requests ends the queueing and has the first token."""
     metrics = [m for m in (output.metrics for output in outputs) if getattr(m, "first_token_ts", 0.0)]
     if metrics:
         arrived = min(m.queued_ts for m in metrics)

@@ -60,8 +60,8 @@ def after_start(llm: AsyncLLM) -> Callable[[Sequence[int]], None]:
     from vllm import envs
 
     _warn_of_decode_streams()
-    llm.logger_manager = None  # counters for servers; the times of each request do not depend on it
-    envs.enable_envs_cache()  # several are read for every token
+    llm.logger_manager = None  # counters for servers; the times of each request do not depend on them
+    envs.enable_envs_cache()  # several of vLLM's variables are read for every token
     # Freeze all current objects. The collector would otherwise scan all of vLLM and torch repeatedly.
     _open.append(llm)
     gc.collect()
@@ -77,8 +77,8 @@ def after_start(llm: AsyncLLM) -> Callable[[Sequence[int]], None]:
 def report_work(llm: AsyncLLM, note_work: Callable[[], None]) -> None:
     """Call `note_work` whenever an AsyncLLM receives a sign of work from its engine.
 
-    Signs are outputs of any request (`generate` itself yields only the last one of each), and scheduler steps with
-    changed statistics. The statistics also show the chunks of a long prompt, which have no output: the cache fills. An
+    Signs are outputs of any request (`generate` itself yields only a request's last output), and scheduler steps with
+    changed statistics. Chunks of a long prompt have no output, but they fill the cache and so change the statistics. An
     engine that only repeats steps without scheduling anything has constant statistics, and is not working.
     """
     processor = llm.output_processor

@@ -33,13 +33,15 @@ class ConfSpec(Method):
 
     confidence: float = parameter(
         0.9,
-        help="Minimum probability, from 0 to 1, for the draft's verdict on its own step to be final; below it, the "
-        "target judges (no value in the abstract). 0: only the draft judges.",
+        help="Minimum probability, from 0 to 1, for the draft's verdict on its own step to be final; below this "
+        "probability, the target judges. 0: only the draft judges. The paper's abstract gives no value.",
     )
     threshold: float = parameter(
-        7.0, help="Minimum score, from 0 to 9, to accept a step, whichever model judges it (SpecReason section 4.1)."
+        7.0,
+        help="Minimum score, from 0 to 9, to accept a step, whichever model judges it. The default is SpecReason's "
+        "(section 4.1).",
     )
-    step_tokens: int = parameter(512, help="Maximum length of a step, in tokens (not in the paper's abstract).")
+    step_tokens: int = parameter(512, help="Maximum length of a step, in tokens. The paper's abstract gives no limit.")
 
     def __post_init__(self) -> None:
         check_range("confidence", self.confidence, 0, 1)
@@ -53,7 +55,7 @@ class ConfSpec(Method):
         return min(self.step_tokens, token_budget)
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
-        """Both models read the new step, followed by the question."""
+        """Return the budget plus one step for each model, because both may read a step that is judged."""
         return token_budget + self.verdict_tokens(token_budget)
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:

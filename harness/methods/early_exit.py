@@ -5,7 +5,7 @@ certain, the thought is closed and the final answer is written. There are two cr
 
 - `agreement`, from Dynasor (Fu et al.): a trial answer every 64 tokens; certain if the last 3 agree. Empty answers and
   answers with a word of doubt agree with no other. Follows the authors' code (hao-ai-lab/Dynasor,
-  dynasor/core/cot.py, effort "mid"; its other efforts: 2, 5 or 8 answers, 32 tokens).
+  dynasor/core/cot.py, effort "mid"; its other efforts use 2, 5 or 8 answers, and 32 tokens).
 - `confidence`, from DEER (Yang et al.): a greedy trial answer in place of each transition word ("Wait"); certain if the
   mean probability of its tokens is at least 0.95. Otherwise the word starts the next thought. Follows the authors' code
   (iie-ycx/DEER, vllm-deer.py, policy avg1).
@@ -29,7 +29,7 @@ Differences from the authors' code:
   as in every method; small intervals make this more likely.
 
 Every trial answer is recorded with its decision, as a candidate of the following step, if there is one. An accepted
-trial answer ended the thought, so the fallback rate is the share of trial answers that did not.
+trial answer ended the thought, so the fallback rate is the share of trial answers that did not end it.
 
 A plain model has no transition words: `confidence` probes after each step, and the model answers directly after the
 answer bridge.
@@ -65,17 +65,27 @@ class EarlyExit(Method):
         help="agreement: the last --window trial answers are equal (Dynasor). "
         "confidence: the trial answer's tokens have a mean probability of at least --certainty (DEER).",
     )
-    window: int = parameter(3, help="Number of consecutive trial answers that must agree (Dynasor's code, effort mid).")
-    interval: int = parameter(64, help="Thought tokens between two trial answers (Dynasor's code, effort mid).")
+    window: int = parameter(
+        3,
+        help="Number of consecutive trial answers that must agree. The default is from Dynasor's code (effort mid).",
+    )
+    interval: int = parameter(
+        64, help="Thought tokens between two trial answers. The default is from Dynasor's code (effort mid)."
+    )
     certainty: float = parameter(
-        0.95, help="End the thought if a trial answer's tokens have at least this mean probability, from 0 to 1 (DEER)."
+        0.95,
+        help="End the thought if a trial answer's tokens have at least this mean probability, from 0 to 1. "
+        "The default is DEER's.",
     )
     transition: str = parameter(
         "Wait",
-        help="Word in a reasoning model's thought at which a trial answer is tried (DEER's code, which also uses "
-        "Alternatively). If empty, and for plain models, a trial answer is tried at the end of every step.",
+        help="Word in a reasoning model's thought at which a trial answer is tried. The default is from DEER's code, "
+        "which also uses Alternatively. If empty, and for plain models, a trial answer is tried at the end of every "
+        "step.",
     )
-    probe_tokens: int = parameter(20, help="Maximum length of a trial answer, in tokens (code of both papers).")
+    probe_tokens: int = parameter(
+        20, help="Maximum length of a trial answer, in tokens. The default is from the code of both papers."
+    )
     writer: Literal["target", "draft"] = parameter("target", help="The model that thinks.")
     prober: Literal["target", "draft"] = parameter(
         "target", help="The model that writes the trial answers, which decide, and the final answer."

@@ -37,13 +37,16 @@ class GlimpRouter(Method):
 
     tau: float = parameter(
         1.0,
-        help="Maximum entropy at a step's first token, in nats, for the draft to write the step (default of the "
-        "authors' code; its example script uses 0.9).",
+        help="Maximum entropy at a step's first token, in nats, for the draft to write the step. The default is that "
+        "of the authors' code, whose example script uses 0.9.",
     )
     first_steps: int = parameter(
-        0, help="Number of steps that the target writes before the draft starts (authors' code)."
+        0,
+        help="Number of steps that the target writes before the draft starts. The option is from the authors' code.",
     )
-    step_tokens: int = parameter(512, help="Maximum length of a step, in tokens (authors' code).")
+    step_tokens: int = parameter(
+        512, help="Maximum length of a step, in tokens. The default is from the authors' code."
+    )
 
     def __post_init__(self) -> None:
         check_range("tau", self.tau, 0, None)

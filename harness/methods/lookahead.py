@@ -48,23 +48,27 @@ from harness.trace import Decision
 class Lookahead(Method):
     """Lookahead Reasoning: draft several steps ahead, and keep those with which the target agrees."""
 
-    gamma: int = parameter(4, help="Number of steps drafted ahead (authors' code; the paper uses several values).")
+    gamma: int = parameter(
+        4, help="Number of steps drafted ahead. The default is from the authors' code; the paper uses several values."
+    )
     verifier: Literal["judge", "similarity"] = parameter(
         "judge",
-        help="judge: a model decides whether two steps mean the same thing. similarity: cosine over words, "
-        "numbers and signs (replaces the paper's sentence embeddings).",
+        help="judge: a model decides whether two steps mean the same thing. similarity: the cosine between the steps' "
+        "counts of words, numbers and signs decides; it replaces the paper's sentence embeddings.",
     )
     judge: Literal["target", "reward"] = parameter(
         "target",
-        help="The judge: the target, or the third model of the run (--reward), such as the paper's "
-        "Qwen/Qwen2.5-7B-Instruct.",
+        help="The model that judges: the target, or the third model of the run (--reward), such as "
+        "Qwen/Qwen2.5-7B-Instruct in the paper.",
     )
     threshold: float = parameter(
         0.5,
-        help="Minimum probability that the judge gives to 'the same' (at 0.5, its more probable answer decides) or, "
-        "with --verifier similarity, minimum cosine.",
+        help="Minimum for keeping a draft step: the probability that the judge gives to 'the same' (at 0.5, its more "
+        "probable answer decides) or, with --verifier similarity, the cosine.",
     )
-    step_tokens: int = parameter(100, help="Maximum length of a step, in tokens (authors' code).")
+    step_tokens: int = parameter(
+        100, help="Maximum length of a step, in tokens. The default is from the authors' code."
+    )
 
     def __post_init__(self) -> None:
         check_range("gamma", self.gamma, 1, 32)
@@ -75,7 +79,7 @@ class Lookahead(Method):
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """The third model, if any, is the judge."""
+        """Return the draft, the target and, if a third model is the judge, that model."""
         return ("draft", "target", "reward") if self.judge == "reward" else ("draft", "target")
 
     @property
@@ -91,15 +95,15 @@ class Lookahead(Method):
             yield prompts.equivalence_question(tokenizer, "1", "2", wording)
 
     def verdict_tokens(self, token_budget: int) -> int:
-        """A question contains two steps, but neither problem nor chain."""
+        """Return the length of the two steps that a judge compares, without problem and chain; 0 for similarity."""
         return 2 * min(self.step_tokens, token_budget) if self.verifier == "judge" else 0
 
     def texts(self, role: Role, token_budget: int) -> tuple[Text, ...]:
-        """A third model as judge reads two steps at a time, without the chain."""
+        """Return no text for a third model: as the judge, it reads only two steps at a time, without the chain."""
         return () if role == "reward" else super().texts(role, token_budget)
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
-        """The target's steps share the cache of the prefixes."""
+        """Add, for the target, gamma more steps, which it writes in parallel; their prefixes are cached only once."""
         own = self.gamma * min(self.step_tokens, token_budget) if role == "target" else 0
         return super().cached_tokens(role, token_budget) + own
 

@@ -1,9 +1,9 @@
 """The method protocol: hyper-parameters, validation of method classes, and required context lengths.
 
-One rule applies to every method, model and engine: a context must fit each prompt and the full text after it (`Text`).
+One rule applies to every method, model and engine: a context must hold each prompt and the full text after it (`Text`).
 This text is the chain, up to the token budget, or all of SCoT's drafts, which the target reads at once.
 
-- Without `--max-context` an engine's context fits the longest prompt, the budget and the longest verdict
+- Without `--max-context`, an engine's context holds the longest prompt, the budget and the longest verdict
   (`context_to_open`), up to the model's own maximum.
 - A launch rejects a `--max-context` that is too short for a prompt and its text; the message gives the minimum.
 - A launch rejects an explicit `--token-budget` above a model's own maximum. Any other shortage is only a warning.
@@ -54,7 +54,7 @@ class Text:
     """Text that follows a prompt in a model's context."""
 
     tokens: int
-    """Maximum length."""
+    """Maximum length of the text."""
     settings: tuple[str, ...]
     """The settings that determine the length: `token_budget`, or names of hyper-parameters."""
     prompt: PromptLength | None = None
@@ -136,7 +136,7 @@ class Method(Protocol):
         return 0
 
     def texts(self, role: Role, token_budget: int) -> tuple[Text, ...]:
-        """Return the texts that a model's context must fit, at full length (see the module's docstring)."""
+        """Return the texts that a model's context must hold, at full length (see the module's docstring)."""
         return (Text(token_budget, ("token_budget",)),)
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
@@ -260,7 +260,7 @@ def name_of(method: type[Method], name: str | None = None) -> str:
     declared = name or (None if is_field else vars(method).get("name"))
     found = declared if isinstance(declared, str) else method.__name__.lower()
     if not _NAME.fullmatch(found):
-        valid = "1 to 30 of a-z, 0-9, _ and -, starting with a letter"
+        valid = "1 to 30 characters (a-z, 0-9, _, -), starting with a letter"
         raise BadMethod(f'the name {found!r} is invalid: use {valid}; set it in the class: name = "..."')
     return found
 

@@ -111,7 +111,7 @@ def _plugin(source: Source, class_name: str, reference: str, name: str | None = 
     if problem := problem_of(found) if isinstance(found, type) else f"is not a method; {MODEL}":
         raise BadMethod(f"{class_name} {problem}")
     if (own_name := name_of(found, name)) in METHODS:
-        raise BadMethod(f'{own_name!r} is the name of a built-in method; set another in the class: name = "..."')
+        raise BadMethod(f'{own_name!r} is the name of a built-in method; set another name in the class: name = "..."')
     return PlugIn(own_name, reference, source, found)
 
 

@@ -38,14 +38,16 @@ class RSD(Method):
     """RSD: draft and rate each step; keep it, or let the target rewrite it."""
 
     delta: float = parameter(
-        0.7, help="Minimum reward of accepted steps, from 0 to 1 (RSD paper and code: 0.7). 0 accepts all steps."
+        0.7,
+        help="Minimum reward of accepted steps, from 0 to 1; 0 accepts all steps. The default is from RSD's paper and "
+        "code.",
     )
     weighting: Literal["binary", "clipping"] = parameter(
         "binary",
-        help="binary: a step is kept if its reward is at least --delta (RSD's optimal function). "
-        "clipping: it is kept with a probability equal to its reward, without --delta (RSD section 3).",
+        help="binary: a step is kept if its reward is at least --delta (the best function, according to the "
+        "RSD paper). clipping: a step is kept with a probability equal to its reward, without --delta (RSD section 3).",
     )
-    step_tokens: int = parameter(512, help="Maximum length of a step, in tokens (not in the paper).")
+    step_tokens: int = parameter(512, help="Maximum length of a step, in tokens. The paper has no such limit.")
 
     def __post_init__(self) -> None:
         check_range("delta", self.delta, 0, 1)
@@ -58,11 +60,11 @@ class RSD(Method):
         return ("draft", "target", "reward")
 
     def verdict_tokens(self, token_budget: int) -> int:
-        """Only the reward model reads the new step."""
+        """Return the length of the new step, which only the reward model reads before it is accepted."""
         return min(self.step_tokens, token_budget)
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
-        """The target reads only accepted steps."""
+        """Return the budget and, for the reward model, one new step; the other models read only accepted steps."""
         return token_budget + (self.verdict_tokens(token_budget) if role == "reward" else 0)
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:

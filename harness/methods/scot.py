@@ -33,13 +33,16 @@ class SCoT(Method):
 
     drafts: int = parameter(
         5,
-        help="N, the number of chains drafted in parallel (SCoT section 4.1). 1 is the paper's single-draft ablation.",
+        help="N, the number of chains drafted in parallel. The default is the paper's (SCoT section 4.1); 1 is its "
+        "single-draft ablation.",
     )
-    draft_tokens: int = parameter(5000, help="Maximum length of a drafted chain, in tokens (SCoT section 4.1).")
+    draft_tokens: int = parameter(
+        5000, help="Maximum length of a drafted chain, in tokens. The default is the paper's (SCoT section 4.1)."
+    )
     error_correction: bool = parameter(
         True,
         help="Let the target reject all drafts and rethink the problem (SCoT section 3.4). "
-        "Turning it off is the ablation of section 4.3.",
+        "The ablation in section 4.3 turns this off.",
     )
     greedy_target: bool = parameter(
         False,
@@ -49,8 +52,8 @@ class SCoT(Method):
 
     offer_cut_drafts: bool = parameter(
         False,
-        help="Also offer chains truncated at draft_tokens for selection, as the SCoT authors' code does "
-        "(not specified in the paper).",
+        help="Also offer chains truncated at draft_tokens for selection, as the SCoT authors' code does; the paper "
+        "does not say.",
     )
 
     def __post_init__(self) -> None:
@@ -74,7 +77,7 @@ class SCoT(Method):
         return self.drafts * min(self.draft_tokens, token_budget)
 
     def texts(self, role: Role, token_budget: int) -> tuple[Text, ...]:
-        """The draft writes no answer; the target reads all drafts within the selection's question."""
+        """Return, for the draft, one drafted chain; for the target, also all drafts within the selection's question."""
         longest = "draft_tokens" if self.draft_tokens <= token_budget else "token_budget"
         if role == "draft":
             return (Text(min(self.draft_tokens, token_budget), (longest,)),)
@@ -82,7 +85,10 @@ class SCoT(Method):
         return (*super().texts(role, token_budget), drafts)
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
-        """The draft writes no answer; the target first selects, then answers."""
+        """Return, for the draft, all its chains; for the target, the budget or all drafts, whichever is longer.
+
+        The target first selects a draft and then answers, so the two lengths do not add up.
+        """
         if role == "draft":
             return self.drafts * min(self.draft_tokens, token_budget)
         return max(token_budget, self.verdict_tokens(token_budget))

@@ -35,43 +35,45 @@ from harness.recording import Model
 from harness.trace import Candidate, Decision
 
 _MORE_RECAP_TOKENS, _MOST_RECAP_TOKENS = 25, 200
-"""Growth of n3 with every search for mistakes, and its maximum (authors' code)."""
+"""Tokens added to n3 with every search for mistakes, and the maximum of n3, as in the authors' code."""
 _MORE_REFLECTIONS, _MOST_REFLECTIONS = 5, 30
-"""Growth of c with every search for mistakes, and its maximum (authors' code)."""
+"""Thoughts added to c with every search for mistakes, and the maximum of c, as in the authors' code."""
 
 _MOST_CHARACTERS = 1000
 
 
 @dataclass(frozen=True)
 class SpecThinking(Method):
-    """Speculative Thinking: the draft writes, and the target takes over thoughts with keywords."""
+    """Speculative Thinking: the draft writes, and the target takes over thoughts that contain certain keywords."""
 
     n1: int = parameter(
         20, help="Number of draft tokens searched for keywords, and of target tokens that replace them."
     )
     n2: int = parameter(
-        125, help="Tokens that the target adds if its own n1 tokens have a verification keyword; 0: none."
+        125, help="Number of tokens that the target adds if its own n1 tokens contain a verification keyword; 0: none."
     )
     n3: int = parameter(
-        125, help="Number of target tokens in a search for mistakes; +25 each time, up to 200 (authors' code)."
+        125,
+        help="Number of tokens that the target writes in its first search for mistakes. Every further search has 25 "
+        "more, up to 200, as in the authors' code.",
     )
     c: int = parameter(
         15,
-        help="Number of reflecting thoughts before the target searches for mistakes; +5 each time, up to 30 "
-        "(authors' code).",
+        help="Number of reflecting thoughts before the target's first search for mistakes. Every further search needs "
+        "5 more, up to 30, as in the authors' code.",
     )
     affirmation_words: str = parameter(
-        "yeah, yes, final answer, confident", help="Comma-separated keywords that mark a thought as affirmation."
+        "yeah, yes, final answer, confident", help="Comma-separated keywords that mark a thought as affirming."
     )
     reflection_words: str = parameter(
-        "wait, alternatively, hold on, another", help="Comma-separated keywords that mark a thought as reflection."
+        "wait, alternatively, hold on, another", help="Comma-separated keywords that mark a thought as reflecting."
     )
     verification_words: str = parameter(
-        "verify, think again, recap, check", help="Comma-separated keywords that mark a thought as verification."
+        "verify, think again, recap, check", help="Comma-separated keywords that mark a thought as verifying."
     )
     recap: str = parameter(
         "Let me look for a mistake in the steps so far:",
-        help="Sentence that starts the target's search for mistakes (this project's wording).",
+        help="Sentence that starts the target's search for mistakes. The default wording is this project's.",
     )
     begin_tokens: int = parameter(
         0,
@@ -80,10 +82,12 @@ class SpecThinking(Method):
     )
     takeover: Literal["keywords", "always"] = parameter(
         "keywords",
-        help="keywords: the target takes over thoughts with keywords. always: it takes over after every separator, as "
-        "in the authors' code for drafts that are not reasoning models.",
+        help="keywords: the target takes over thoughts that contain a keyword. always: the target takes over after "
+        "every separator, as in the authors' code for drafts that are not reasoning models.",
     )
-    step_tokens: int = parameter(1024, help="Maximum length of a draft step, in tokens (authors' code).")
+    step_tokens: int = parameter(
+        1024, help="Maximum length of a draft step, in tokens. The default is from the authors' code."
+    )
 
     def __post_init__(self) -> None:
         for name in ("n1", "n3", "c", "step_tokens"):
@@ -106,7 +110,7 @@ class SpecThinking(Method):
                 await self._next_thought(chain, draft, target)
 
     async def _next_thought(self, chain: Chain, draft: Model, target: Model) -> None:
-        """Let the draft start a thought, and the target take over if it contains keywords."""
+        """Let the draft start a thought, and the target take over if that start contains a keyword."""
         [begun] = await chain.propose(draft, 1, max_tokens=min(self.n1, self.step_tokens))
         decision = Decision.at_most("keywords", self._num_keywords(begun.text), 0)
         if self.takeover == "always":

@@ -45,28 +45,30 @@ class SpecCoT(Method):
         "The paper sweeps it (figure 4a) without stating its main setting.",
     )
     step_tokens: int = parameter(
-        512, help="Maximum length of a step, in tokens (not in the SpecCoT paper; 512 is SpecReason's value)."
+        512,
+        help="Maximum length of a step, in tokens. The SpecCoT paper gives no limit; the default is SpecReason's.",
     )
     verdict: Literal["joint", "separate", "none"] = parameter(
         "joint",
         help="joint: one choice among all candidates and a rejection (SpecCoT section 3.4). "
-        "separate: the target scores each candidate from 0 to 9, in a separate request (not in the paper). "
+        "separate: the target scores each candidate from 0 to 9 in a separate request, unlike in the paper. "
         "none: the single candidate is accepted, so the target only writes the guidance (figure 1b).",
     )
     """With separate verdicts the accepted candidate is already in the target's prefix cache, after the chain."""
     threshold: float = parameter(
-        5.0, help="Minimum accepted score, from 0 to 9, with separate verdicts (not in the paper)."
+        5.0,
+        help="With --verdict separate: minimum score, from 0 to 9, to accept a candidate. This mode is not in the paper.",
     )
     skip_agreed: bool = parameter(
-        False, help="Accept a step without a verdict when all N drafts are identical (not in the paper)."
+        False, help="Accept a step without a verdict when all N drafts are identical. This option is not in the paper."
     )
     """Steps on which several samples agree are right more often than others, and a verdict takes a third of a step's
     time."""
 
     answer_by: Literal["target", "draft"] = parameter(
         "target",
-        help="The model that writes the final answer after the thought of a reasoning pair (not specified in the "
-        "SpecCoT paper, whose token counts include no answer by the target).",
+        help="The model that writes the final answer after the thought of a reasoning pair. The SpecCoT paper does not "
+        "specify it; its token counts include no answer by the target.",
     )
 
     def __post_init__(self) -> None:
@@ -102,7 +104,7 @@ class SpecCoT(Method):
         return {"joint": self.drafts, "separate": 1, "none": 0}[self.verdict] * min(self.step_tokens, token_budget)
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
-        """The draft's candidates for a step share the cache of everything before it."""
+        """Add, for the draft, the other candidates for a step; all candidates share the cache of the text before."""
         candidates = (self.drafts - 1) * min(self.step_tokens, token_budget) if role == "draft" else 0
         return super().cached_tokens(role, token_budget) + candidates
 

@@ -22,7 +22,7 @@ class SpecDecode(Method):
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """Only the target: the draft runs inside the target's engine, not in a separate one."""
+        """Return only the target: the draft runs inside the target's engine, not in a separate one."""
         return ("target",)
 
     async def __call__(self, chain: Chain, draft: Model | None, target: Model | None) -> None:

@@ -34,16 +34,20 @@ class SpecGuard(Method):
     """SpecGuard: sample candidates for each step, select one, and accept it or let the target write the step."""
 
     k: int = parameter(
-        16, help="Number of candidates per step from the draft and, after a rejection, from the target (section 4)."
+        16,
+        help="Number of candidates per step from the draft and, after a rejection, from the target. The default is "
+        "the paper's (SpecGuard section 4).",
     )
-    tau: float = parameter(0.7, help="Minimum accepted confidence, from 0 to 1 (SpecGuard section 4).")
+    tau: float = parameter(
+        0.7, help="Minimum accepted confidence, from 0 to 1. The default is the paper's (SpecGuard section 4)."
+    )
     l_min: float = parameter(
         -7.0,
         help="Log-probability, in nats, at which a step's least probable token gives confidence 0; log-probability 0 "
-        "gives confidence 1 (bounds not in the paper). With the defaults, every token of an accepted draft has a "
-        "probability of at least 12 %.",
+        "gives confidence 1. These bounds are not in the paper. With the defaults, every token of an accepted draft "
+        "has a probability of at least 12 %.",
     )
-    step_tokens: int = parameter(512, help="Maximum length of a step, in tokens (not in the paper's abstract).")
+    step_tokens: int = parameter(512, help="Maximum length of a step, in tokens. The paper's abstract gives no limit.")
 
     def __post_init__(self) -> None:
         check_range("k", self.k, 1, 64)
@@ -60,7 +64,7 @@ class SpecGuard(Method):
         return self.k
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
-        """In both models, the candidates for a step share the cache of everything before it."""
+        """Add, for both models, the other candidates for a step; all candidates share the cache of the text before."""
         return super().cached_tokens(role, token_budget) + (self.k - 1) * min(self.step_tokens, token_budget)
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:

@@ -2,7 +2,7 @@
 
 The small model (draft) speculates one step and the base model (target) scores it from 0 to 9 in one prefill-only pass.
 At or above the threshold the step is accepted; below it the base model rewrites the step. The two models alternate,
-also after the thought, until the reply contains an answer. The paper does not define the end of a chain; the authors'
+even after the thought, until the reply contains an answer. The paper does not define the end of a chain; the authors'
 code ends it at the first answer, even inside the thought (`ends_at`).
 
 Steps end at a blank line and have at most 512 tokens, as in the authors' code (the paper has no limit). The next step
@@ -36,27 +36,32 @@ class SpecReason(Method):
     """SpecReason: draft and score each step; accept it, or let the target rewrite it."""
 
     threshold: float = parameter(
-        7.0, help="Minimum accepted score, from 0 to 9 (SpecReason section 4.1; figure 4 sweeps 3, 5 and 7)."
+        7.0,
+        help="Minimum accepted score, from 0 to 9. The default is from SpecReason section 4.1; figure 4 sweeps 3, 5 "
+        "and 7.",
     )
     threshold_slope: float = parameter(
         0.0,
-        help="Change of the threshold per step; the threshold stays within 0–9 (not in the paper). "
-        "If the change is negative, early steps have the highest threshold; if it is positive, late steps.",
+        help="Change of the threshold per step; the threshold stays within 0–9. If the change is negative, early steps "
+        "have the highest threshold; if it is positive, late steps. This option is not in the paper.",
     )
     score: Literal["greedy", "average"] = parameter(
         "greedy",
-        help="greedy: the most probable digit (the authors' code gives 0 if another token is more probable). "
-        "average: the probability-weighted mean of the digits (second mode of the SpecReason authors' code).",
+        help="greedy: the most probable digit (the SpecReason authors' code gives 0 if another token is more "
+        "probable). average: the probability-weighted mean of the digits, which is the second mode of that code.",
     )
     first_steps: int = parameter(
         0,
-        help="Number of steps that the target writes before the draft may speculate (SpecReason authors' code).",
+        help="Number of steps that the target writes before the draft may speculate. The option is from the SpecReason "
+        "authors' code.",
     )
-    step_tokens: int = parameter(512, help="Maximum length of a step, in tokens (SpecReason authors' code).")
+    step_tokens: int = parameter(
+        512, help="Maximum length of a step, in tokens. The default is from the SpecReason authors' code."
+    )
     lookahead: bool = parameter(
         False,
-        help="Draft the next step while the target still scores the current one, and discard it on a rejection "
-        "(not in the paper). Changes the speed, not the text.",
+        help="Draft the next step while the target still scores the current one, and discard the early draft on a "
+        "rejection. Changes the speed, not the text. This option is not in the paper.",
         changes_text=False,
     )
     """SpecCoT has no lookahead: it would have to guess the chosen candidate and spend N more drafts on each guess."""
@@ -64,8 +69,8 @@ class SpecReason(Method):
     ends_at: Literal["answer", "boxed"] = parameter(
         "answer",
         help="answer: the chain ends with the answer after the thought. "
-        "boxed: it ends with the first step that contains 'boxed', 'Answer:' or 'ANSWER:', even inside the thought; "
-        "</think> is removed from all other steps (SpecReason authors' code).",
+        "boxed: as in the SpecReason authors' code, it ends with the first step that contains 'boxed', 'Answer:' or "
+        "'ANSWER:', even inside the thought; </think> is removed from all other steps.",
     )
 
     def __post_init__(self) -> None:
@@ -75,7 +80,7 @@ class SpecReason(Method):
 
     @property
     def parallel(self) -> int:
-        """With lookahead, a discarded completion may still be running next to the following one."""
+        """Return 2 with lookahead, because a discarded completion may still be running next to the following one."""
         return 2 if self.lookahead else 1
 
     @property

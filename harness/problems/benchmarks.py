@@ -194,7 +194,7 @@ DATASETS = {
 
 
 def load(name: str, data_dir: Path | None = None, seed: int = 0) -> list[Problem]:
-    """Return the problems of a benchmark in order; `seed` sets the option order of kind `choice`."""
+    """Return the problems of a benchmark in order; `seed` sets the order of options in problems of kind `choice`."""
     return load_recorded(name, data_dir, seed).problems
 
 

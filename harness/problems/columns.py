@@ -220,7 +220,7 @@ def letter(rule: AnswerRule, answer: str, choices: Sequence[str]) -> str:
     letters = LETTERS[: len(choices)]
     are_different = rule == "letter" or len(set(choices)) == len(choices)
     if not 2 <= len(choices) <= len(LETTERS) or not are_different:
-        raise ValueError(f"{len(choices)} choices; expected 2 to {len(LETTERS)} different ones")
+        raise ValueError(f"{len(choices)} choices; expected 2 to {len(LETTERS)}, all distinct")
     if rule.startswith("index"):
         named = {index for index in range(len(choices)) if str(index + int(rule[-1])) == answer}
     else:
@@ -235,7 +235,7 @@ def letter(rule: AnswerRule, answer: str, choices: Sequence[str]) -> str:
 
 
 def shuffled_choices(choices: Sequence[str], answer: str, key: str) -> tuple[tuple[str, ...], str]:
-    """Return the shuffled options and the letter of the correct one; depends only on `key` and the option texts.
+    """Return the shuffled options and the letter of the correct one; the order depends only on `key` and the texts.
 
     Options are sorted first, so their order in the source does not matter (on the Hub, the correct one is first).
     """

@@ -55,8 +55,8 @@ class DatasetNotFound(LookupError):
 def read(source: HubSource) -> tuple[list[Row], str, bool]:
     """Return the rows of a split, their commit, and whether that commit is certainly the wanted one.
 
-    Offline and without a revision, the newest cached commit is read, which may be outdated. Raises DatasetNotFound,
-    also if the library reads another cached commit than the requested one, as it does offline.
+    Offline and without a revision, the newest cached commit is read, which may be outdated. Raises DatasetNotFound if
+    the rows cannot be read, or if the library reads a cached commit that was not requested, as it does offline.
     """
     if not sys.stderr.isatty():
         os.environ |= {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}

@@ -256,7 +256,10 @@ def _filled(cards: Sequence[Card], demands: Sequence[Demand], placement: Sequenc
 
 
 def _level(position: int, card: Card, seats: Sequence[_Seat], tokens: Mapping[str, float]) -> float:
-    """Return how many cache tokens a GPU can give each of its engines without an entry in `tokens`, equally many."""
+    """Return how many cache tokens a GPU can give to each of its engines that has no entry in `tokens`.
+
+    All these engines get equally many tokens.
+    """
     here = [seat for seat in seats if position in seat.cards]
     room = card.usable_bytes - int(card.total_bytes * _UNASSIGNED_SHARE)
     room -= sum(seat.memory.outside + seat.memory.fixed for seat in here)

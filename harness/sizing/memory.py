@@ -335,7 +335,7 @@ def _forward_bytes(shape: ModelShape, width: int, batched_tokens: int) -> int:
 
 
 def _adapter_bytes(shape: ModelShape, rank: int) -> int:
-    """Return the bytes of the LoRA slots for all linear layers, in two bytes, without division over GPUs."""
+    """Return the size in bytes of the LoRA slots for all linear layers: two bytes per value, not divided among GPUs."""
     attention = 2 * (shape.hidden + shape.heads * shape.head_dim) + 2 * (shape.hidden + shape.kv_heads * shape.head_dim)
     return _ADAPTER_SLOTS * rank * shape.layers * (attention + 3 * (shape.hidden + shape.intermediate)) * 2
 

@@ -61,25 +61,31 @@ _Count = Annotated[int, Ge(1)]
 
 @dataclass(frozen=True)
 class Settings:
-    """Hyper-parameters of a training: the paper's values, otherwise those of the authors' code."""
+    """Hyper-parameters for training. The defaults are the paper's values, otherwise those of the authors' code."""
 
     learning_rate: Annotated[
         float,
         Gt(0),
         Lt(1),
         _said(
-            "Learning rate of the first step; it decays linearly to 0 (authors' code).",
+            "Learning rate of the first step; it decays linearly to 0, as in the authors' code.",
             default="5e-5 for align, 1e-4 for select",
         ),
     ]
-    epochs: Annotated[_Count, _said("Number of epochs (authors' code).")] = 5
-    batch: Annotated[_Count, _said("Examples per forward pass (authors' code).")] = 1
-    accumulation: Annotated[_Count, _said("Forward passes per optimizer step (authors' code).")] = 1
-    rank: Annotated[int, Ge(1), Le(MOST_RANK), _said("Rank of LoRA (section 4.1).")] = 8
-    alpha: Annotated[_Count, _said("Scale of LoRA (authors' code).")] = 32
-    dropout: Annotated[float, Ge(0), Lt(1), _said("Dropout of LoRA (authors' code).")] = 0.1
-    gradient_norm: Annotated[float, Ge(0), _said("Norm above which gradients are clipped (authors' code).")] = 1.0
-    max_tokens: Annotated[_Count, _said("Maximum example length, in tokens; longer ones are excluded.")] = 8192
+    epochs: Annotated[_Count, _said("Number of epochs. The default is from the authors' code.")] = 5
+    batch: Annotated[_Count, _said("Examples per forward pass. The default is from the authors' code.")] = 1
+    accumulation: Annotated[
+        _Count, _said("Forward passes per optimizer step. The default is from the authors' code.")
+    ] = 1
+    rank: Annotated[int, Ge(1), Le(MOST_RANK), _said("Rank of LoRA. The default is the paper's (section 4.1).")] = 8
+    alpha: Annotated[_Count, _said("Scale of LoRA. The default is from the authors' code.")] = 32
+    dropout: Annotated[float, Ge(0), Lt(1), _said("Dropout of LoRA. The default is from the authors' code.")] = 0.1
+    gradient_norm: Annotated[
+        float, Ge(0), _said("Norm above which gradients are clipped. The default is from the authors' code.")
+    ] = 1.0
+    max_tokens: Annotated[_Count, _said("Maximum length of an example, in tokens; longer examples are excluded.")] = (
+        8192
+    )
     dtype: Annotated[
         Literal["auto", "bfloat16", "float32"],
         _said("Data type of the frozen weights; auto: bfloat16 on a GPU, float32 on a CPU. LoRA weights are float32."),
@@ -106,7 +112,7 @@ def presets() -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Record of one finished training."""
+    """Record of one finished training run."""
 
     task: Task
     identity: str
@@ -159,8 +165,8 @@ def train(
 ) -> None:
     """Train and write the result. An interrupted training resumes, and a finished one is not repeated.
 
-    `source` describes the origin of the examples. Raises ValueError without examples, and if the folder has another
-    training or is in use by another process.
+    `source` describes the origin of the examples. Raises ValueError if there are no examples, or if the folder belongs
+    to a different training run or is in use by another process.
     """
     if not examples.kept:
         raise ValueError(f"{source['run_id']} has no usable examples: {dict(examples.left_out) or 'no samples'}")
@@ -209,7 +215,7 @@ def tune(
     """Train LoRA weights and return their folder in `work`, in peft's format. `own`: the training's identity.
 
     Resumes from a checkpoint in `work`, and does nothing if the weights are complete. Raises ValueError if the model
-    lacks one of `MODULES`, or the folder contains another training.
+    lacks one of `MODULES`, or the folder belongs to a different training run.
     """
     import torch
     from peft import get_peft_model_state_dict, set_peft_model_state_dict
@@ -263,10 +269,10 @@ def tune(
 
 
 def _claim(work: Path, own: str) -> None:
-    """Record the training's identity in its folder. Raises ValueError if the folder contains another training."""
+    """Record the training's identity in its folder. Raises ValueError if the folder has a different identity."""
     file = work / "identity"
     if file.exists() and file.read_text() != own:
-        other = "a training with another model, other data or other settings"
+        other = "a training run with a different model, data or settings"
         raise ValueError(f"{work.parent} contains {other}: choose another --output, or remove the folder")
     work.mkdir(parents=True, exist_ok=True)
     file.write_text(own)

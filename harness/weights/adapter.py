@@ -40,7 +40,7 @@ def read(name: str) -> Adapter:
     """Return the adapter in a folder. Raises ValueError if it is missing, damaged or not supported."""
     folder = Path(name).expanduser()
     if not (folder / CONFIG).is_file() or not (folder / WEIGHTS).is_file():
-        raise ValueError(f"--target.adapter {name}: the folder does not contain {CONFIG} and {WEIGHTS}")
+        raise ValueError(f"--target.adapter {name}: the folder must contain both {CONFIG} and {WEIGHTS}")
     if (problem := defect(folder / WEIGHTS)) is not None:
         raise ValueError(f"--target.adapter {name}: {WEIGHTS} {problem}: download it again")
     try:

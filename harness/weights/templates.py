@@ -253,7 +253,8 @@ class ChatTemplate:
     def opening(self, question: str, system: str = "") -> str:
         """Return the start of a dialogue, up to the generation prompt.
 
-        Raises BadTemplate, also if the template ignores the system prompt, or the generation prompt changes with it.
+        Raises BadTemplate, for example if the template ignores the system prompt, or if the system prompt changes the
+        generation prompt.
         """
         frame = self._opening
         if system:
@@ -282,7 +283,7 @@ class ChatTemplate:
 
     @cached_property
     def _trims(self) -> bool:
-        """Whether whitespace around a question is removed, as by the templates of Llama and Gemma."""
+        """Whether the template strips whitespace around a question, as the templates of Llama and Gemma do."""
         return self._render(_said("user", f" \n{_QUESTIONS[0]}\n ")) == self._render(_said("user", _QUESTIONS[0]))
 
     @cached_property
@@ -290,7 +291,7 @@ class ChatTemplate:
         return self._framed([])
 
     def _framed(self, before: Messages) -> Frame:
-        """Return the text around a question. Raises BadTemplate if the template alters the question."""
+        """Return the text around a question that follows `before`. Raises BadTemplate if the question is altered."""
         first, second = _QUESTIONS
         bare = self._render(before + _said("user", first), is_open=False)
         whole, other = (self._render(before + _said("user", question)) for question in _QUESTIONS)
@@ -305,7 +306,7 @@ class ChatTemplate:
             )
         if whole.replace(first, second) != other:
             raise BadTemplate(
-                "the chat template's other text depends on the question: prompts end in "
+                "the text that the chat template adds around the question depends on the question: prompts end in "
                 f"{_end(whole)} and in {_end(other)}"
             )
         until, _, after = bare.partition(first)

@@ -111,7 +111,7 @@ class HFTokenizer:
 
     @property
     def thought(self) -> Thought:
-        """Raises BadTemplate."""
+        """The texts that open and close a thought in prompts. Raises BadTemplate."""
         return self.reply.thought or Thought()
 
     @property
@@ -162,7 +162,7 @@ class HFTokenizer:
         return self._thinking.native(text)
 
     def open_reply(self, question: str, system: str = "") -> str:
-        """Without a chat template: a plain dialogue after the tokenizer's BOS."""
+        """Return the chat template's text, or, without one, a plain dialogue after the beginning-of-sequence token."""
         reply = self.reply
         if self._chat is not None:
             text = self._chat.opening(question, system)
@@ -249,7 +249,7 @@ def verdict_options(tokenizer: Tokenizer, text: str, labels: Sequence[str]) -> t
         options = [ids[-1] for ids in encodings]
         if len({tuple(ids[:-1]) for ids in encodings}) == 1 and len(set(options)) == len(labels):
             return encodings[0][:-1], options
-    raise ValueError(f"each label must be a different single token after {text!r}: {', '.join(labels)}")
+    raise ValueError(f"the labels must be distinct single tokens after {text!r}: {', '.join(labels)}")
 
 
 def _alternatives(literals: list[str]) -> re.Pattern[str] | None:

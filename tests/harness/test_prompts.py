@@ -82,7 +82,7 @@ def test_an_equivalence_question_stands_on_its_own_and_shows_no_control_token(to
         ("[score]\nquestion = ' '", "score.question: is empty"),
         ("[score]\nreply = 'Score: '", "score.reply: must not end with white space"),
         ("[step_choice]\nquestion = '{candidates}'", "step_choice.question: the placeholder {reject} is missing"),
-        ("[chain_choice]\nafter = 'x'", "before and after must be used together"),
+        ("[chain_choice]\nafter = 'x'", "`before` and `after` must be set together"),
         (
             "[instruction.thinking]\nmath = '{problem} {options}'",
             "unknown placeholder {options}; valid: {problem}",

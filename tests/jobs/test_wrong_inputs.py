@@ -89,7 +89,7 @@ WRONG = [
     (DATA + f"{'a' * 5000}.jsonl", "no such file"),
     (DATA + "my.jsonl --problems 0-99999999999", "--problems 0-99999999999: not a range of problems"),
     (OWN + "specreason --prompts step.toml", "score.question: unknown placeholder {step}; valid: none"),
-    ("--method lookahead --prompts long.toml " + VLLM, "for the target demo-target, each label must be a different"),
+    ("--method lookahead --prompts long.toml " + VLLM, "for the target demo-target, the labels must be distinct"),
     (SPECCOT + "--draft.memory 0.9 --target.memory 0.9", "add up to more than 1, the whole memory of a GPU"),
     (SPECCOT + "--draft gpt5", "unknown model 'gpt5'; valid: r1-distill-qwen-1.5b, "),
     (OWN + "ok.py", "--method ok.py: no class given; write ok.py:CLASS"),

@@ -182,8 +182,12 @@ async def _check_tokenizer(connection: Connection, found: Found, tokenizer: Toke
         there = next(
             (value for name in ("prompt", "content", "text") if (value := field(reply, name)) is not None), None
         )
-        if there not in (text, f" {text}", text.removeprefix(" ")):  # some add or drop a space before the first word
-            differs = f"has another tokenizer: {ids[:8]} is {text[:24]!r} here and {str(there)[:60]!r} there"
+        if there not in (
+            text,
+            f" {text}",
+            text.removeprefix(" "),
+        ):  # some servers add or drop a space before the first word
+            differs = f"has a different tokenizer: {ids[:8]} is {text[:24]!r} here and {str(there)[:60]!r} there"
             raise ServerUnfit(f"{connection.name} {differs}; pass its tokenizer with --{connection.role}.tokenizer")
     return []
 
@@ -202,7 +206,10 @@ async def _check_verdict(
     for option in unlikely:
         first, second = of_many.logprobs[option], of_two.logprobs[option]
         if abs(math.exp(first) - math.exp(second)) > _TOLERANCE or abs(first - second) > max(1.0, -0.1 * first):
-            raise BadReply("its log-probabilities depend on the options; start vLLM with --logprobs-mode raw_logprobs")
+            raise BadReply(
+                "a token's log-probability depends on which other tokens are requested; "
+                "start vLLM with --logprobs-mode raw_logprobs"
+            )
     return ways
 
 

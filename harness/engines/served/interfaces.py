@@ -8,9 +8,10 @@ override the model's defaults on the server.
 SGLang: its own `/generate` request, with token ids and log-probabilities of specific tokens. Seeds only determine the
 text if the server runs with `--enable-deterministic-inference`; otherwise they are ignored.
 
-llama.cpp: its own completion request, with token ids but no log-probabilities of specific tokens. Instead, requests
-list increasing numbers of the most probable tokens, until every option of a verdict is included. The log-probabilities
-are the model's own, before any sampler. The whole vocabulary of SmolLM2 (49,152 tokens) takes 5 MB of JSON.
+llama.cpp: its own completion request, with token ids but no log-probabilities of specific tokens. Instead, successive
+requests ask for more and more of the most probable tokens, until a reply contains every option of a verdict. The
+log-probabilities are the model's own, before any sampler. The whole vocabulary of SmolLM2 (49,152 tokens) takes 5 MB of
+JSON.
 """
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ class Interface(Protocol):
     """Maximum number of tokens that the server may send beyond `max_tokens`."""
 
     def writing(self, asked: Asked, prompt: Ids, sampling: Sampling, *, logprobs: int | None) -> Body:
-        """Return the request for one completion of a `generate`.
+        """Return the request for one completion of a `generate` call.
 
         `logprobs`: number of most probable tokens to list at each position. 0: only the generated token's
         log-probability; None: no log-probabilities.
@@ -190,10 +191,10 @@ class Interface(Protocol):
         """Return the parts of a completion in a reply. Raises BadReply if the server aborted the completion."""
 
     def judging(self, asked: Asked, prompt: Ids, options: Ids) -> Sequence[Body]:
-        """Return requests for a `choose`, to be tried in order until a reply contains all options."""
+        """Return requests for a `choose` call, to be tried in order until a reply contains all options."""
 
     def named(self, reply: Json, asked: Asked) -> Iterable[tuple[Json, Json]] | None:
-        """Return pairs of token id and log-probability from the reply to a `choose`; None if there are none."""
+        """Return pairs of token id and log-probability from the reply to a `choose` request; None if there are none."""
 
     def cached(self, reply: Json) -> Json:
         """Return the number of cached prompt tokens in a reply."""
@@ -203,7 +204,7 @@ class Interface(Protocol):
         return card.get("max_model_len")
 
     def reading(self, asked: Asked, prompt: Ids, continuation: Ids) -> Body | None:
-        """Return the request for a `log_probabilities`; None if each token needs a separate request."""
+        """Return the request for a `log_probabilities` call; None if each token needs a separate request."""
         return None
 
     def given(self, reply: Json, ids: Ids, start: int) -> Sequence[Json]:
@@ -227,7 +228,7 @@ class Interface(Protocol):
         )
 
     def judged(self, reply: Json, asked: Asked) -> Judged:
-        """Return the log-probabilities in the reply to a `choose`. Raises BadReply."""
+        """Return the log-probabilities in the reply to a `choose` request. Raises BadReply."""
         found = self.named(reply, asked)
         if found is None:
             raise BadReply("the server sent no log-probabilities for specific tokens")
@@ -300,7 +301,7 @@ class VllmServer(Interface):
         return [named, *({**body, "logprobs": number} for number in _VLLM_NUM_LISTED)]
 
     def named(self, reply: Json, asked: Asked) -> Iterable[tuple[Json, Json]] | None:
-        """Omit ids beyond the vocabulary: a list of all tokens also contains the vocabulary's padding."""
+        """Return the pairs without ids beyond the vocabulary: a list of all tokens also contains padding."""
         listed = field(reply, "choices", 0, "logprobs", "top_logprobs", 0)
         by_id = [(_id_in(name), value) for name, value in listed.items()] if isinstance(listed, dict) else []
         return [(token, value) for token, value in by_id if token < asked.vocabulary]
@@ -309,7 +310,7 @@ class VllmServer(Interface):
         return field(reply, "usage", "prompt_tokens_details", "cached_tokens")
 
     def reading(self, asked: Asked, prompt: Ids, continuation: Ids) -> Body:
-        """vLLM recomputes such a prompt without its prefix cache."""
+        """Return the request for the whole text as a prompt, which vLLM recomputes without its prefix cache."""
         return self._body(asked, [*prompt, *continuation], 1, 0.0, prompt_logprobs=0)
 
     def given(self, reply: Json, ids: Ids, start: int) -> Sequence[Json]:
@@ -426,7 +427,7 @@ class LlamaServer(Interface):
     overrun = 16  # to complete a character
 
     def context_of(self, card: Mapping[str, Json]) -> Json:
-        """The context of one slot, which serves one request."""
+        """Return the context of one slot of the server; a slot serves one request."""
         return field(card, "meta", "n_ctx")
 
     def writing(self, asked: Asked, prompt: Ids, sampling: Sampling, *, logprobs: int | None) -> Body:

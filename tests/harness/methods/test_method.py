@@ -74,7 +74,7 @@ def test_as_many_requests_are_planned_as_are_sent_at_once() -> None:
 
 @pytest.mark.parametrize("word", ["", "Second look", "x" * 41, "a\nb"])
 def test_a_word_that_is_none_is_refused(word: str) -> None:
-    with pytest.raises(ValueError, match=r"role of a step: .*; valid: 1 to 40 of a-z"):
+    with pytest.raises(ValueError, match=r"role of a step: .*; valid: 1 to 40 characters"):
         Step(author="target", role=word, text="a", num_tokens=1, token_ids=(1,), finish="stop")
-    with pytest.raises(ValueError, match=r"purpose of a call: .*; valid: 1 to 40 of a-z"):
+    with pytest.raises(ValueError, match=r"purpose of a call: .*; valid: 1 to 40 characters"):
         Call(word, "draft", 0, 1, 1, 0, 1, 1, 0.0, 0.0, 0.0, 0.0, 1)

@@ -54,7 +54,7 @@ WRONG = {
     "import": (("from harness.chain", "from harness.chains"), r"No module named 'harness.chains' \(confident\.py:\d+"),
     "raises": (("@dataclass", "1 / 0\n\n\n@dataclass"), r"imported: ZeroDivisionError: division by zero \(confident.p"),
     "built-in name": (("(Method):\n", '(Method):\n    name = "scot"\n'), "'scot' is the name of a built-in method"),
-    "long name": (("(Method):\n", f'(Method):\n    name = "{"x" * 31}"\n'), "is invalid: use 1 to 30 of a-z"),
+    "long name": (("(Method):\n", f'(Method):\n    name = "{"x" * 31}"\n'), "is invalid: use 1 to 30 characters"),
     "cannot be built": (("    @property", "    def __post_init__(self):\n        raise KeyError(1)\n\n    @property"),
                         "cannot be built with its defaults: KeyError: 1"),
 }  # fmt: skip

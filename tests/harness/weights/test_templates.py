@@ -88,7 +88,11 @@ def test_a_question_behind_a_reply_is_asked_like_the_first_or_refused(case: Case
         (PLAIN, "Be brief.", None),
         (SMOLLM3, "Be brief.", None),
         (SMOLLM3, "Be brief. /no_think", "has no system role"),
-        (PLAIN.replace("m.content", "m.content | upper"), "Be brief.", "other text depends on the question"),
+        (
+            PLAIN.replace("m.content", "m.content | upper"),
+            "Be brief.",
+            "adds around the question depends on the question",
+        ),
     ],
 )
 def test_a_system_prompt_is_sent_as_it_is_or_refused(
