@@ -7,8 +7,8 @@ read as a whole.
 
 Policies for cases in which graders differ: A unit, a currency or a percent sign may be missing or extra (`5` and
 `5\%`), but two known units must agree (`5 cm` is not `5 m`). A currency sign also matches a rate (`\$20` matches `20
-dollars per hour`). `52` is wrong for `52_8`. A bare list has no order unless each part has a different name (`a = 1, b
-= 2`); an index is part of the name, as in math-verify. A tuple has an order and is not a set. An inequality equals
+dollars per hour`). `52` is wrong for `52_8`. A bare list has no order unless its parts have distinct names (`a = 1, b =
+2`); an index is part of the name, as in math-verify. A tuple has an order and is not a set. An inequality equals
 the interval that it describes. `x = 5` answers 5, and `y = 2x` and `f(x) = 2x` answer `2x`. A decimal with at least six
 significant digits represents a number without a finite decimal.
 """

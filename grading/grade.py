@@ -132,7 +132,7 @@ def _compare_parts(extraction: Extraction, gold: Gold) -> Match:
 
 
 def _box_lists(extraction: Extraction) -> list[list[str]]:
-    """Return all boxes, and all boxes without duplicates; empty if there are too many for an answer."""
+    """Return two lists: all boxes, and the boxes without duplicates; no list if an answer cannot have so many boxes."""
     if not 2 <= len(extraction.boxes) <= MAX_BOXES:
         return []
     return [list(extraction.boxes), list(dict.fromkeys(extraction.boxes))]

@@ -1,4 +1,4 @@
-"""Grade many answers in killable processes: no answer can delay, crash or change another's grade.
+"""Grade many answers in killable processes: no answer can delay, prevent or change the grade of another answer.
 
 The time limit counts processor seconds of the answer's process, so verdicts do not depend on the machine's load.
 An answer gets the verdict `grader_timeout` if it exceeded a limit or terminated its process twice, each time alone in a

@@ -483,7 +483,7 @@ def chain_choice_question(
 
 
 def equivalence_question(tokenizer: Tokenizer, first: str, second: str, wording: Prompts = BUILT_IN) -> Question:
-    """Return the question whether two versions of a step mean the same thing, with the positive answer first.
+    """Return the question of whether two versions of a step mean the same thing, with the positive answer first.
 
     The question is a separate prompt and does not follow a chain. Raises ValueError if an answer is not one token,
     and if the wording has a system prompt and the chat template does not support one.

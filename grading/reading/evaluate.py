@@ -223,7 +223,10 @@ def is_real(value: Value) -> bool:
 
 
 def points(names: frozenset[str], with_negatives: bool, steps: bool = False) -> list[dict[str, Fraction]]:
-    """Return the points for comparing expressions in these variables; `steps`: include integer points."""
+    """Return the points for comparing expressions in these variables.
+
+    `steps`: whether the expressions contain a floor or ceiling; if so, integer points are included.
+    """
     ordered = sorted(names)
     if steps:
         numbered = list(enumerate(ordered))

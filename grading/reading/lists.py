@@ -29,7 +29,7 @@ _MINUS_PLUS = re.compile(r"\\mp(?![a-z])")
 
 
 def split_plus_minus(parts: list[str]) -> list[str]:
-    r"""Replace every `a \pm b` by its two values."""
+    r"""Replace every `a \pm b` with its two values."""
     values: list[str] = []
     for part in parts:
         if PLUS_MINUS.search(part):
@@ -70,7 +70,7 @@ def compare_unordered(golds: list[str], predictions: list[str], pair: Pair, comp
 
 
 def compare_unnamed(golds: list[str], predictions: list[str], pair: Pair, compare: Compare) -> Match:
-    """Compare two lists of values: by name if each gold has a different name, otherwise as multisets."""
+    """Compare two lists of values: by name if the golds have distinct names, otherwise as multisets."""
     golds, predictions = ([text for part in parts for text in with_one_name(part)] for parts in (golds, predictions))
     predictions = _with_argument_of(golds, predictions)
     names, other = ([name_of(part) for part in parts] for parts in (golds, predictions))

@@ -121,7 +121,7 @@ def _rows_as_list(text: str) -> str:
 
 
 def _ascii_maths(answer: str) -> str:
-    """Replace typographic mathematics by LaTeX and other scripts' digits by ASCII, and remove invisible characters."""
+    """Replace typographic mathematics with LaTeX and other scripts' digits with ASCII; remove invisible characters."""
     if answer.isascii():
         return re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", " ", answer)
     answer = _SUPERSCRIPT_RUN.sub(lambda m: "^{" + m.group().translate(SUPERSCRIPTS) + "}", answer)
@@ -166,7 +166,7 @@ def squeezed(text: str) -> str:
 
 
 def without_text_commands(text: str) -> str:
-    r"""Replace `\text{…}` and similar commands by their contents."""
+    r"""Replace `\text{…}` and similar commands with their contents."""
     return _TEXT_COMMAND.sub(r" \1 ", text).strip()
 
 

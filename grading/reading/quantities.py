@@ -1,6 +1,6 @@
 r"""Units at the end of an answer, and numbers that can be read exactly without a symbolic library.
 
-Known units are those of length, time, mass, money and some others; any other word after a number (`12 apples`) is
+Known units measure length, time, mass, money and a few other quantities; any other word after a number (`12 apples`) is
 removed. A unit is removed if the other side has none, and compared if both sides have a known one. Units are not
 converted: `5 cm` and `0.05 m` are different answers.
 """

@@ -2,7 +2,7 @@ r"""Sets of real numbers in every notation: intervals, unions, inequalities, set
 
 Membership is tested at all end points of both sets, at one point between neighboring end points, and at one point
 beyond the outermost end point on each side. Sets that agree at all these points are equal. Only sets with numbers as
-end points are read; others give None.
+end points are read; for other sets, the result is None.
 """
 
 from __future__ import annotations

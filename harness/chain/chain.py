@@ -87,7 +87,7 @@ class ModelContext:
         self.open_text = ""
         """The text after the last step separator: the beginning of an unfinished step."""
         self._last_boundary = len(self.ids), ""
-        """Number of ids before the piece with the last separator, and that piece's text up to the separator."""
+        """Number of ids before the appended text with the last separator, and that text up to the separator."""
 
     def read(self, ids: Sequence[int], text: str, author: Tokenizer) -> Sequence[int]:
         """Return the ids of an author's text for this model; for plain models, without `</think>`."""
@@ -460,8 +460,9 @@ class Chain:
     async def reward(self, candidate: Completion, author: Model) -> Verdict:
         """Return the reward model's verdict on a candidate, whose `score` is the probability that the step is right.
 
-        For methods with a reward model in `roles`. The candidate directly follows the chain. After it, the model reads
-        the wording's `reward` question or, if it has a rating head, the wording's `mark`. Raises Stop.
+        For methods with a reward model in `roles`. The candidate directly follows the chain. After the candidate, the
+        model reads the wording's `reward` question or, if the model has a rating head, the wording's `mark`. Raises
+        Stop.
         """
         model, wording = self._models["reward"], self.wording
         if model.engine.has_head:
@@ -567,7 +568,7 @@ class Chain:
     async def _whole(
         self, place: _Place, sampling: Sampling, purpose: Purpose, drawn: Sequence[Completion]
     ) -> list[Completion]:
-        """Return the completions without truncated last characters; if nothing else would remain, one is completed."""
+        """Return the completions without truncated last characters; a character that stands alone is completed."""
         step, model, tokenizer = len(self.steps), place.model, place.model.tokenizer
         if not any(num_cut(completion, tokenizer) for completion in drawn):
             return list(drawn)

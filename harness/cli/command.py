@@ -162,7 +162,7 @@ class OneLineErrors(click.Command):
         return program.reworded(text) if isinstance(program, OneLineErrors) else text
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **settings: Any) -> click.Context:
-        """Parse; with `--json`, usage errors are also printed as JSON."""
+        """Parse the command line; with `--json`, usage errors are also printed as JSON."""
         is_json = self.prints_outcome and "--json" in args
         try:
             return super().make_context(info_name, args, *rest, **settings)
@@ -200,7 +200,7 @@ class OneLineErrors(click.Command):
             formatter.write_text(self.where_the_rest_is(ctx))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse; a group without arguments prints its help."""
+        """Parse the arguments; a group without arguments prints its help."""
         if not args and isinstance(self, click.Group) and not self.invoke_without_command and not ctx.resilient_parsing:
             click.echo(ctx.get_help())
             ctx.exit(0)

@@ -6,10 +6,11 @@ affect a start.
 
 One engine serves two runs if both would start it with the same settings, except for:
 
-- the context: the engine is opened with the longest, and a run's own limit applies to its requests (`LeasedEngine`);
-- the number of sequences, on a CPU: the engine is opened with the maximum. This does not change the latency of one
-  concurrent sample, and no run sends more parallel requests than its own number. On a GPU the numbers must be equal,
-  because vLLM also sizes CUDA graphs and buffers by them, with an unmeasured effect on latency;
+- the context: the engine is opened with the longest context, and a run's own limit applies to its requests
+  (`LeasedEngine`);
+- the number of sequences, on a CPU: the engine is opened with the largest number. This does not change the latency of
+  one concurrent sample, and no run sends more parallel requests than its own number. On a GPU, the numbers must be
+  equal, because vLLM also sizes CUDA graphs and buffers by them, with an unmeasured effect on latency;
 - the memory: a run with one concurrent sample uses the smallest cache, which always fits one sample. To avoid slowing a
   baseline, a run with several concurrent samples uses a cache smaller than its own only if all of them fit;
 - mean log-probabilities, which each request sets;

@@ -154,7 +154,7 @@ async def open_engines(
     """Yield engines by role, and close all of them on exit. Raises EngineDied if an engine does not start.
 
     The engines start one after the other, the large one first: each start measures the free memory, which a parallel
-    start would change. If both roles have the same model, it still gets two engines, so all methods in a comparison
+    start would change. Even if both roles have the same model, there are two engines, so all methods in a comparison
     divide the machine in the same way.
     """
     sources: dict[Role, ModelSource | None] = {"target": target, "draft": draft}

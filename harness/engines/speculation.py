@@ -150,7 +150,7 @@ def greedy_drafts_notice(sampling: str | None, temperature: float) -> str | None
 def check_pair(proposing: str, target: models.ModelRef, speculator: models.ModelRef | None) -> None:
     """Raise ValueError, in one line, if --spec-model does not fit --spec-decode or the target.
 
-    Rejects an EAGLE-3 head as a draft, another model as a head, and a head for a target with another hidden size. vLLM
+    Rejects an EAGLE-3 head as a draft, any other model as a head, and a head for a different hidden size. vLLM
     checks the rest when the engine starts, and everything if the weights are not available locally.
     """
     config = models.config_at_hand(speculator) if speculator and proposing in ("draft", "eagle3") else None

@@ -114,7 +114,7 @@ class VLLMEngine:
             processes.log_end_of_start(self._log_path, self.role, is_ready=is_ready)
 
     async def replace(self, dead: AsyncLLM) -> None:
-        """Replace a dead AsyncLLM by a new engine; concurrent callers wait for the same start.
+        """Replace a dead AsyncLLM with a new engine; concurrent callers wait for the same start.
 
         Raises EngineDied if the engine was closed, has died twice, or does not start.
         """
@@ -500,7 +500,10 @@ def _params(**parameters: float | list[int] | list[str] | None) -> SamplingParam
 
 
 def _timing(clock: CallClock, outputs: Sequence[RequestOutput]) -> Timing:
-    """Return the times of a call. The earliest of its requests ends the queueing and has the first token."""
+    """Return the times of a call.
+
+    Queueing ends when the first of its requests is scheduled, and the first token is the earliest of all requests.
+    """
     metrics = [m for m in (output.metrics for output in outputs) if getattr(m, "first_token_ts", 0.0)]
     if metrics:
         arrived = min(m.queued_ts for m in metrics)
@@ -693,7 +696,7 @@ def _speculative_config(model_path: str, revision: str | None, speculation: Spec
     """Return vLLM's `speculative_config`. Raises EngineDied if this vLLM does not support it.
 
     Models of one family often pad their vocabularies to different sizes (R1-Distill-Qwen 1.5B and 32B do). Then only
-    tokens in both vocabularies are proposed. A draft with another vocabulary size must be greedy.
+    tokens in both vocabularies are proposed. A draft with a different vocabulary size must be greedy.
     """
     from vllm.config import SpeculativeConfig
 

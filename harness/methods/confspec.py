@@ -9,7 +9,8 @@ model judges. The full text was not consulted, and no public code was found. Cho
   the most probable digit. Steps are accepted from `threshold` on (SpecReason: 7).
 - Confidence: the total probability of all digits on the same side of the threshold as the draft's score. A confident
   rejection is final, too. If the target judges, its verdict decides; the draft's verdict is recorded before it.
-- Minimum confidence: `confidence`, 0.9. At 0 only the draft judges; at 1 nearly always the target, as in SpecReason.
+- Minimum confidence: `confidence`, 0.9. At 0, only the draft judges; at 1, the target nearly always judges, as in
+  SpecReason.
 - Steps end at the run's step separator or after 512 tokens. Both models alternate until the reply contains an answer,
   as in SpecReason here. Plain models are judged in the same way as reasoning models.
 """

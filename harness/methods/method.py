@@ -11,7 +11,7 @@ This text is the chain, up to the token budget, or all of SCoT's drafts, which t
   is left, or the context truncates a draft of a whole chain, the sample ends with stop reason `budget` or `context`.
 
 Prompt lengths are exact if the model's tokenizer is available locally (`needs`), otherwise upper estimates. Texts are
-counted in their author's tokens; a reader with another tokenizer may need more or fewer tokens.
+counted in their author's tokens; a reader with a different tokenizer may need more or fewer tokens.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Method(Protocol):
 
     @property
     def asks_equivalence(self) -> bool:
-        """True if a model decides whether two steps mean the same."""
+        """True if a model decides whether two steps mean the same thing."""
         return False
 
     @property

@@ -57,7 +57,7 @@ class SpecCoT(Method):
     """With separate verdicts the accepted candidate is already in the target's prefix cache, after the chain."""
     threshold: float = parameter(
         5.0,
-        help="With --verdict separate: minimum score, from 0 to 9, to accept a candidate. This mode is not in the paper.",
+        help="With --verdict separate, which is not in the paper: minimum score, from 0 to 9, to accept a candidate.",
     )
     skip_agreed: bool = parameter(
         False, help="Accept a step without a verdict when all N drafts are identical. This option is not in the paper."
@@ -104,7 +104,7 @@ class SpecCoT(Method):
         return {"joint": self.drafts, "separate": 1, "none": 0}[self.verdict] * min(self.step_tokens, token_budget)
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
-        """Add, for the draft, the other candidates for a step; all candidates share the cache of the text before."""
+        """Return the default and, for the draft, the other candidates for a step, which share the preceding text."""
         candidates = (self.drafts - 1) * min(self.step_tokens, token_budget) if role == "draft" else 0
         return super().cached_tokens(role, token_budget) + candidates
 

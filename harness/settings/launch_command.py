@@ -68,7 +68,7 @@ class LaunchCommand(OneLineErrors):
         self._has_methods = "method" not in without
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse, including the parameters of the selected method."""
+        """Parse the arguments, including the parameters of the selected method."""
         chosen = None
         try:
             chosen = ctx.meta[_CHOSEN] = _chosen_method(args)

@@ -44,11 +44,11 @@ class ThinkingTags:
         return Thought(opening, self.canonical(self.empty) if self.empty else f"{opening}\n{CLOSE}\n\n")
 
     def native(self, text: str) -> str:
-        """Replace `<think>` and `</think>` by the model family's tags."""
+        """Replace `<think>` and `</think>` with the model family's tags."""
         return text.replace(CLOSE, self.close).replace(OPEN, self.open)
 
     def canonical(self, text: str) -> str:
-        """Replace the model family's tags by `<think>` and `</think>`."""
+        """Replace the model family's tags with `<think>` and `</think>`."""
         return text.replace(self.close, CLOSE).replace(self.open, OPEN)
 
 

@@ -161,11 +161,14 @@ class ServedEngine:
         return Likelihood(logprobs, len(whole), 0, clock.timing())
 
     async def rate(self, prompt: Sequence[int]) -> Rating:
-        """Not supported: servers only return text and log-probabilities."""
+        """Raise NotImplementedError: servers only return text and log-probabilities."""
         raise NotImplementedError
 
     async def reset_prefix_cache(self) -> bool:
-        """Use a new salt for later requests; some servers do not separate caches by salt."""
+        """Use a new salt for later requests; returns False if requests are still running.
+
+        Some servers do not separate caches by salt.
+        """
         if self._calls.in_flight:
             return False
         self._salt = secrets.token_hex(8)
