@@ -74,7 +74,7 @@ def _compare(pair: Pair) -> Match:
     if any(currencies):
         units = [sign or re.split(r"/|\bper\b", unit)[0] for sign, unit in zip(currencies, units, strict=True)]
     if units_differ(*units):
-        return Match(False, "another unit")
+        return Match(False, "different units")
     if gold and squeezed(gold) == squeezed(prediction):
         return Match(True, "same string")
     if not prediction:

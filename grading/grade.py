@@ -92,7 +92,7 @@ def _match(extraction: Extraction, gold: Gold) -> Match:
     if gold.kind == "choice":
         letter = chosen_letter(extraction.text, gold.choices)
         if letter is None:
-            return Match(None, "no option or more than one")
+            return Match(None, "the answer contains no option or more than one")
         return Match(letter == _gold_letter(gold), f"option {letter}")
     if len(extraction.text) > MAX_ANSWER_CHARACTERS:
         return Match(None, f"longer than {MAX_ANSWER_CHARACTERS} characters")

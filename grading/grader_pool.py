@@ -463,7 +463,10 @@ class _Grader:
             self._cases.appendleft(case)
             return
         elif outcome.by_answer:
-            detail = f"{outcome.reason}, {ATTEMPTS} times, alone in a fresh process that had graded the control answer"
+            detail = (
+                f"{outcome.reason}, {ATTEMPTS} times, each time alone in a fresh process that had graded the control "
+                "answer"
+            )
             case.pending.outcome = Grade("grader_timeout", None, None, detail, outcome.seconds)
         else:
             case.pending.outcome = Ungraded(outcome.reason)

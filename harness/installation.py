@@ -69,7 +69,7 @@ def _usual_engine() -> Engine:
     """Return vLLM's installed build, which may be for another machine; otherwise the build for this machine."""
     builds: list[Engine] = [engine for engine, name in _BUILDS.items() if environment.installed_version(name)]
     if len(builds) == 1:
-        _say(f"keeping vLLM's build for {builds[0].upper()}s, as installed; to switch: make venv ENGINE=cpu or gpu")
+        _say(f"keeping vLLM's installed build for {builds[0].upper()}s; to switch: make venv ENGINE=cpu or gpu")
         return builds[0]
     engine = environment.accelerator()
     if engine == "cpu":

@@ -40,7 +40,7 @@ def compare_expressions(pair: Pair, compare: Compare) -> Match:
         return Match(None, "unbalanced braces")
     (gold, gold_unit), (prediction, unit) = (split_unit(text) for text in pair.texts)
     if units_differ(gold_unit, unit):
-        return Match(False, "another unit")
+        return Match(False, "different units")
     readings = list(dict.fromkeys([pair, pair.with_texts(gold, prediction)]))  # unchanged first, so 90° is π/2
     for reading in readings:
         is_equal = _has_same_value(reading)
@@ -108,10 +108,10 @@ def compare_equations(pair: Pair, compare: Compare) -> Match | None:
         return _compare_two(pair, compare)
     if prediction.signs:
         if not is_equation(pair.prediction):
-            return Match(False, "a relation, but the gold has none")
+            return Match(False, "the answer has a relation sign, but the gold has none")
         value = value_of_equation(pair.prediction)
         if value is None:
-            return Match(False, "an equation, but the gold has none")
+            return Match(False, "the answer is an equation, but the gold is not")
         return compare(pair.with_texts(pair.gold, value))
     if not is_equation(pair.gold):
         return Match(False, "the gold is a relation")
@@ -124,11 +124,11 @@ def compare_equations(pair: Pair, compare: Compare) -> Match | None:
 
 def _compare_two(pair: Pair, compare: Compare) -> Match | None:
     if units_differ(*(split_unit(read_relation(text).operands[-1])[1] for text in pair.texts)):
-        return Match(False, "another unit")
+        return Match(False, "different units")
     heads = [squeezed(read_relation(text).operands[0]) for text in pair.texts]
     is_name = all(_INDEXED.fullmatch(head) or read_formula(head) is None for head in heads)
     if is_name and heads[0] != heads[1] and len({_INDEX.sub("", head) for head in heads}) == 1:
-        return Match(False, "another index")
+        return Match(False, "different indices")
     if _is_same_definition(pair, compare):
         return Match(True, "the same definition")
     is_same = is_same_relation(*pair.texts)

@@ -202,7 +202,7 @@ def compare_numbers(pair: Pair) -> Match | None:
     if gold is None or prediction is None:
         return None
     if units_differ(split_unit(pair.gold)[1], split_unit(pair.prediction)[1]):
-        return Match(False, "another unit")
+        return Match(False, "different units")
     return Match(is_same_number(gold, prediction, pair.tolerance), "exact numbers")
 
 

@@ -81,7 +81,9 @@ def _driver(card: Gpu) -> Check:
     if (problem := gpus.driver_problem(card.driver)) is None:
         return ok("driver", f"{card.driver}; vLLM for CUDA {gpus.CUDA} needs {gpus.MIN_DRIVER} or later")
     if os.environ.get("VLLM_ENABLE_CUDA_COMPATIBILITY", "").lower() in {"1", "true"}:
-        return warning("driver", f"VLLM_ENABLE_CUDA_COMPATIBILITY is set; without the package cuda-compat: {problem}")
+        return warning(
+            "driver", f"VLLM_ENABLE_CUDA_COMPATIBILITY is set, which requires cuda-compat; without it, {problem}"
+        )
     return failure("driver", problem)
 
 

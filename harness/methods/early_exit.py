@@ -70,7 +70,7 @@ class EarlyExit(Method):
         help="Number of consecutive trial answers that must agree. The default is from Dynasor's code (effort mid).",
     )
     interval: int = parameter(
-        64, help="Thought tokens between two trial answers. The default is from Dynasor's code (effort mid)."
+        64, help="Number of thought tokens between two trial answers. The default is from Dynasor's code (effort mid)."
     )
     certainty: float = parameter(
         0.95,
@@ -88,7 +88,7 @@ class EarlyExit(Method):
     )
     writer: Literal["target", "draft"] = parameter("target", help="The model that thinks.")
     prober: Literal["target", "draft"] = parameter(
-        "target", help="The model that writes the trial answers, which decide, and the final answer."
+        "target", help="The model that writes the final answer, and the trial answers that decide when thinking ends."
     )
 
     def __post_init__(self) -> None:

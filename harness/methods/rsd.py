@@ -44,8 +44,8 @@ class RSD(Method):
     )
     weighting: Literal["binary", "clipping"] = parameter(
         "binary",
-        help="binary: a step is kept if its reward is at least --delta (the best function, according to the "
-        "RSD paper). clipping: a step is kept with a probability equal to its reward, without --delta (RSD section 3).",
+        help="binary: a step is kept if its reward is at least --delta; this is the best function, according to the "
+        "RSD paper. clipping: a step is kept with a probability equal to its reward, without --delta (RSD section 3).",
     )
     step_tokens: int = parameter(512, help="Maximum length of a step, in tokens. The paper has no such limit.")
 

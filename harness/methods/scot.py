@@ -52,8 +52,8 @@ class SCoT(Method):
 
     offer_cut_drafts: bool = parameter(
         False,
-        help="Also offer chains truncated at draft_tokens for selection, as the SCoT authors' code does; the paper "
-        "does not say.",
+        help="Also offer chains truncated at draft_tokens for selection, as the SCoT authors' code does. The paper "
+        "does not mention truncated chains.",
     )
 
     def __post_init__(self) -> None:

@@ -50,9 +50,9 @@ class SpecCoT(Method):
     )
     verdict: Literal["joint", "separate", "none"] = parameter(
         "joint",
-        help="joint: one choice among all candidates and a rejection (SpecCoT section 3.4). "
-        "separate: the target scores each candidate from 0 to 9 in a separate request, unlike in the paper. "
-        "none: the single candidate is accepted, so the target only writes the guidance (figure 1b).",
+        help="joint (SpecCoT section 3.4): one choice among all candidates and a rejection. "
+        "separate (not in the paper): the target scores each candidate from 0 to 9, in a separate request. "
+        "none (figure 1b): the single candidate is accepted, so the target only writes the guidance.",
     )
     """With separate verdicts the accepted candidate is already in the target's prefix cache, after the chain."""
     threshold: float = parameter(

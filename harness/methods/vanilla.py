@@ -22,8 +22,9 @@ class Vanilla(Method):
     model: Literal["draft", "target"] = parameter("target", help="Which of the two models runs alone.")
     answer_tokens: int = parameter(
         0,
-        help="If the number is above 0, write only the answer, in at most that many tokens; the beginning of the reply "
-        "given with the problem (empty in benchmarks) is the whole thought. Used by python -m jobs sweep-budget.",
+        help="If this is above 0, write only the answer, in at most this many tokens. The whole thought is then the "
+        "beginning of the reply that is given with the problem (empty in benchmarks). Used by python -m jobs "
+        "sweep-budget.",
         is_usual=False,
     )
 

@@ -145,7 +145,9 @@ def describe(dataset: str, split: str | None = None, columns: Sequence[str] = ()
     if name in DATASETS or not _NAME.fullmatch(name):
         problem = "is a built-in dataset name (for a copy of that dataset, use --data-dir)"
         if name not in DATASETS:
-            problem = "is not a valid dataset name (up to 48 letters, digits, _ . -, starting with a letter or digit)"
+            problem = (
+                "is not a valid dataset name (up to 48 characters: letters, digits, _ . -; the first a letter or digit)"
+            )
         raise ValueError(f"--dataset: {name[:60]!r} {problem}: rename the file, or set name = in a TOML file")
     mapped = parse_columns(",".join(columns)) if columns else {}
     return own.model_copy(update={"name": name, "columns": {**own.columns, **mapped}})

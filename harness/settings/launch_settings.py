@@ -203,8 +203,9 @@ class PartialLaunch:
         Proposer | None,
         Flag(
             "Engine",
-            "Proposer for token-level speculative decoding in the target's engine. draft: a model; ngram and suffix: "
-            "earlier text; eagle3: a head (--spec-model); mtp: the target's multi-token prediction layers.",
+            "Proposer for token-level speculative decoding in the target's engine. draft: a model; ngram and suffix: a "
+            "search in the earlier text; eagle3: a head (--spec-model); mtp: the target's multi-token prediction "
+            "layers.",
             default="draft for specdecode, otherwise none",
         ),
     ] = None
@@ -245,7 +246,9 @@ class PartialLaunch:
     ] = ()
     shards: Annotated[int, Ge(1), Flag("Cluster", "Number of shards, each run by one worker.", is_common=True)] = 1
     shards_per_task: Annotated[
-        int, Ge(1), Flag("Cluster", "Shards that each worker of a Slurm task runs without restarting the engines.")
+        int,
+        Ge(1),
+        Flag("Cluster", "Number of shards that each worker of a Slurm task runs without restarting the engines."),
     ] = 1
     workers_per_task: Annotated[
         int,

@@ -97,7 +97,9 @@ class ModelSettings:
     ] = None
     adapter: Annotated[
         str | None,
-        Flag("Models", "For scot: LoRA adapter folder for selecting drafts (see harness.train).", roles=("target",)),
+        Flag(
+            "Models", "For scot: folder of the LoRA adapter that selects drafts (see harness.train).", roles=("target",)
+        ),
     ] = None
     temperature: Annotated[float | None, Ge(0), _own("temperature")] = None
     top_p: Annotated[float | None, Gt(0), Le(1), _own("top-p")] = None

@@ -203,13 +203,13 @@ SQUARE = r"\begin{bmatrix}1&2\\3&4\end{bmatrix}"
     ("gold", "prediction", "is_equal", "reason"),
     [
         ("f(x)=2x+1", "f(t)=2t+1", True, "the same definition"), ("y=2x+1", "y=2x+2", False, "equations"),
-        ("5", "x<6", False, "a relation, but the gold has none"),
-        ("5", "x^2+1=0", False, "an equation, but the gold has none"),
+        ("5", "x<6", False, "the answer has a relation sign, but the gold has none"),
+        ("5", "x^2+1=0", False, "the answer is an equation, but the gold is not"),
         ("x^2<y", "5", False, "the gold is a relation"), ("x^2+y^2=1", "5", False, "the gold is an equation"),
         ("x=5", "5", True, "same string"), ("5", "x = 5.0", True, "exact numbers"),
         ("(x+1)^2", "x^2+2x+1", True, "values"), ("(x+1)^2", "x^2+1", False, "values"),
         (r"\frac{\pi}{2}", r"90^\circ", True, "values"), (r"5\sqrt{2}\text{ cm}", r"\sqrt{50}", True, "values"),
-        (r"5\sqrt{2}\text{ cm}", r"5\sqrt{2}\text{ m}", False, "another unit"),
+        (r"5\sqrt{2}\text{ cm}", r"5\sqrt{2}\text{ m}", False, "different units"),
         (r"\sqrt{2}", "1.414214", True, "values"), ("1.414214", r"\sqrt{2}", True, "values"),
         (r"\sqrt{2}", "1.41", False, "values"), ("3x", r"\frac{3x}{", None, "unbalanced braces"),
         ("5", r"\approx", None, "only punctuation"), ("5", r"\frac{35}{7} \approx 5.2", True, "exact numbers"),
@@ -311,7 +311,7 @@ def test_shapes_that_can_be_equal(gold: str, prediction: str) -> None:
 @pytest.mark.parametrize(
     ("gold", "prediction", "expected"),
     [
-        ("5", "x", None), ("x", "5", None), ("5 cm", "5 m", Match(False, "another unit")),
+        ("5", "x", None), ("x", "5", None), ("5 cm", "5 m", Match(False, "different units")),
         ("5 cm", "5", Match(True, "exact numbers")), ("5 ± 0.5", "5.4", Match(True, "exact numbers")),
         ("5 ± 0.5", "5.6", Match(False, "exact numbers")),
     ],

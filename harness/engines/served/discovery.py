@@ -113,7 +113,8 @@ async def check(connection: Connection, found: Found, tokenizer: HFTokenizer) ->
         raise ServerUnfit(f"{connection.name} cannot be used: {error}") from None
     if ways > 1:
         notices.append(
-            f"{connection.name} returns no log-probabilities for specific tokens; verdicts request the top N (slower)"
+            f"{connection.name} returns no log-probabilities for specific tokens; verdicts request the most probable "
+            "tokens instead, which is slower"
         )
     return notices
 
