@@ -168,7 +168,7 @@ class StepChoice(_Table):
     blank: AnyText
     """Replaces a candidate without text."""
     closing: Annotated[NeededText, placeholders()] | None = None
-    """Suffix of candidates that contain `</think>`. None: `blank`, only where another candidate has the same text."""
+    """Suffix of candidates that contain `</think>`. None: `blank`, and only if another candidate has the same text."""
     thought: AnyText
     reply: ReplyText
 

@@ -269,7 +269,7 @@ class Chain:
     ) -> list[Completion]:
         """Return one model's next step after each of several prefixes (see `propose`), generated in parallel.
 
-        Recorded as one call, because the sample waits once. Raises Stop if one of the prefixes leaves no room.
+        Recorded as one call, because the sample waits only once. Raises Stop if one of the prefixes leaves no room.
         """
         places = [self._behind(model, prefix) for prefix in prefixes]
         requests = [(place.ids, self._sampling(place, purpose, max_tokens)) for place in places]
@@ -384,7 +384,7 @@ class Chain:
         self.accept(model, "answer", whole)
 
     def close(self, author: Model, candidates: Sequence[Candidate] = (), *, decision: Decision | None = None) -> None:
-        """Close the thought after the last step, in `author`'s form, so that `answer` can follow.
+        """Close the thought after the last step, with the text that `author` uses, so that `answer` can follow.
 
         Does nothing if the thought is already closed. Otherwise recorded as a step with the role `closing` and no
         generated tokens, with the candidates and the decision that closed the thought (see `accept`).

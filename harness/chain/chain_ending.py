@@ -86,7 +86,8 @@ _UNFINISHED = "\ufffd"
 _MOST_MISSING = 3
 """Maximum number of tokens that can be missing from an unfinished character, each with at least one byte."""
 _MOST_CUT = 8
-"""Maximum number of tokens dropped for an unfinished character: a model may also write the replacement itself."""
+"""Maximum number of tokens dropped for an unfinished character. A longer sequence is kept: the model itself wrote
+replacement characters or invalid bytes."""
 
 
 async def whole_completion(

@@ -15,11 +15,11 @@ VARIABLE = "HARNESS_PROGRAM"
 ALIASES: Mapping[str, str] = {"run": "launch", "regrade": "grade", "regress": "nights"}
 """Commands by alias."""
 _NAMES: Mapping[str, str] = {"warehouse.nightly": "nights"}
-"""Subcommands by module, where the module's own name is the name of another command."""
+"""Subcommands of modules whose own name is already the name of another command, by module."""
 
 
 def typed(called: str) -> str:
-    """Return the command line for a module command, such as `jobs status`, in the form of the called program."""
+    """Return the command line for a module command, such as `jobs status`, for the program that the user called."""
     if os.environ.get(VARIABLE) != PROGRAM:
         return f"python -m {called}"
     return f"{PROGRAM} {name_of(called)}"

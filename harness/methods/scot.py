@@ -53,7 +53,7 @@ class SCoT(Method):
     offer_cut_drafts: bool = parameter(
         False,
         help="Also offer chains truncated at draft_tokens for selection, as the SCoT authors' code does. The paper "
-        "does not mention truncated chains.",
+        "does not specify this.",
     )
 
     def __post_init__(self) -> None:
