@@ -253,8 +253,8 @@ def _attach(connection: Connection, path: Path) -> None:
 def _check_definitions(connection: Connection, database: Path) -> None:
     """Raise WarehouseError if an attached database has definitions that are not from this version.
 
-    Such macros could shadow functions and read the loading user's files. So call this before the database is in the
-    search path.
+    A foreign macro could shadow a function and read the loading user's files. So call this before the database is in
+    the search path.
     """
     found = set(connection.execute(_DEFINITIONS).fetchall())
     if others := sorted(found - _definitions()):
@@ -278,7 +278,7 @@ def _definitions() -> frozenset[tuple[str, str, str]]:
 
 
 def _create(path: Path) -> None:
-    """Create a database without rows. It is slow, so each process does it only once."""
+    """Create a database without rows. This is slow, so each process does it only once."""
     if _EMPTY_DATABASE:
         path.write_bytes(_EMPTY_DATABASE[0])
         return

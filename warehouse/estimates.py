@@ -64,7 +64,7 @@ class Estimate:
     sums: tuple[float, float] | None = None
     """Σx and Σy, if the metric is their ratio."""
     on_these: Interval | None = None
-    """Interval for rerunning the same problems."""
+    """Interval of the metric if the same problems are rerun."""
     run_factor: float | None = None
     """Standard deviation of the logarithm of a run's times, if the interval covers differences between runs."""
 
@@ -308,7 +308,7 @@ _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
 def probed(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
-    """Yield the rows of probes.
+    """Yield the estimates of probes.
 
     A point counts only if it has graded continuations both with and without the draft's step.
     """

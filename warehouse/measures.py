@@ -23,7 +23,9 @@ Place = Literal["summary", "report", "night"]
 `night`: judged by the nightly verdict.
 """
 Method = Callable[[Floats, Floats, Families | None], Interval]
-"""Returns the interval for x and y, both (n,), one value per problem, with the problems' families; y is positive."""
+"""Function that returns the interval for x and y, both (n,), one value per problem, and the problems' families; y is
+positive.
+"""
 
 
 def mean(x: Floats, y: Floats, family: Families | None = None) -> Interval:
@@ -181,7 +183,7 @@ class Measure:
     is_of_times: bool = False
     """Whether the value depends on machine and load."""
     is_of_pair: bool = False
-    """Whether it compares a run with a baseline."""
+    """Whether the measure compares a run with a baseline."""
     warns: bool = False
     """Whether nightly verdicts also report improvements."""
     is_graded: bool = False
@@ -193,7 +195,7 @@ class Measure:
 
     @property
     def definition(self) -> str:
-        """Σx/Σy as a string; empty for other functions of the problems."""
+        """x and y as the string `x / y`; empty without x, and for geometric means and means of shares."""
         return "" if self.x is None or self.method in (geometric, mean_share) else f"{self.x} / {self.y}"
 
 

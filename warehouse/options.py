@@ -76,8 +76,8 @@ def default_database(run: str | Path | None = None) -> Path:
     """Return the default database to read: the first existing one next to the runs.
 
     Candidates in order: next to the run folder of `run` (a path, a run id or a prefix), in `runs`, and in the working
-    directory. If none exists, the first candidate is returned. If there is none next to `run` and both of the others
-    exist, a line on standard error shows which one is read.
+    directory. If none exists, the first candidate is returned. If there is no database next to `run` but both of the
+    other candidates exist, a line on standard error shows which one is read.
     """
     beside = [] if run is None else _beside(str(run))
     places = [*beside, RUNS_FOLDER / DATABASE_NAME, Path(DATABASE_NAME)]

@@ -53,14 +53,15 @@ SELECT auroc, low_95, high_95 FROM judge_auroc WHERE run_id = $run_id
 ORDER BY kind NOT IN ('choice', 'score'), kind LIMIT 1
 """
 EXPLAINED = (
-    "In percent, with 95 % intervals over problems, for decisions that do not end the reply. Loss of a step: how "
-    "much less often the target's answer is correct after the step than after the target's own step. A "
-    "step counts as wrong in proportion to its loss. Wrong accepted: share of the loss of all proposals that is "
-    "due to accepted ones. With few wrong steps, its interval misses the true value more often than 5 times in 100; "
-    "use the losses instead. Right refused: share of the right steps that were rejected. "
-    "Third: third of the chain. Threshold: results if the judge had used another threshold, from the stored scores. "
-    "Oracle (Arbitrage, arXiv 2512.05033): takes the better step, or the draft's if both are equal. Half of the "
-    "continuations select the step and the other half measure it; with few continuations, the result is a lower bound."
+    "Rates are in percent, with 95 % intervals over problems, and cover the decisions that do not end the reply. "
+    "Loss of a step: how much less often the target's answer is correct after the step than after the target's own "
+    "step. A step counts as wrong in proportion to its loss. Wrong accepted: share of the loss of all proposals "
+    "that is due to accepted ones. With few wrong steps, its interval misses the true value more often than 5 times "
+    "in 100; use the losses instead. Right refused: share of the right steps that were rejected. Third: third of "
+    "the chain. Threshold: results if the judge had used another threshold, from the stored scores. Oracle "
+    "(Arbitrage, arXiv 2512.05033): takes the better step, or the draft's if both are equal. Half of the "
+    "continuations select the step and the other half measure it; with few continuations, the result is a lower "
+    "bound."
 )
 
 

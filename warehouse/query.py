@@ -48,7 +48,7 @@ _FEW_ROWS = 2
 """Maximum number of rows that are shown as blocks, one line per column, instead of hiding columns."""
 _SIGNIFICANT_DIGITS = 4
 _LARGE = 1e15
-"""Numbers at least this large, NaN and infinity are printed as by `full`."""
+"""Numbers at least this large, NaN and infinity are printed as `full` prints them."""
 _LONGEST_CONSTANT = 120
 """Maximum length of a value that is printed once above the table if it is equal in all rows."""
 
@@ -153,7 +153,7 @@ def check_statement(connection: Connection, sql: str) -> None:
 def write(given: Table, out: IO[str], output_format: QueryFormat, *, is_wide: bool = False) -> None:
     """Write the rows as a table, CSV or JSON; escaped on a terminal.
 
-    is_wide: align the table at any width, with all columns and unrounded numbers.
+    is_wide: print an aligned table with all columns and unrounded numbers, even if it is wider than the terminal.
     """
     if output_format == "json":
         write_json(given, out)
@@ -167,7 +167,9 @@ def write(given: Table, out: IO[str], output_format: QueryFormat, *, is_wide: bo
 
 
 def print_rows(given: Table, out: IO[str], *, is_wide: bool = False) -> None:
-    """Print rows as text. `is_wide`: all columns with unrounded numbers and one line per row, at any width."""
+    """Print rows as text. `is_wide`: all columns, unrounded numbers and one line per row, even beyond the terminal's
+    width.
+    """
     rows = list(given.rows)
     columns = [_shown(column.name, [row[i] for row in rows], is_wide) for i, column in enumerate(given.columns)]
     screen, table = Screen(out, is_whole=is_wide), _together(columns)
@@ -260,7 +262,7 @@ def _names(context: click.Context, parameter: click.Parameter, value: str | None
     "--wide",
     "is_wide",
     is_flag=True,
-    help="Table with all columns, unrounded numbers and one line per row, at any width.",
+    help="Table with all columns, unrounded numbers and one line per row, even if it is wider than the terminal.",
 )
 @database_option()
 @format_option(get_args(QueryFormat))

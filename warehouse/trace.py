@@ -191,7 +191,7 @@ def _call(call: Row) -> Text:
 
 
 def _block(text: str, indent: str = "   │ ", style: str = "") -> Text:
-    """Return model output with every line indented, so no line can pass for this program's own output."""
+    """Return model output with every line indented, so no line can be mistaken for this program's own output."""
     return plain("\n".join(indent + line for line in text.split("\n")), style=style, keep="\n")
 
 

@@ -45,7 +45,7 @@ class Run:
         return self if metric.kind == "pass@1" else self.without_repeats()
 
     def without_repeats(self) -> Run:
-        """Keep only the first graded sample of each problem if the run is greedy, because the others repeat it."""
+        """Keep only the first graded sample of each problem if the run is greedy: the other samples repeat it."""
         if not self.summary.is_greedy:
             return self
         first = (self.outcomes.is_counted & ~self.outcomes.is_missing).argmax(axis=1)  # 0 if none is graded
@@ -192,9 +192,9 @@ def choose(runs: Sequence[Run], named: str | None = None) -> list[Baseline]:
     """Return the baseline of every dataset that has a run with samples.
 
     named: run id to use as the baseline of its dataset. By default, the baseline is the run of the target alone: the
-    best-fitting one of several, or the first run if there is none. If a dataset has the target alone and other runs in
-    both regimes (one and several samples in flight), each regime gets its own baseline, because times are comparable
-    only within a regime. Raises WarehouseError if the named run has no samples.
+    best-fitting one if there are several. If the target never ran alone, it is the first run. If a dataset has the
+    target alone and other runs in both regimes (one and several samples in flight), each regime gets its own baseline,
+    because times are comparable only within a regime. Raises WarehouseError if the named run has no samples.
     """
     by_dataset: dict[str, list[Run]] = {}
     for run in runs:
@@ -214,7 +214,7 @@ def _of_dataset(members: Sequence[Run], named: str | None) -> Iterator[Baseline]
 
 
 def _by_regime(members: Sequence[Run]) -> Sequence[Sequence[Run]]:
-    """Return a dataset's runs by regime, or all together if a regime has no target run to compare with."""
+    """Return a dataset's runs by regime, or all together if a regime has no run of the target alone to compare with."""
     regimes: dict[str, list[Run]] = {}
     for run in members:
         regimes.setdefault(run.summary.regime, []).append(run)

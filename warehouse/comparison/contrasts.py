@@ -63,24 +63,25 @@ class Contrast:
     is_unfinished: bool
     """Whether a sample of either run is missing."""
     like_these: Interval
-    """Interval for similar problems."""
+    """Interval of the difference on similar problems."""
     on_these: Interval | None
-    """Interval for rerunning the same problems; only for pass@1."""
+    """Interval of the difference if the same problems are rerun; only for pass@1."""
     worst: Interval | None
-    """Interval if single problems, or families, may be lost entirely, with missing samples counted against the run. Its
-    p is one-sided, for a loss of at least the margin. None if the completeness is below LEAST_COMPLETENESS.
+    """Worst-case interval: single problems, or families, may be lost entirely, and missing samples count against the
+    run. Its p is one-sided, for a loss of at least the margin. None if the completeness is below LEAST_COMPLETENESS.
     """
     is_same_subject: bool
     """Whether both runs have the same method, parameters and models. The question is then whether results changed on
-    these problems, not which method is better on others.
+    these problems, not which method is better on other problems.
     """
     margin: float
     num_needed: int | None
-    """Number of similar problems, with the same samples per problem, to show "not worse" for an equally accurate method
-    with power planning.POWER; only for pass@1. None if "not worse" is shown or not assessed, or if no plan is possible.
+    """Number of similar problems, with the same number of samples per problem, needed to show "not worse" for an
+    equally accurate method with power planning.POWER; only for pass@1. None if "not worse" is shown or not assessed, or
+    if no plan is possible.
     """
     p_holm: float | None = None
-    """p, adjusted for all tests of the table."""
+    """p of `difference`, adjusted for all tests of the table."""
 
     @property
     def n(self) -> int:
@@ -112,9 +113,9 @@ class SpeedRatio:
     n: int
     """Number of problems timed in all compared runs."""
     ratio: Interval | None
-    """None if the ratio is refused, or if no problem was timed in all compared runs."""
+    """The ratio with its interval; None if it is refused, or if no problem was timed in all compared runs."""
     unlike: Sequence[str]
-    """Reasons why the times are not comparable; if there are any, a ratio is given only if the user forced it."""
+    """Reasons why the times are not comparable; if there are any, `ratio` is set only if the user forced it."""
     factor: RunFactor | None
     """Run factor included in the ratio's interval. None: the interval holds only within these runs."""
     at_one: SpeedUpAtOne | None = None
@@ -144,18 +145,18 @@ class Row:
     metric: str
     k: int
     outcomes: Outcomes
-    """Problems and samples in the result, without missing ones."""
+    """Problems and samples in the result, without missing samples."""
     result: Interval
     rerun_standard_error: float | None
     contrast: Contrast | None
-    """None for the baseline itself."""
+    """Comparison with the baseline; None for the baseline itself."""
     speed: SpeedRatio | None
-    """Only in rows of pass@1."""
+    """Latency compared with the baseline's; only in rows of pass@1."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All rows, the differences between manifests, and the runs or metrics left out."""
+    """Result of a comparison: all rows, the differences between manifests, and the runs or metrics left out."""
 
     rows: Sequence[Row]
     differences: Sequence[Difference]
@@ -177,15 +178,15 @@ def compare_runs(
 ) -> Comparison:
     """Compare runs of a database, paired by problem.
 
-    runs: run ids, unique prefixes, or paths of run folders. baseline: in the same forms; by default, each dataset's
-    target alone. Raises DatabaseError, and WarehouseError, for example for fewer than two runs.
+    runs: run ids, unique prefixes, or paths of run folders. baseline: in the same forms as `runs`; by default, each
+    dataset's run of the target alone. Raises DatabaseError, and WarehouseError, for example for fewer than two runs.
     """
     settings = settings or Settings()
     names = [*([baseline] if baseline else []), *runs]
     with reader(database, wait_seconds, grader) as connection:
         records = read_runs(connection, names, votes=settings.majority)
         if len(records) < 2:
-            raise WarehouseError(f"pass at least two different runs: all arguments refer to {records[0].run_id}")
+            raise WarehouseError(f"pass at least two distinct runs: all arguments refer to {records[0].run_id}")
         return compare(records, settings, resolve(connection, baseline) if baseline else None)
 
 
@@ -258,7 +259,7 @@ def _remedies(run: Run, base: Run) -> str:
 
 
 def _pair(run: Run, base: Run, metric: Metric) -> Pair:
-    """Pair the samples that a metric uses. Raises WarehouseError."""
+    """Pair the samples of a run and its baseline that a metric uses. Raises WarehouseError."""
     pair = paired(run.under(metric).outcomes, base.under(metric).outcomes)
     if not pair.num_shared_problems:
         raise WarehouseError(f"{run.run_id} and {base.run_id} share no problems: compare runs over the same problems")
@@ -318,7 +319,7 @@ def _on_these(run: Run, base: Run) -> Interval:
 
 
 def _worst(run: Run, base: Run, metric: Metric, margin: float) -> Interval:
-    """Return the worst case: the run's missing samples are wrong and the baseline's are right."""
+    """Return the worst-case interval: the run's missing samples count as wrong, the baseline's as right."""
     own, other = shared(run.under(metric).outcomes, base.under(metric).outcomes)
     lowest, highest = possible_scores(run, own, metric)[0], possible_scores(base, other, metric)[1]
     return worst_case(lowest, highest, margin, common_family(own, other))
@@ -346,7 +347,7 @@ def pilot(run: Run, base: Run, pair: Pair) -> tuple[Pilot, Families]:
     ]
     places = np.flatnonzero((counts[1] > 1) & (counts[3] > 1))
     if not len(places):
-        places = np.arange(pair.n)  # Pilot raises CannotPlan, because they lack samples
+        places = np.arange(pair.n)  # Pilot raises CannotPlan, because these problems lack samples
     return Pilot(*(numbers[places] for numbers in counts)), [pair.family[place] for place in places]
 
 

@@ -2,8 +2,8 @@
 
 The model is fitted to the calls of the timed samples, once per fold, without that fold's problems. Its inputs are token
 counts that follow from a chain alone (table timing_work). Counts of cached tokens or concurrent requests are not used,
-because they depend on the load: with them, chains from full batches would get other predictions than equal chains that
-ran alone, and the estimate would be biased.
+because they depend on the load: with such counts, chains from full batches would get other predictions than equal
+chains that ran alone, and the estimate would be biased.
 
 A call's time is linear in its token counts, with a few coefficients per model: first its uncached prompt tokens are
 processed, then the tokens of its longest completion. Both take longer if more requests are running. A sample's calls
@@ -65,9 +65,9 @@ class Work:
     output_tokens: float
     """Output tokens on the critical path: if a call has several completions, only the tokens of the longest."""
     further_completions: float = 0.0
-    """Completions of the call beyond the first."""
+    """Number of completions of the call beyond the first."""
     further_requests: float = 0.0
-    """Other concurrent requests to this engine."""
+    """Number of other concurrent requests to this engine."""
     begun_under: Work | None = None
     """Work that the sample waits for anyway and during which this work started. None: this work starts after all
     earlier work.
@@ -134,14 +134,14 @@ class TimedRun:
 
     run_id: str
     problems: Sequence[str]
-    """(N,): problem id and content of each sample that could have been drawn for timing."""
+    """(N,): problem id and content hash of each sample that could have been drawn for timing."""
     strata: NDArray[np.int64]
     predicted: Floats
     """(folds, N): seconds predicted by each fold's model."""
     timed: NDArray[np.int64]
     """(M,): indices of the timed samples."""
     folds: NDArray[np.int64]
-    """(M,)."""
+    """(M,): fold of each timed sample."""
     predicted_timed: Floats
     """(folds, M): seconds predicted for the timed chains by each fold's model."""
     seconds: Floats

@@ -31,15 +31,16 @@ WHERE run_id IN (SELECT unnest($run_ids))
 """
 
 _DEVICES = "devices"
-"""GPU devices used by a worker's engines. Their number alone affects no time: it follows from the tensor-parallel
-sizes, which are compared, and from whether the draft has its own devices, which do not slow the target.
+"""GPU devices used by a worker's engines. The number of devices alone affects no time: it follows from the
+tensor-parallel sizes, which are compared, and from whether the draft has separate devices, which does not slow the
+target.
 """
 _ATTEMPT_FIELDS: dict[str, tuple[str, Matter]] = {
     "device": (_DEVICES, "latency"),
     "cpu": ("processor", "latency"),
     "hostname": ("nodes", "note"),
     "git_commit": ("commit", "note"),
-    "code_hash": ("code", "note"),  # only a note: nights are compared to judge code changes
+    "code_hash": ("code", "note"),  # a difference is only a note: nights are compared to judge code changes
 }
 _SETTINGS = {one.column: one for one in SETTINGS}
 _PARAMETERS = _SETTINGS["params"].printed
@@ -47,18 +48,20 @@ _LOGPROBS = "log-probabilities asked for"
 _PLACEMENT = "placement"
 """Whether draft and target share GPUs. GPU indices affect no time."""
 _OF_TEMPLATE = "of the template"
-"""Printed for the default thinking tags, those of the chat template; `none` means a model without thinking tags."""
+"""Printed in place of the default thinking tags, which are those of the chat template. `none` would mean a model
+without thinking tags.
+"""
 _TAGS = model_columns("thinking_tags")
 MODEL_RUNNERS = {
     "draft": "vLLM's model runner of the draft",
     "target": "vLLM's model runner of the target",
     "reward": "vLLM's model runner of the reward model",
 }
-"""Names of settings that are only notes: the runner follows from the method, because token-level speculation may need
-another one.
+"""Names of settings whose differences are only notes: the model runner follows from the method, because token-level
+speculation may need another runner.
 """
 PROMPT_DATE = "date in the prompts"
-"""Date that a chat template inserts as today's. Only a note, because it differs between all nights."""
+"""Date that a chat template inserts as today's. A difference is only a note, because every night has another date."""
 _SERVERS = ("draft server", "target server", "reward server")
 """Server versions. Other columns show whether a model runs on a server."""
 _OPTIONAL_SETTINGS = {
@@ -160,7 +163,7 @@ def _asks_logprobs(engines: _Engines) -> str | None:
 
 
 def _noted(attempts: Sequence[_Engines]) -> dict[str, str]:
-    """Return the details of a run's engines that are only notes, from the records of its attempts."""
+    """Return the details of a run's engines whose differences are only notes, from the records of its attempts."""
     of_roles = {name: [engines.get(role) or {} for engines in attempts] for role, name in MODEL_RUNNERS.items()}
     noted = {
         name: {str(record["model_runner"]).upper() for record in records if record.get("model_runner")}

@@ -138,7 +138,7 @@ class Pair:
 
     @property
     def num_common_samples(self) -> int:
-        """Number of compared sample indices over all problems, including those planned by only one run."""
+        """Number of compared sample indices over all problems; an index that only one run planned counts too."""
         return int(np.sum(_wide(self.first.is_counted, self.second) | _wide(self.second.is_counted, self.first)))
 
     @property

@@ -70,7 +70,7 @@ class TimedPair:
 
     @property
     def num_runs(self) -> tuple[int, int]:
-        """Number of runs of the setting and of its baseline."""
+        """Numbers of runs of the setting and of its baseline."""
         return len(self.own), len(self.base)
 
     @cached_property

@@ -85,8 +85,8 @@ def read(
     """Return the data for each possible plan, and the reasons why other runs allow no plan.
 
     Each named run is paired with the baseline that `warehouse.compare` would choose. A baseline without other runs is a
-    pilot by itself. Without names, one run of each setting is used, the newest finished one if any, and vanilla runs
-    only as baselines. Raises WarehouseError if no plan is possible.
+    pilot by itself. Without names, one run of each setting is used (the newest finished one if any), and vanilla runs
+    serve only as baselines. Raises WarehouseError if no plan is possible.
     """
     every = [*([baseline] if baseline else []), *names]
     if not names:
@@ -137,7 +137,7 @@ def _newest(runs: Sequence[Run], named: str | None) -> Iterator[Run]:
 
 
 def _of(chosen: Baseline, *, is_named: bool) -> Iterator[Run | None]:
-    """Yield the runs to plan with this baseline; None: the baseline alone."""
+    """Yield the runs to be planned against this baseline, or None for a plan from the baseline alone."""
     others = [run for run in chosen.members if run is not chosen.run and not run.is_empty]
     if not is_named:
         others = [run for run in others if run.summary.method != "vanilla"]
@@ -170,8 +170,8 @@ def _cost(connection: Connection, run: Run) -> SampleCost | None:
 
 
 FEWEST_PROBLEMS = 60
-"""Recommended minimum of pilot problems. With this many, at most 2 % of pilots with skewed differences lead to a
-careful number of problems with a power below 50 %; with 30, up to 14 % do.
+"""Recommended minimum of pilot problems. With this many, at most 2 % of pilots with skewed differences lead a careful
+plan to a number of problems with a power below 50 %; with 30 problems, up to 14 % do.
 """
 
 
@@ -197,7 +197,7 @@ class Size:
 
     samples_per_problem: int
     problems: int | None
-    """None: more than planning.MOST_PROBLEMS."""
+    """Number of problems needed. None: more than planning.MOST_PROBLEMS."""
     samples: int | None
     hours: float | None
     """GPU-hours, or worker-hours without a GPU. None: unknown."""
@@ -379,8 +379,8 @@ def _warnings(plan: Plan) -> Iterator[str]:
         )
     if plan.is_pilot_small:
         yield (
-            f"SMALL PILOT: {counted(basis.num_problems, 'problem')}. With fewer than {FEWEST_PROBLEMS}, the power is "
-            "often far below the requested one."
+            f"SMALL PILOT: {counted(basis.num_problems, 'problem')}. With fewer than {FEWEST_PROBLEMS}, the actual "
+            "power is often far below the requested power."
         )
     if not plan.has_variance:
         yield "NO VARIANCE: both runs agree on every problem, so no plan is possible. Use a larger pilot."
@@ -419,10 +419,10 @@ def _conclusions(plan: Plan) -> Iterator[str]:
         )
     there = counted(plan.num_problems, "problem")
     if plan.samples_there is not None:
-        yield f"{there}: {counted(plan.samples_there, 'sample')} each are enough."
+        yield f"{there}: {counted(plan.samples_there, 'sample')} per problem are enough."
     else:
         power = f"power at most {100 * plan.power_there:.0f} %"
-        yield f"{there} are not enough: {power}, even with {MOST_SAMPLES:,} samples each."
+        yield f"{there} are not enough: {power}, even with {MOST_SAMPLES:,} samples per problem."
     if any(cost is None for cost in plan.basis.costs):
         yield "Hours are unknown, because the cost per sample of at least one method is unknown."
 

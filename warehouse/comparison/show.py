@@ -70,7 +70,7 @@ def contrast_cells(contrast: Contrast | None, digits: int = 2) -> list[str]:
 
 
 def on_these_cell(contrast: Contrast | None) -> str:
-    """Return ± half the width of the interval for rerunning the same problems, which is symmetric."""
+    """Return ± half the width of the interval for rerunning the same problems; this interval is symmetric."""
     found = contrast.on_these if contrast else None
     return NOTHING if found is None or found.high is None else f"±{fixed(found.high - found.estimate, 1, 100)}"
 
@@ -424,8 +424,8 @@ def legend(comparison: Comparison) -> Iterator[str]:
     """Yield the legend of the complete tables, one line per group of columns."""
     kinds = dict.fromkeys(row.result.kind for row in comparison.rows)
     yield (
-        f"Accuracy, 95 %: CI with the problems as a random sample ({'; '.join(kinds)}). Re-run SE: standard error over "
-        "reruns of the same problems."
+        f"Accuracy, 95 %: confidence interval that treats the problems as a random sample ({'; '.join(kinds)}). "
+        "Re-run SE: standard error over reruns of the same problems."
     )
     yield from contrast_legend(comparison)
     yield from limits(comparison)
@@ -456,7 +456,7 @@ def contrast_legend(comparison: Comparison, shown: Collection[str] = CONTRAST_HE
     kinds = sorted({contrast.like_these.kind for contrast in contrasts})
     told = {
         "difference": "Difference: run minus baseline in percentage points, paired by problem.",
-        "95 %": f"95 %: CI with the problems as a random sample ({', '.join(kinds)}).",
+        "95 %": f"95 %: confidence interval that treats the problems as a random sample ({', '.join(kinds)}).",
         "on these": "On these: half the width of the 95 % CI for rerunning exactly these problems.",
         "p": "p: two-sided, for a difference of 0; below 0.05 if the 95 % CI excludes 0.",
         "p (Holm)": f"p (Holm): adjusted for {counted(len(contrasts), 'test')}.",
@@ -468,7 +468,10 @@ def contrast_legend(comparison: Comparison, shown: Collection[str] = CONTRAST_HE
     yield " ".join(told[name] for name in CONTRAST_HEADERS[:5] if name in shown)
     if any(contrast.is_same_subject for contrast in contrasts):
         values = "95 % and p are" if "p" in shown else "95 % is"
-        yield f"Runs of one method: {values} for rerunning these problems, if answers to a problem vary."
+        yield (
+            f"Runs of one method: {values} for rerunning these problems, not for similar problems, if answers to a "
+            "problem vary."
+        )
     if late := " ".join(told[name] for name in CONTRAST_HEADERS[5:] if name in shown):
         yield late
 
@@ -486,9 +489,9 @@ def _between_runs(factor: RunFactor | None) -> str:
     """Return a sentence on whether speed-up intervals include run-to-run variation."""
     if factor is None:
         return (
-            "Within these runs: speed-up intervals exclude run-to-run variation, because there are too few repeats to "
-            "estimate it. Times of identical work have differed by 17 %, and doubled on a busy machine. To include the "
-            "variation, run one setting three times (--tag)."
+            "Speed-up intervals hold only within these runs: there are too few repeats to estimate run-to-run "
+            "variation. In our measurements, times of identical work differed by 17 %, and doubled on a busy "
+            "machine. To include the variation, run one setting three times (--tag)."
         )
     return (
         f"Run-to-run variation: repeats differ by {100 * factor.standard_deviation:.1f} % (standard deviation; "
@@ -538,7 +541,7 @@ def warnings(comparison: Comparison) -> Iterator[str]:
 
 
 _NUMBER = re.compile(r"(?<![\w.,:−-])\d+(?:,\d{3})*(?:\.\d+)?(?![\w:-]|[.,]\d)")
-"""A number in a warning, as opposed to part of a name, a time, a date or a negative number."""
+"""A number in a warning, as opposed to a part of a name, of a time or of a date, or a negative number."""
 
 
 def merged(lines: Iterable[str], names: Mapping[str, str]) -> Iterator[str]:

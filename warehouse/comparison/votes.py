@@ -1,7 +1,7 @@
 """Majority votes: a problem's samples grouped by equal answers.
 
 Two answers are equal if the grader accepts one as correct with the other as the gold answer. Answers are model output,
-so the grader compares them in processes that can be killed. Answers that it cannot compare count as different. A custom
+so the grader compares them in processes that can be killed. Answers that it cannot compare count as unequal. A custom
 grader compares only with the problem's gold answer, so answers that it rejects are equal if their strings are equal.
 """
 
@@ -128,7 +128,7 @@ def _group(ballots: Iterable[_Ballot], workers: int | None) -> None:
 
 
 def _split_off_first_group(ballot: _Ballot, answers: list[str], is_equal: Iterator[bool]) -> list[str]:
-    """Add the first answer's group and return the other answers. is_equal: whether each later answer equals it."""
+    """Add the first answer's group and return the other answers. is_equal: whether each later answer is in it."""
     first, *others = answers
     equal = {other for other in others if next(is_equal)}
     ballot.groups.append([sample for answer in (first, *equal) for sample in ballot.wrong[answer]])

@@ -270,7 +270,7 @@ def _stage_traces(connection: Connection, folder: RunFolder, traces: Sequence[Lo
 
 
 def _stage_derived(connection: Connection, kind: str, run_id: str, path: Path, load_order: int) -> int:
-    """Copy a derived file into the staged table of its kind (singular name) and return its number of rows."""
+    """Copy a derived file into the staged table of its kind, and return the file's number of rows."""
     columns = ", ".join(_CHECKED_VERDICT if name == "verdict" else name for name in SCHEMAS[kind].names)
     parameters = {"file": glob.escape(str(path)), "run_id": run_id, "load_order": load_order}
     [(num_rows,)] = connection.execute(
@@ -350,7 +350,7 @@ class StagedTimings:
 
     @cached_property
     def _planned(self) -> dict[str, Row]:
-        """Planned samples, by the id of the timing sample that repeats each."""
+        """Map the id of each timing sample to the planned sample that it repeats."""
         columns = self._units.select(["sample_id", "problem_id", "sample_index"]).to_pylist()
         return {timing_id(row["sample_id"]): row for row in columns}
 

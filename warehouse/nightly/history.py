@@ -279,9 +279,9 @@ def _recorded(row: Mapping[str, str]) -> tuple[date, str, str, float, float]:
     night, cell, measure, value = (row[name] for name in COLUMNS[:4])
     number, n = float(value), float(row.get("n") or 0)
     if not (cell and measure):
-        raise ValueError(f"requires {', '.join(COLUMNS)}; only n may be empty")
+        raise ValueError(f"requires values in the columns {', '.join(COLUMNS)}; only n may be empty")
     if not 0 <= number < math.inf:
         raise ValueError(f"{value}: values must be finite and at least 0")
     if n and not number <= 1 <= n:
-        raise ValueError(f"n requires a share between 0 and 1 of at least 1 sample, not {value} of {row['n']}")
+        raise ValueError(f"n requires a value from 0 to 1 and an n of at least 1, not {value} and {row['n']}")
     return date.fromisoformat(night), cell, measure, number, n

@@ -3,8 +3,8 @@
 A cell is a method with its parameters, models and sampling on a dataset. It runs every night with a new seed. Every
 measure of every cell is compared with the cell's earlier comparable nights by one rule (`statistics.night`). A
 suspicious cell is rerun tonight, and both runs together decide. A change also counts, without a rerun, if it shows in
-the mean of the last three nights and tonight differs in the same direction. A rise beyond noise of a rate that hardly
-varies (`GATES`) is a FAIL without a rerun.
+the mean of the last three nights and tonight differs in the same direction. If a rate that hardly varies (`GATES`)
+rises by more than noise, the verdict is FAIL without a rerun.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Run:
 
     run_id: str
     values: Mapping[str, float]
-    """By measure, on the comparison scale; measures that do not apply are left out."""
+    """Values by measure, on the comparison scale; measures that do not apply are left out."""
     variances: Mapping[str, float] = field(default_factory=dict)
     """Sampling variances of values if known, for rerunning the same problems."""
     verdicts: Mapping[str, int] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class CellNight:
     uncounted: tuple[str, ...] = ()
     """Messages about runs of this night that do not count as reruns of the first run, with reasons."""
     warning: str = ""
-    """Why the values are not results; empty if they are."""
+    """Why the values are not valid results; empty if they are."""
 
     @cached_property
     def day(self) -> int:
@@ -126,7 +126,7 @@ class CellNight:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The runs that count."""
+        """The first run and its reruns."""
         return self.first, *self.reruns
 
     def num_runs(self, name: str) -> int:
@@ -351,7 +351,7 @@ class NightVerdict:
     spreads: Mapping[str, Spread] = field(default_factory=dict)
     """Night-to-night variation of each metric, over all cells."""
     warnings: Sequence[str] = ()
-    """Why some values are not results."""
+    """Why some values are not valid results."""
 
     @property
     def exit_code(self) -> int:
@@ -504,7 +504,7 @@ def _with_baselines(cells: Sequence[CellVerdict], tonight: Sequence[CellNight]) 
     """Return the verdicts, and request reruns of the baselines of suspicious speed-ups."""
     waiting = [m for cell in cells for m in cell.metrics if m.measure is SPEED_UP and m.verdict == "INCONCLUSIVE"]
     wanted = {metric.night.baseline for metric in waiting} - {night.cell for night in tonight if night.reruns}
-    reason = "the speed-up of another cell is suspicious: also rerun this cell, its baseline"
+    reason = "the speed-up of another cell is suspicious: also rerun this cell, which is its baseline"
     return [
         replace(cell, needs_rerun=True, reasons=(*cell.reasons, reason), verdict=_worst([cell.verdict, "INCONCLUSIVE"]))
         if cell.cell in wanted and not cell.needs_rerun
@@ -517,8 +517,8 @@ def _series(measure: Measure, night: CellNight, reference: Reference) -> Series:
     """Return tonight's and earlier values of a measure.
 
     Sampling variances are averaged over the earlier nights. If they are known, night effects are assumed equal across
-    cells in logits. Otherwise, they are assumed to scale with the sampling noise for rates, and with the noise of means
-    over problems for tokens.
+    cells in logits. Otherwise, night effects are assumed to scale with the sampling noise for rates, and with the noise
+    of means over problems for tokens.
     """
     name, first = measure.name, night.first
     runs = [run for one in reference.nights for run in one.runs] if name in first.variances else []

@@ -22,7 +22,7 @@ FROM budget_curve AS curve JOIN run USING (run_id) LEFT JOIN counted_estimate AS
     AND metric = 'accuracy_at_budget' AND group_value = budget::VARCHAR
 WHERE $run_id IN (curve.run_id, source_run_id) ORDER BY created_at, curve.run_id, budget
 """
-"""Points of a sweep, or of all sweeps over a run's chains, by creation time."""
+"""Query for the points of a sweep, or of all sweeps over a run's chains, in the order of creation."""
 EXPLAINED = (
     "pass@1: of the run's chains at each budget. A chain within the budget keeps its verdict. A longer chain is "
     "truncated, and an answer is generated; the answer does not count toward the budget. Cut: share of truncated "
@@ -47,9 +47,10 @@ def print_sweep(connection: Connection, run_id: str, out: Console) -> None:
         told = f"no verdict on {counted(missing, 'sample')} at some budget, counted as incorrect"
         below.append(f"UNFINISHED: {told}; load {source}.")
     if planned > samples:
-        below.append(f"PARTIAL: {samples} of {planned} samples of {source}; the others were not finished.")
+        below.append(f"PARTIAL: {samples} of {planned} samples of {source}; the other samples were not finished.")
     title = Line(
-        f"Token budgets of {source}: {counted(samples, 'sample')} each, answers by the {points[0]['answered_by']}."
+        f"Token budgets of {source}: {counted(samples, 'sample')} per budget; the {points[0]['answered_by']} writes "
+        "the answers."
     )
     Screen(out, is_fitted=True).show([title, table, *map(Line, below)])
 

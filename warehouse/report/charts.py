@@ -68,7 +68,9 @@ class Look(NamedTuple):
     series: int
     """Index of the method in the report; the eight colors repeat."""
     is_hollow: bool = False
-    """Whether the marker is only an outline, for runs under load in a report that also has runs with one in flight."""
+    """Whether the marker is only an outline, for runs under load in a report that also has runs with one sample in
+    flight.
+    """
 
     @property
     def color(self) -> int:

@@ -353,7 +353,8 @@ def _fallback(runs: Sequence[RunFacts]) -> list[Figure]:
     ]
     caption = (
         "Share of decisions that rejected every candidate. "
-        f"Bars: 95 % CI over problems (none if one problem or family holds more than {100 * LARGEST_SHARE:g} %)."
+        f"Bars: 95 % CI over problems (no bar if one problem or family has more than {100 * LARGEST_SHARE:g} % of "
+        "the decisions)."
     )
     chart = Dots(marks, "fallback rate (% of decisions)", "Fallback rate per run, with interval", high=100.0)
     sql = _behind(runs, "fallback_rate")
@@ -433,7 +434,7 @@ def _joined(estimate: str, interval: str) -> str:
     return estimate if interval == NOTHING else f"{estimate} ({interval})"
 
 
-_OF_PLANNED = "In n × k: available samples of all planned ones, for unfinished runs."
+_OF_PLANNED = "n × k: for unfinished runs, followed by the available and planned samples in parentheses."
 
 
 def _results(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
@@ -470,7 +471,7 @@ def _results(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
 def _contrast_caption(comparison: Comparison) -> Caption:
     contrasts = [row.contrast for row in comparison.rows if row.contrast]
     one_method = any(contrast.is_same_subject for contrast in contrasts)
-    of_reruns = " (runs of one method: for rerunning these problems)" if one_method else ""
+    of_reruns = " (between runs of one method: for rerunning these problems)" if one_method else ""
     return [
         (
             "difference",
@@ -544,7 +545,12 @@ def _latency(runs: Sequence[RunFacts]) -> RunTable:
         _of_measure("latency_at_one", None),
     ]
     caption = [
-        ("", "Only samples finished in one attempt without an error. Mean over problems, percentiles over samples."),
+        (
+            "",
+            "Times cover only samples finished in one attempt without an error. "
+            "Means are over problems, "
+            "percentiles over samples.",
+        ),
         ("", "Compare only runs with the same number of samples in flight and the same devices."),
         ("throughput", "Throughput and emitted tokens/s: per worker while all slots are in use."),
         ("latency alone", "Latency alone: with one sample in flight, estimated from samples rerun one at a time."),

@@ -138,7 +138,7 @@ class Number(_Part):
 
 
 class Against(_Part):
-    """Comparison of a run with a baseline, a run of the target alone."""
+    """Comparison of a run with its baseline (a run of the target alone)."""
 
     baseline_run_id: str
     """Run id of the baseline."""
@@ -153,7 +153,7 @@ class Against(_Part):
     num_runs_of_baseline: int | None
     """Number of finished repeats of the baseline."""
     num_timed_at_one: int | None
-    """Timing samples of the baseline; None if there are none."""
+    """Number of timing samples of the baseline; None if there are none."""
     measures: Mapping[str, Number]
     """Paired metrics by name: speed_up (geometric mean over problems), ratio_of_means (as in papers), speed_up_at_one
     (one sample in flight), …"""
@@ -276,7 +276,7 @@ class RunSummary(_Part):
     num_unasked: int
     """Samples without a model request because the prompt fills the context; they are not timed."""
     num_timed_at_one: int | None
-    """Timing samples (rerun one at a time) behind latency_at_one; None if there are none."""
+    """Number of timing samples (rerun one at a time) behind latency_at_one; None if there are none."""
     median_latency_seconds: float | None
     """Median wall time of a sample."""
     latency_shares: Mapping[str, float]
@@ -579,7 +579,7 @@ def render_warnings(summaries: Sequence[RunSummary], console: Console) -> None:
 
 
 def accuracy(found: Interval) -> str:
-    """Return a share in percent ± standard error, or with its interval if that error is 0 or unknown."""
+    """Return a share in percent ± standard error, or with its interval if the standard error is 0 or unknown."""
     estimate = fixed(found.estimate, 1, 100)
     if found.standard_error:
         return f"{estimate} ± {fixed(found.standard_error, 1, 100)}"
@@ -677,7 +677,9 @@ def fallback(run: RunSummary) -> str:
 
 
 def _repeated(run: RunSummary) -> str:
-    """Return how often the target repeated a rejected text; above one half, with a warning about the judge."""
+    """Return how often the target repeated a rejected text; if it did so in more than half of the cases, add a warning
+    about the judge.
+    """
     shown = f"{run.num_repeated} of {run.num_refused} fallbacks repeat the text of a rejected candidate"
     return f"{shown}: CHECK THE JUDGE (SELECT * FROM refusals)" if 2 * run.num_repeated > run.num_refused else shown
 
@@ -726,7 +728,7 @@ def _at_one(run: RunSummary) -> Iterator[tuple[str, str]]:
 
 
 def _speed_ups(run: RunSummary) -> Iterator[tuple[str, str]]:
-    """Yield the speed-ups over runs of the target alone, also with one sample in flight."""
+    """Yield the speed-ups over runs of the target alone, including those with one sample in flight."""
     for pair, found in run.against_with("speed_up"):
         rate, length, means = (pair.measures[name] for name in ("rate_ratio", "chain_length_ratio", "ratio_of_means"))
         parts = f"rate {rate.value:.2f}, chain length {length.value:.2f}; ratio of mean latencies {means.value:.2f}"

@@ -140,7 +140,7 @@ def _csv_value(value: Any, *, is_escaped: bool) -> Any:
 
 
 def write_json(table: Table, out: IO[str]) -> None:
-    """Stream records as a JSON array, formatted as by `json.dumps`."""
+    """Stream records as a JSON array in the format of `json.dumps`."""
     keys, opening, out = distinct(table.names), "[\n  ", exact(out)
     for row in table.rows:
         record = {key: json_value(value) for key, value in zip(keys, row, strict=True)}

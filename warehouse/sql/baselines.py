@@ -28,7 +28,7 @@ class Setting:
     matter: Matter
     alone: Alone = "free"
     decides_text: bool = False
-    """Whether it affects how tokens are sampled, or the text before them."""
+    """Whether the setting affects how tokens are sampled, or the text before them."""
     is_published: bool = False
     """Whether a published table may have a baseline with another value."""
     owner: Owner | None = None
@@ -36,7 +36,7 @@ class Setting:
 
     @property
     def is_of_settings(self) -> bool:
-        """Whether it is a model setting that a run may lack, not the subject of a comparison."""
+        """Whether this is a setting of a model that a run may lack, as opposed to the subject of a comparison."""
         return self.owner not in (None, "speculator") and self.matter != "subject"
 
     def is_alike(self, run: Record, baseline: Record) -> bool:

@@ -43,7 +43,7 @@ class Field:
     """Name in a comparison. None: not compared."""
     matter: Matter = "note"
     is_found: bool = False
-    """Whether it describes the model itself, not its settings; models that only propose tokens have it too."""
+    """Whether the field describes the model itself, not its settings; models that only propose tokens have it too."""
     is_shown: bool = False
     """Whether report pages and nightly cells list it, if set."""
 
@@ -152,7 +152,7 @@ class ModelColumn:
 
     @property
     def is_of_settings(self) -> bool:
-        """Whether it is a model setting that a run may lack, not the subject of a comparison."""
+        """Whether this is a setting of a model that a run may lack, as opposed to the subject of a comparison."""
         return self.owner != "speculator" and self.field.matter != "subject"
 
 

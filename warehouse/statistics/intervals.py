@@ -3,7 +3,7 @@
 Problems of one family (a template, a passage, parts of a question) share difficulty. The estimate remains the mean over
 problems. Its standard error is the delete-one-family jackknife (Efron and Tibshirani, An Introduction to the Bootstrap,
 1993, chapter 11). The degrees of freedom are Kish's effective number of families less 1, or the number of families less
-1 if they are equally large. Source of clustered errors for evaluations: Miller, Adding Error Bars to Evals (arXiv
+1 if they are equally large. Reference for clustered errors in evaluations: Miller, Adding Error Bars to Evals (arXiv
 2411.00640), section 3. docs/statistics.md has the error rates.
 """
 
@@ -149,8 +149,8 @@ def wilson(share: float, size: float, quantile: float) -> tuple[float, float]:
 def mean(values: Floats, family: Families | None = None) -> Interval:
     """Return the interval of an accuracy, pass@k or maj@k; values (n,) from 0 to 1, one per problem.
 
-    Wilson's interval, also for a single problem, if every value is 0 or 1 and no problems share a family. Otherwise
-    Wilson's interval with the effective number of problems. Raises ValueError if a value is out of bounds.
+    If every value is 0 or 1 and no problems share a family, this is Wilson's interval, even for a single problem;
+    otherwise, Wilson's interval with the effective number of problems. Raises ValueError if a value is out of bounds.
     """
     values = np.round(values, 12)
     if values.min() < 0 or values.max() > 1:
@@ -170,7 +170,8 @@ def mean_t(values: Floats, family: Families | None = None) -> Interval:
 def rerun_standard_error(correct: Counts, samples: Counts) -> float | None:
     """Return the standard error of pass@1 over reruns of the same problems: √(Σ p(1 − p)/(k − 1))/n.
 
-    correct, samples (n,). None if any k is 1. The standard error over problems is larger.
+    `correct` and `samples`, both (n,): each problem's number of correct samples and of all samples, k; p is their
+    ratio. None if any k is 1. The standard error over problems is larger.
     """
     if np.any(samples < 2):
         return None
@@ -179,7 +180,7 @@ def rerun_standard_error(correct: Counts, samples: Counts) -> float | None:
 
 
 def mean_on_these(correct: Counts, samples: Counts) -> Interval | None:
-    """Return the normal interval of pass@1 over reruns of the same problems; correct, samples (n,).
+    """Return the normal interval of pass@1 over reruns of the same problems; arguments as for `rerun_standard_error`.
 
     It accounts only for the randomness of the samples. None if any k is 1.
     """

@@ -47,7 +47,9 @@ def tango(gained: int, lost: int, n: int) -> Interval:
     estimate = (gained - lost) / n
 
     def score(difference: float) -> float:
-        """Return z for this difference. `share`: the most likely share of lost problems at this difference."""
+        """Return the z statistic of a hypothetical difference. `share`: the most likely share of lost problems at this
+        difference.
+        """
         b = (2 * n - gained + lost) * difference - gained - lost
         c = -lost * difference * (1 - difference)
         share = (np.sqrt(max(0.0, b * b - 8 * n * c)) - b) / (4 * n)
@@ -55,7 +57,7 @@ def tango(gained: int, lost: int, n: int) -> Interval:
         return float((gained - lost - n * difference) / np.sqrt(variance)) if variance > 0 else 0.0
 
     def end(edge: float, z: float) -> float:
-        """Return the difference between the estimate and `edge` (−1 or 1) that has this z."""
+        """Return an interval end: the difference, between the estimate and `edge` (−1 or 1), whose score is `z`."""
         if estimate == edge:
             return edge
         return float(optimize.brentq(lambda at: score(at) - z, estimate, edge * (1 - 1e-12), xtol=1e-10))
@@ -87,7 +89,9 @@ def on_these(first_correct: Counts, first_samples: Counts, second_correct: Count
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return Holm's adjusted p-values in input order. Rejecting all ≤ α bounds the family-wise error rate by α."""
+    """Return Holm's adjusted p-values in input order. Rejecting every hypothesis with an adjusted p ≤ α bounds the
+    family-wise error rate by α.
+    """
     p = np.asarray(p_values, dtype=float)
     order = np.argsort(p, kind="stable")
     stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))

@@ -163,7 +163,7 @@ class Pilot:
         return float(np.std(terms, ddof=1) / sqrt(n) / variance) if variance else inf
 
     def careful(self, k: int) -> Moments:
-        """Return the moments with k samples and V at its upper limit (one-sided, normal on the logarithm).
+        """Return the moments with k samples and V at its upper limit (one-sided, normal on the log scale).
 
         If the limit for fewer samples is lower, that limit is used, because V does not increase with k.
         """

@@ -213,7 +213,9 @@ def _share(points: Points, x: Floats, y: Floats) -> Interval:
 
 
 def _mean(points: Points, weight: Floats, values: Floats, lowest: float = -1.0) -> Interval:
-    """Return the interval of the weighted mean of values from `lowest` to 1, rescaled to a share."""
+    """Return the interval of a weighted mean of values that lie between `lowest` and 1. The values are rescaled to 0 to
+    1 for Wilson's interval, whose ends are then converted back.
+    """
     way = 1.0 - lowest
     part, whole = _by_family(points, weight * (values - lowest) / way, weight)
     if np.sum(whole > 0) < FEWEST_PROBLEMS:

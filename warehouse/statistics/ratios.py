@@ -1,14 +1,14 @@
 """Latencies and their ratios, paired by problem: the geometric mean and the ratio of means.
 
-Times are skewed and the quantity of interest is a ratio, so everything is computed on logarithms. Bootstrap intervals
-over problems are valid only within the given runs. Clocks, other jobs on the node, drivers and temperature change all
-times of a run together, and no number of problems shows this. Repeated runs of a setting show it, as one factor per
-run.
+Times are skewed and the quantity of interest is a ratio, so everything is computed on the log scale. Bootstrap
+intervals over problems are valid only within the given runs. Clocks, other jobs on the node, drivers and temperature
+change all times of a run together, and no number of problems shows this. Repeated runs of a setting do show such
+changes; they are modeled as one factor per run.
 
-The geometric mean tells how much faster one problem is. The ratio of means tells how much less time all problems take
-together; published speed-ups are ratios of means.
+The geometric mean shows how much faster a typical problem is solved. The ratio of means shows how much less time all
+problems take together; published speed-ups are ratios of means.
 
-Sources of the run factor: one-way random effects, pooled over groups (Searle, Casella and McCulloch, Variance
+References for the run factor: one-way random effects, pooled over groups (Searle, Casella and McCulloch, Variance
 Components, 1992, section 3.6), and the square-and-add rule for the sum of two estimates with intervals (MOVER; Zou and
 Donner, Construction of confidence limits about effect measures, Stat. Med. 27, 2008). Error rates: docs/statistics.md
 and tools/simulate/README.md.
@@ -44,7 +44,7 @@ class RunFactor:
     standard_deviation: float
     """Standard deviation of the logarithm of a run's times; 0.05 is about 5 %."""
     degrees: int
-    """Degrees of freedom: repeated runs minus their groups."""
+    """Degrees of freedom: number of repeated runs minus number of settings."""
     num_runs: int
 
     def half_width(self, repeats: Sequence[int] = (1, 1)) -> float:
@@ -61,7 +61,7 @@ class SettingRatio:
     """Times of one setting divided by those of another, over the problems timed in all their runs."""
 
     geometric_mean: Interval
-    """Speed ratio of a typical problem."""
+    """Geometric mean over problems of the ratio of times, which is the ratio for a typical problem."""
     of_means: Interval
     """Ratio of total times; published speed-ups are of this kind."""
     factor: RunFactor | None
@@ -74,9 +74,9 @@ def ratio(
     """Return the times of the setting `first` divided by those of `second`, with intervals.
 
     first, second: one array (n,) per finished repeat of the setting, with the mean time of each of the same n problems.
-    Repeats are averaged, for the geometric mean in logarithms. The intervals over problems are the symmetric
-    bootstrap-t over families. The run factor is estimated from these repeats (`run_factor`); this requires three
-    repeats of one setting or two of both. Raises ValueError if a time is not positive.
+    A problem's times are averaged over the repeats; for the geometric mean, their logarithms are. The intervals over
+    problems are the symmetric bootstrap-t over families. The run factor is estimated from these repeats (`run_factor`);
+    this requires three repeats of one setting or two of both. Raises ValueError if a time is not positive.
     """
     if any(np.any(times <= 0) for times in (*first, *second)):
         raise ValueError("a ratio of times requires positive times")
@@ -98,7 +98,7 @@ def ratio(
 def mean_time(repeats: Sequence[Floats], family: Families | None = None, resamples: int = RESAMPLES) -> Interval:
     """Return the mean over problems of a setting's times with its interval; arguments as for `ratio`.
 
-    The interval is computed on logarithms. The standard error is that of the mean and excludes the run factor.
+    The interval is computed on the log scale. The standard error is that of the mean and excludes the run factor.
     """
     every = np.stack(repeats)
     times = every.mean(axis=0)
@@ -154,8 +154,8 @@ def bootstrap_t(
     """Return Σx/Σy over problems with its symmetric bootstrap-t interval over families; x, y (n,).
 
     Source: Hall, On symmetric bootstrap confidence intervals (J. R. Stat. Soc. B 50, 1988), with the standard error of
-    the delta method. If `is_log`, the interval is computed on logarithms, the standard error is that of the logarithm,
-    and x must be positive. Fewer than 5 problems get Student's t. There is no interval without spread.
+    the delta method. If `is_log`, the interval is computed on the log scale, the standard error is that of the
+    logarithm, and x must be positive. Fewer than 5 problems get Student's t. There is no interval without spread.
     """
     found, numbers = clustered(x, y, family), family_numbers(family)
     if numbers is not None:

@@ -94,7 +94,8 @@ def _below(ratings: Floats, others: Floats) -> Floats:
 
 
 def on_logit(estimate: float, standard_error: float, degrees: float) -> Interval:
-    """Return Student's t interval of a probability on its logit, for example of an area under a ROC curve.
+    """Return Student's t interval of a probability, computed on the logit scale, for example of an area under a ROC
+    curve.
 
     degrees: degrees of freedom of the standard error. There is no interval without spread, with less than one degree of
     freedom, or at 0 and 1, where the logit is infinite.

@@ -138,10 +138,10 @@ def mean_interval(mean: TwoPhaseMean, resamples: int = RESAMPLES) -> Interval:
 def two_phase_ratio(first: TwoPhaseMean, second: TwoPhaseMean, resamples: int = RESAMPLES) -> Interval:
     """Return `first` divided by `second` with its interval; both over the same problems in the same order.
 
-    Everything is computed on logarithms, paired by problem. The half-width has two parts, added in quadrature (MOVER;
-    Zou and Donner, Stat. Med. 27, 2008). The part for the draw of timed samples uses Student's t, and the part for the
-    sampling of problems uses the quantile of `ratios.bootstrap_t`. There is no interval (kind "none: …") for one
-    problem, for too few families or timed samples (see `_why_none`), without spread, or if a mean is not positive.
+    Everything is computed on the log scale, paired by problem. The half-width has two parts, added in quadrature
+    (MOVER; Zou and Donner, Stat. Med. 27, 2008). The part for the draw of timed samples uses Student's t, and the part
+    for the sampling of problems uses the quantile of `ratios.bootstrap_t`. There is no interval (kind "none: …") for
+    one problem, for too few families or timed samples (see `_why_none`), without spread, or if a mean is not positive.
     """
     if first.estimate <= 0 or second.estimate <= 0:
         return Interval(float("nan"), None, None, None, "none: a mean is not positive")

@@ -33,7 +33,7 @@ _PAIR: tuple[Role, ...] = ("draft", "target")
 _NAMES = {role: column_of(role, "model") for role in _PAIR}
 """Columns with model names."""
 _PROGRAM_DRAFT_TOKENS = 1000
-"""Maximum draft length in the training of SCoT's selector, by the authors' code."""
+"""Maximum draft length in the training of SCoT's selector, as in the authors' code."""
 TIMES_ONLY = "for the times: "
 """Prefix of reasons that affect only times and ratios of times, not accuracies and token counts."""
 
@@ -166,8 +166,11 @@ def _other_data(trained: str, folder: str, num_problems: int) -> list[str]:
     if trained == "selector tuned":
         tokens, offers_cut = spec["params"].get("draft_tokens"), spec["params"].get("offer_cut_drafts", False)
         if tokens != _PROGRAM_DRAFT_TOKENS or not offers_cut or spec["draft"]["training"]:
-            how = f"not up to {_PROGRAM_DRAFT_TOKENS:,} tokens of the unaligned draft, truncated or not (code)"
-            reasons.append(f"{trained} on other drafts, {how}")
+            how = (
+                f"instead of drafts of up to {_PROGRAM_DRAFT_TOKENS:,} tokens by the unaligned draft, truncated or not "
+                "(code)"
+            )
+            reasons.append(f"{trained} on other drafts {how}")
     return reasons
 
 

@@ -27,9 +27,9 @@ class OwnRun:
     prepared: PreparedLaunch
     row: str
     finished: int
-    """Finished samples, from the run folder."""
+    """Number of finished samples, from the run folder."""
     to_time: int = 0
-    """Samples not yet timed one at a time (`latency-sample`)."""
+    """Number of samples not yet timed one at a time (`latency-sample`)."""
 
     @property
     def run_id(self) -> str:

@@ -185,7 +185,7 @@ class Suite(_Strict):
     no_numbers: str | None = None
     """Why there are no published values."""
     only_graphics: bool = False
-    """Values are shown only as graphics; `values` contains those quoted in the text."""
+    """Whether the paper shows its values only in graphics; `values` then contains those quoted in the text."""
     unlike: tuple[Annotated[Unlike, _sentence("why")], ...] = ()
     unstated: tuple[Annotated[Unstated, _sentence("what")], ...] = ()
     stated: tuple[str, ...] = ()
@@ -314,7 +314,7 @@ class Reproduction:
     """SCoT's aligned draft, for rows that need it."""
     database: Path
     max_gpu_hours: float | None = None
-    """Budget of all runs together. None: no budget."""
+    """Budget in GPU-hours for all runs together. None: no budget."""
     every_sample_alone: bool = False
     """Whether latencies are measured for every sample, not estimated from timing samples."""
 

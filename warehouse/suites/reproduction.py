@@ -227,7 +227,7 @@ def _write(
 ) -> None:
     """Write the table; if there is no database yet, print how to get the table later.
 
-    is_there: a missing database is an error.
+    is_there: whether a missing database is an error.
     """
     if not is_there and not database.is_file():
         console.print("No run is finished yet. To print the table later, use the same flags with:")

@@ -43,7 +43,8 @@ def forecast(
 ) -> Forecast | None:
     """Estimate the cost of a launch's samples; None if it is unknown. `own`: estimate from the run's progress, if any.
 
-    `to_time`: number of samples to time one at a time. If their cost is unknown, the estimate excludes it and says so.
+    `to_time`: number of samples to time one at a time. If the cost of these samples is unknown, the estimate excludes
+    it and says so.
     """
     timing = alone(launch, spec, to_time, database) if to_time else None
     if not num_samples:
@@ -65,7 +66,7 @@ def alone(launch: Launch, spec: RunSpec, num_samples: int, database: Path) -> Fo
 
 
 def _added(batches: Forecast, timing: Forecast) -> Forecast:
-    """Return the sum of two estimates, in worker-hours of the first."""
+    """Return the sum of two estimates, in hours of workers with the first estimate's number of GPUs."""
     source = "; one at a time: ".join(dict.fromkeys((batches.source, timing.source)))
     hours = batches.hours + timing.hours
     return Forecast(

@@ -125,7 +125,7 @@ class Cell:
     """Finished samples, from the database, or from the run folder if the database lacks the run."""
     num_samples: int = 0
     num_ungraded: int | None = None
-    """Finished but ungraded samples."""
+    """Number of finished but ungraded samples."""
 
     @property
     def marks(self) -> str:
@@ -345,8 +345,8 @@ def published_table(
 def _timed(connection: Connection, run: SuiteRun, row: Record) -> Timed | None:
     """Return the numbers of a run's timed samples, samples planned for timing, and all samples.
 
-    None if the paper's run has several samples in flight, or if the times of the run itself are used. Those times are
-    not used for runs in batches for which timing samples are planned.
+    None if the paper's run has several samples in flight, or if the run's own times are used. A run with several
+    samples in flight does not use its own times if timing samples are planned for it.
     """
     if run.paper is None or run.paper.concurrency != 1:
         return None
@@ -463,7 +463,7 @@ def about(suite: Suite) -> Iterator[str]:
     if suite.no_numbers:
         yield f"No value is published: {suite.no_numbers}."
     if suite.only_graphics:
-        yield "The paper shows the values only as graphics; only those quoted in its text are listed."
+        yield "The paper shows these values only in graphics; the listed ones are quoted in its text."
     if suite.unstated:
         yield f"The paper does not state: {'; '.join(unstated.what for unstated in suite.unstated)}."
     for covered in ("thought", "answer"):
@@ -488,7 +488,7 @@ def _about_timing(suite: Suite, timed: Sequence[Timed]) -> Iterator[str]:
         labels = [metric.label for metric in suite.metrics.values() if metric.measure in NOT_ESTIMATED]
         needs = f" {', '.join(labels)}: requires a latency for every problem (--every-sample-alone)." if labels else ""
         yield (
-            f"Times are with one sample in flight, estimated from timing samples ({in_words} samples per run); "
+            f"Times are for one sample in flight, estimated from timing samples ({in_words} samples per run); "
             f"intervals account for the sampling of problems and the draw of timed samples.{needs}"
         )
 
