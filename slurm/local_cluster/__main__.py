@@ -25,7 +25,7 @@ PACKAGES = (
     "mariadb-client-core",
     "gcc",
     "libc6-dev",
-    "charliecloud",  # for container tests; Debian has no Apptainer package
+    "charliecloud",  # only for container tests; Debian has no package of Apptainer
 )
 
 
@@ -36,7 +36,7 @@ PACKAGES = (
     envvar="HARNESS_SLURM_DIR",
     default="/tmp/harness-slurm",
     show_default=True,
-    help="Folder of the cluster's files; also HARNESS_SLURM_DIR.",
+    help="Folder of the cluster's files; can also be set with HARNESS_SLURM_DIR.",
 )
 @click.pass_context
 def main(context: click.Context, folder: Path) -> None:
@@ -47,7 +47,7 @@ def main(context: click.Context, folder: Path) -> None:
 @main.command()
 def install() -> None:
     """Install Debian's packages without starting their services, and build scrontab, which they lack."""
-    policy = Path("/usr/sbin/policy-rc.d")  # package scripts run it before starting a service
+    policy = Path("/usr/sbin/policy-rc.d")  # package scripts run it before a service starts; status 101 forbids it
     is_created_here = not policy.exists()
     if is_created_here:
         policy.write_text("#!/bin/sh\nexit 101\n")
@@ -76,7 +76,7 @@ def install() -> None:
     type=click.IntRange(2),
     default=10,
     show_default=True,
-    help="Seconds after which a node that does not respond is down.",
+    help="Seconds after which a node that does not respond counts as down.",
 )
 @click.option(
     "--prefix", default="hn", show_default=True, help="Prefix of node names, unique among clusters on this machine."
@@ -117,7 +117,7 @@ def down(folder: Path) -> None:
 @main.command()
 @click.pass_obj
 def status(folder: Path) -> None:
-    """Print which daemons are running; exit status 3 if any is not."""
+    """Print which daemons are running; exit status 3 if any daemon is not running."""
     cluster = _existing_cluster(folder)
     daemons = ["munged", "mariadbd", "slurmdbd", "slurmctld", *(f"slurmd-{node}" for node in cluster.names)]
     running = {name: processes.daemon(cluster, name) for name in daemons}

@@ -29,7 +29,7 @@ class Cluster:
     node_timeout_seconds: int = 10
     """Seconds after which an unresponsive node counts as down."""
     prefix: str = "hn"
-    """Nodes are named hn1, hn2, …; Slurm also uses these names for the jobs' control groups."""
+    """Prefix of node names, e.g. hn1, hn2, …; Slurm also uses the node names for the jobs' control groups."""
 
     @property
     def path(self) -> Path:

@@ -61,7 +61,7 @@ def stop(cluster: Cluster) -> None:
     """End all jobs, daemons and processes of the cluster, and remove its folder."""
     environment = processes.environment(cluster)
     if processes.daemon(cluster, "slurmctld") and _controller_answers(environment):
-        for state in ("PENDING", "RUNNING", "SUSPENDED"):  # of every user
+        for state in ("PENDING", "RUNNING", "SUSPENDED"):  # jobs of every user
             processes.output(["scancel", "--full", f"--state={state}"], environment)
         processes.until(10, lambda: processes.output(["squeue", "-h"], environment) == "")
     processes.end(cluster, "slurmctld", *(f"slurmd-{node}" for node in cluster.names))
@@ -71,7 +71,7 @@ def stop(cluster: Cluster) -> None:
     for node in cluster.names:
         for group in CGROUPS.glob(f"*/slurm_{node}"):
             for folder in [*sorted(group.rglob("*"), reverse=True), group]:
-                with contextlib.suppress(OSError):  # a file
+                with contextlib.suppress(OSError):  # fails for files, which disappear with their folder
                     folder.rmdir()
     shutil.rmtree(cluster.path)
 

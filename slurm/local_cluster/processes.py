@@ -43,7 +43,7 @@ def output(command: list[str], environment: dict[str, str]) -> str | None:
 
 
 def daemon(cluster: Cluster, name: str) -> psutil.Process | None:
-    """Return a running daemon by its pid file; reused process ids are detected."""
+    """Return the process that a daemon's pid file names; None if it is not running or not that daemon."""
     try:
         process = psutil.Process(int(cluster.pid_file(name).read_text()))
         if process.name() == name.partition("-")[0] and process.status() != psutil.STATUS_ZOMBIE:
@@ -94,7 +94,7 @@ def kill(processes: list[psutil.Process]) -> int:
 
 
 def end(cluster: Cluster, *names: str) -> None:
-    """Terminate those of these daemons that are running; kill them if they take too long."""
+    """Terminate these daemons if they are running; kill those that take too long to end."""
     running = [process for name in names if (process := daemon(cluster, name))]
     for process in running:
         process.terminate()

@@ -70,7 +70,7 @@ _SIZE = click.IntRange(1)
 @click.option(
     "--data-dir",
     type=click.Path(exists=True, path_type=Path),
-    help="Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR.",
+    help="Folder of <dataset>.jsonl files; can also be set with HARNESS_DATA_DIR.",
 )
 @click.option(
     "--only",
@@ -87,14 +87,14 @@ _SIZE = click.IntRange(1)
 @click.option(
     "--pairs", type=_SIZE, default=2, help="Repetitions, alternating between harness and bare engine (section vanilla)."
 )
-@click.option("--latency-problems", type=_SIZE, default=3, help="Number of problems of section latency.")
+@click.option("--latency-problems", type=_SIZE, default=3, help="Number of problems in section latency.")
 @click.option("--in-flight", default="16,64", callback=_widths, help="Samples in flight (section throughput).")
 @click.option("--flight-tokens", type=_SIZE, default=24, help="Token budget per sample (section throughput).")
 @click.option(
-    "--step-tokens", type=_SIZE, default=12, help="Longest step, in tokens; also the longest guidance of SpecCoT."
+    "--step-tokens", type=_SIZE, default=12, help="Maximum length of a step, and of SpecCoT's guidance, in tokens."
 )
 @click.option("--drafts", type=_SIZE, default=5, help="Candidates per step in SpecCoT.")
-@click.option("--minutes", type=click.FloatRange(0), default=12, help="No section starts after this many minutes.")
+@click.option("--minutes", type=click.FloatRange(0), default=12, help="Minutes after which no further section starts.")
 @click.option("--output", type=OutputFile(".json"), help="Also write the numbers as JSON.")
 def main(output: Path | None, **chosen: Any) -> None:
     """Measure the harness's overhead over bare vLLM, and its own resource use."""

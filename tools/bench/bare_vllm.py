@@ -14,7 +14,7 @@ class BareVLLM(EngineWrapper):
     """A started vLLM engine that can also be reached without the harness."""
 
     def __init__(self, engine: Engine, role: Role) -> None:
-        """Raises TypeError for an engine of another kind."""
+        """Raises TypeError if the engine is not a vLLM engine."""
         super().__init__(engine, role)
         if not isinstance(engine, VLLMEngine):
             raise TypeError(f"the benchmark needs vLLM engines, not {type(engine).__name__}")
@@ -22,7 +22,7 @@ class BareVLLM(EngineWrapper):
         self._request_numbers = itertools.count()
 
     async def generate_bare(self, prompt: list[int], sampling: Sampling) -> int:
-        """Generate exactly `max_tokens` with vLLM itself; returns the number of cached prompt tokens."""
+        """Generate exactly `max_tokens` tokens with vLLM itself; return the number of cached prompt tokens."""
         from vllm.inputs import tokens_input
         from vllm.sampling_params import RequestOutputKind, SamplingParams
 

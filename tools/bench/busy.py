@@ -22,7 +22,7 @@ WAITING = "waiting"
 
 
 class Watch:
-    """Context around a run in the event loop of this thread."""
+    """Context manager that profiles a run in the event loop of this thread."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -47,12 +47,12 @@ class Watch:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Share of the wall time by place, largest first: waiting, vllm, harness/<file>, python (asyncio itself)."""
+        """Shares of the wall time by place, largest first: waiting, vllm, harness/<file>, python (asyncio itself)."""
         total = sum(self._seen.values()) or 1
         return {place: count / total for place, count in self._seen.most_common()}
 
     def share(self, place: str) -> float:
-        """Share of the wall time in one place, including places below it (`place/…`)."""
+        """Return one place's share of the wall time, including the places below it (`place/…`)."""
         return sum(s for name, s in self.shares.items() if name == place or name.startswith(f"{place}/"))
 
     def _look(self) -> None:

@@ -1,4 +1,4 @@
-"""The section cache: cached prompt tokens as a share of all prompt tokens, and of those that could have been cached."""
+"""The section cache: cached prompt tokens as a share of all prompt tokens, and as a share of the reusable ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def measure(bench: Bench) -> list[Table]:
             ["method", "model", "purpose", "calls", "prompt tokens", "cached", "reusable tokens", "cached of reusable"],
             notes=[
                 f"reusable: prompt tokens that this engine had seen as a prefix for the same sample, in whole blocks "
-                f"of {bench.block_tokens}; goal above {GOAL}. What another sample left counts as cached only."
+                f"of {bench.block_tokens}; goal above {GOAL}. Tokens that another sample left in the cache count as "
+                "cached, but not as reusable."
             ],
         )
         groups: dict[tuple[str, Role, Purpose], PromptTokens] = defaultdict(PromptTokens)

@@ -21,7 +21,7 @@ class BareEngine(Engine, Protocol):
     """An engine that can also be reached without the harness."""
 
     async def generate_bare(self, prompt: list[int], sampling: Sampling) -> int:
-        """Generate exactly `max_tokens`; returns the cached prompt tokens."""
+        """Generate exactly `max_tokens` tokens; return the number of cached prompt tokens."""
 
 
 Engines = Mapping[Role, BareEngine]
@@ -39,17 +39,17 @@ class Run:
 
     @property
     def spent_tokens(self) -> int:
-        """Output tokens of both models."""
+        """Number of output tokens of both models."""
         return sum(trace.spent_tokens() for trace in self.traces)
 
     @property
     def emitted_tokens(self) -> int:
-        """Tokens of the accepted chains."""
+        """Number of tokens of the accepted chains."""
         return sum(trace.emitted_tokens for trace in self.traces)
 
     @property
     def cached_share(self) -> float:
-        """Cached prompt tokens of all prompt tokens; of parallel completions each counts."""
+        """Cached prompt tokens as a share of all prompt tokens; a call's prompt counts once per completion."""
         calls = [(len(call.lengths), call) for sample in self.calls for call in sample]
         return _share(sum(n * c.cached for n, c in calls), sum(n * len(c.prompt) for n, c in calls))
 
@@ -80,7 +80,7 @@ async def through_harness(
     for trace, calls in zip(traces, calls_by_sample, strict=True):
         if trace.error is not None:
             raise RuntimeError(f"a sample of the benchmark failed: {trace.error}")
-        for call, recorded in zip(calls, trace.calls, strict=True):  # calls of one sample run in turn
+        for call, recorded in zip(calls, trace.calls, strict=True):  # the calls of one sample run one after another
             call.purpose = recorded.purpose
     return Run(name, traces, calls_by_sample, watch)
 

@@ -11,7 +11,9 @@ GOAL = 0.85
 
 
 async def measure(bench: Bench) -> list[Table]:
-    """Return the generated tokens per second of both models at each concurrency, and of a replay of the requests."""
+    """Return tables of both models' generated tokens per second at each concurrency: of runs through the harness, and
+    of replays of their requests on bare engines.
+    """
     ratios = Table(
         f"Throughput: harness against bare engines ({bench.flight_tokens} tokens a sample, steps of at most "
         f"{bench.step_tokens}, {bench.drafts} drafts)",
@@ -37,9 +39,10 @@ async def measure(bench: Bench) -> list[Table]:
             "most of it in",
         ],
         notes=[
-            "waiting: nothing to do in this process, the engines are busy; more of it than bare is the engines' own "
-            "time (steps beyond a stop string, log-probabilities). busy: processor time of the event loop's thread. "
-            "The last three are sampled from the loop's stack every 5 ms in the harness run."
+            "waiting: this process has nothing to do while the engines are busy; waiting beyond that of the bare "
+            "engines is the engines' own time (steps beyond a stop string, log-probabilities). busy: processor time "
+            "of the event loop's thread. The last three columns are sampled from the loop's stack every 5 ms in the "
+            "harness run."
         ],
     )
     methods = Table(

@@ -24,8 +24,9 @@ class Script:
     """Scripted replies of the instant engines."""
 
     steps: Sequence[Sequence[int]]
-    """Token ids of the texts that they write, an even number of them and of equal length; each ends with the step
-    separator."""
+    """Token ids of the texts that the engines write: an even number of texts of equal length, each of which ends with
+    the step separator.
+    """
     num_verdicts: int = 0
     num_written: int = 0
     core_seconds: float = 0.0
@@ -34,7 +35,7 @@ class Script:
     def reply(self, params: Any, prompt_tokens: int) -> Sequence[int]:
         """Return the ids of a reply: the next text, or the chosen option of a verdict.
 
-        Consecutive steps have different texts; even and odd steps are distinguished by the prompt's length.
+        Consecutive steps have distinct texts; even and odd steps are distinguished by the prompt's length.
         """
         if params.allowed_token_ids is None:
             self.num_written += 1
@@ -59,7 +60,9 @@ class _Running:
 
 
 class InstantCore:
-    """Replacement of vLLM's `AsyncMPClient`; packs and unpacks requests and outputs as between processes."""
+    """Replacement of vLLM's `AsyncMPClient`. Packs and unpacks requests and outputs as if it sent them between
+    processes.
+    """
 
     def __init__(self, vllm_config: Any, script: Script) -> None:
         from vllm.v1.engine import EngineCoreOutputs
@@ -79,7 +82,7 @@ class InstantCore:
         return ("generate",)
 
     async def add_request_async(self, request: Any) -> None:
-        """See AsyncMPClient. Packing the request is the worker's own work."""
+        """Start a request. It is packed as for an engine's process, because packing is part of the worker's work."""
         self._request_encoder.encode(request)
         params = request.sampling_params
         listed = params.logprob_token_ids if params.logprobs is None else ()
@@ -96,8 +99,8 @@ class InstantCore:
             self._running.pop(request_id, None)
 
     async def get_output_async(self) -> Any:
-        """See AsyncMPClient: one batch in which each running request gets its next token."""
-        await asyncio.sleep(0)  # the samples that the last batch answered send their next requests
+        """Wait for a running request and return one batch, in which each running request gets its next token."""
+        await asyncio.sleep(0)  # meanwhile, the samples answered by the last batch send their next requests
         while not self._running:
             self._arrived.clear()
             await self._arrived.wait()
@@ -151,7 +154,7 @@ def _logprobs(token: int, listed_ids: Sequence[int] | None) -> Any:
 
 @contextlib.contextmanager
 def instant_cores(script: Script) -> Iterator[None]:
-    """Let every AsyncLLM that is made inside this context have an instant engine."""
+    """Context in which every AsyncLLM gets an instant engine when it is created."""
     from vllm.v1.engine.async_llm import EngineCoreClient
 
     original = EngineCoreClient.__dict__["make_async_mp_client"]

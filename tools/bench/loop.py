@@ -55,7 +55,7 @@ class Load:
     in_flight: int
     steps: int = 0
     seconds: float = 0.0
-    """CPU time of the event loop's thread, without the stand-ins for engines and the start of the chains."""
+    """CPU time of the event loop's thread, excluding the stand-ins for engines and the start of the chains."""
     collector_seconds: float = 0.0
     """The part of `seconds` in Python's garbage collector."""
 
@@ -86,7 +86,7 @@ def model_of(folder: Path, into: Path, context_tokens: int) -> Path:
 
 
 def step_texts(tokenizer: Tokenizer, separator: str = "\n\n") -> list[list[int]]:
-    """Return different steps of exactly STEP_TOKENS ids, each of which ends with the separator."""
+    """Return distinct steps of exactly STEP_TOKENS ids, each of which ends with the separator."""
     end, texts = tokenizer.encode(separator), []
     for number in range(_NUM_TEXTS):
         a, b, c = 2 + number % 7, 3 + number, 40 + 5 * number
@@ -153,7 +153,7 @@ class _CollectorTime:
 
 @contextmanager
 def _collector_time() -> Iterator[_CollectorTime]:
-    """Sum up the processor time of Python's garbage collector."""
+    """Context that sums up the processor time of Python's garbage collector."""
     watch = _CollectorTime()
     gc.callbacks.append(watch)
     try:
@@ -169,7 +169,7 @@ def method_of(name: str) -> Method:
 
 
 def settings_of(role: Role, context_tokens: int, in_flight: int) -> EngineSettings:
-    """Return engine settings; fields used by the front end are as in a run."""
+    """Return engine settings; the fields that the front end uses have the values of a run."""
     return EngineSettings(
         dtype="float32",
         max_context=context_tokens,
@@ -188,11 +188,11 @@ async def measure_all(
         model = model_of(folder, Path(name), context_tokens)
         from harness.weights.tokenizer import HFTokenizer
 
-        script = Script(step_texts(HFTokenizer(str(model)))[:-1])  # so that none repeats the last one
+        script = Script(step_texts(HFTokenizer(str(model)))[:-1])  # so that no chain repeats the text that ends it
         settings = {role: settings_of(role, context_tokens, max(in_flight)) for role in _ROLES}
         with instant_cores(script):
             async with open_engines(_Source(model), _Source(model), _ROLES, settings, Path(name)) as engines:
-                for m in methods:  # what is made at the first use
+                for m in methods:  # a first cell creates everything that is created on first use
                     await measure(engines, script, Load(m, min(contexts), 8), method_of(m), steps_per_sample=2)
                 cells = [Load(m, context, width) for m in methods for context in contexts for width in in_flight]
                 for cell in cells:

@@ -31,7 +31,7 @@ def _judge(prompt: str, labels: tuple[str, ...]) -> list[float]:
 
 
 async def _run(samples: int) -> int:
-    """Run all samples at once; return the largest number that was in flight."""
+    """Run all samples at once; return the largest number of samples in flight."""
     engines: dict[Role, ScriptedEngine] = {
         "draft": ScriptedEngine(_write, _judge, seconds_per_call=_SECONDS_PER_CALL),
         "target": ScriptedEngine(_write, _judge, seconds_per_call=_SECONDS_PER_CALL),

@@ -14,14 +14,14 @@ from tools.bench.table import Table
 
 
 def measure(samples: int = 512, problems: int = 500, repeats: int = 5) -> list[Table]:
-    """Measure each of them in fresh processes."""
+    """Measure memory, `--help` and planning, each in fresh processes."""
     table = Table("The harness on its own (no engine)", ["what", "measured", "goal"])
     memory = _json("tools.bench.memory", str(samples))
     grown = memory["peak_bytes"] - memory["before_bytes"]
     table.rows.append(
         [
             f"memory with {memory['most_in_flight']} samples in flight, {memory['tokens']} tokens and "
-            f"{memory['drafts']} drafts a step each (scripted engines, peak RSS)",
+            f"{memory['drafts']} drafts per step each (scripted engines, peak RSS)",
             f"{memory['peak_bytes'] / 1e6:.0f} MB, of which the samples {grown / 1e6:.0f} MB",
             "below 1 GB",
         ]

@@ -11,7 +11,7 @@ from harness.engines.calls import EngineWrapper
 from harness.trace import Purpose
 
 GOAL = 0.9
-"""Of the reusable tokens."""
+"""Goal: minimum share of the reusable tokens that are cached."""
 _VERDICT = Sampling(max_tokens=1)
 
 
@@ -68,7 +68,7 @@ class PromptTokens:
     """Reusable tokens that were cached."""
 
     def add(self, call: RecordedCall, reusable: int) -> None:
-        """Count a call."""
+        """Add the counts of a call."""
         self.calls += 1
         self.prompt += len(call.prompt)
         self.cached += call.cached
@@ -88,7 +88,7 @@ def total(samples: Iterable[Sequence[RecordedCall]], block_tokens: int) -> Promp
 def reusable_tokens(calls: Sequence[RecordedCall], block_tokens: int) -> list[int]:
     """Return for each call of one sample how many prompt tokens its engine had already computed for earlier calls.
 
-    They are whole cache blocks and never include the prompt's last token.
+    Only whole cache blocks count, and never the prompt's last token.
     """
     seen: dict[Role, list[Sequence[int]]] = defaultdict(list)
     counts = []

@@ -43,9 +43,13 @@ _Ask = Callable[[Engine, Problem, int], Awaitable[None]]
     help="Engine in this process.",
 )
 @click.option("--dtype", default="float32", show_default=True, help="Data type in which the server computes.")
-@click.option("--rounds", type=click.IntRange(min=3), default=30, show_default=True, help="Requests of each kind.")
+@click.option(
+    "--rounds", type=click.IntRange(min=3), default=30, show_default=True, help="Number of requests of each kind."
+)
 def main(server: str, model: str, engine: str, dtype: str, rounds: int) -> None:
-    """Print the median seconds of a verdict and of a step of 24 tokens, by the server and in process, and the ratio."""
+    """Print the median seconds of a verdict and of a step of 24 tokens, on the server and in this process, and their
+    ratio.
+    """
     try:
         address = ServerAddress.parse("--server", server)
         found = discovery.find_here(address, "target", None)
@@ -57,7 +61,7 @@ def main(server: str, model: str, engine: str, dtype: str, rounds: int) -> None:
     )
     kind = "vllm" if engine == "vllm" else "transformers"
     own = pair_settings(kind, ("target",), dtype=dtype, max_context=_CONTEXT_TOKENS, concurrency=1)["target"]
-    own = replace(own, cpu_cores=None)  # as the server, whose threads are not bound either
+    own = replace(own, cpu_cores=None)  # like the server, whose threads are not bound either
     asyncio.run(_measure(source.path_or_hub_id, source.revision, served, own, rounds))
 
 
@@ -70,7 +74,7 @@ async def _measure(path: str, revision: str | None, served: EngineSettings, own:
                 times = await _in_turn([local, remote], ask, rounds)
                 in_process, by_server = (median(t) for t in times)
                 click.echo(
-                    f"{name:18} in process {in_process:.4f} s, by the server {by_server:.4f} s, "
+                    f"{name:18} in process {in_process:.4f} s, on the server {by_server:.4f} s, "
                     f"ratio {by_server / in_process:.2f} ({rounds} requests each, medians)"
                 )
         finally:

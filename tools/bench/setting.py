@@ -13,7 +13,7 @@ from harness.problems.problem import Problem
 from tools.bench.drive import Engines, Run
 
 MEASURED = tuple(name for name in METHODS if "reward" not in build(name, {}).roles)
-"""Methods that can be measured: the built-in ones of a draft and a target."""
+"""Methods that can be measured: the built-in methods that use a draft and a target."""
 
 
 @dataclass
@@ -23,13 +23,13 @@ class Bench:
     engines: Engines
     problems: Sequence[Problem]
     tokens: int
-    """Token budget per sample when one batch of problems or a single sample runs."""
+    """Token budget per sample in sections that run one batch of problems or a single sample."""
     pairs: int
-    """Repetitions of harness and bare engine in turn."""
+    """Number of repetitions, each with a run through the harness and one on the bare engine."""
     methods: Sequence[str]
     in_flight: Sequence[int]
     flight_tokens: int
-    """Token budget per sample when many samples run concurrently."""
+    """Token budget per sample in sections that run many samples concurrently."""
     step_tokens: int
     drafts: int
     latency_problems: int

@@ -8,13 +8,13 @@ from tools.bench.table import Table
 
 
 async def measure(bench: Bench) -> list[Table]:
-    """Compare each method with the target only, on the same problems."""
+    """Compare each method with the target alone, on the same problems."""
     problems = bench.problems[: bench.latency_problems]
     table = Table(
         f"Latency: one sample at a time ({len(problems)} problems, {bench.tokens} tokens)",
         ["method", "s per sample", "tok/s", "speed-up", "rate ratio", "chain-length ratio", "accepted steps"],
         notes=[
-            "Relative to the target only: speed-up = seconds ratio = rate ratio / chain-length ratio. "
+            "Relative to the target alone: speed-up = seconds ratio = rate ratio / chain-length ratio. "
             "tok/s: tokens of the accepted chain."
         ],
     )

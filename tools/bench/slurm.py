@@ -36,15 +36,15 @@ class _State:
     minutes: float
     finished: int
     tasks: int
-    """Number of trace files, which is that of tasks that have ended."""
+    """Number of trace files, which equals the number of ended tasks."""
     files: int
     mebibytes: float
     status_seconds: float
 
 
 @click.command(cls=OneLineErrors, context_settings={"show_default": True})
-@click.option("--samples", type=click.IntRange(1), default=2000, help="Samples of each of 500 problems.")
-@click.option("--tasks", type=click.IntRange(1), default=1000, help="Tasks of the array, one shard each.")
+@click.option("--samples", type=click.IntRange(1), default=2000, help="Samples per problem; the run has 500 problems.")
+@click.option("--tasks", type=click.IntRange(1), default=1000, help="Number of tasks in the array; each has one shard.")
 @click.option("--method", default="vanilla", help="Method of the run.")
 @click.option("--minutes", type=click.FloatRange(0), default=30, help="Time after which the run is canceled.")
 @click.option("--output", type=click.Path(path_type=Path), required=True, help="Parent folder of the run folder.")
@@ -100,7 +100,7 @@ def _state(run: RunFolder, elapsed: float) -> _State:
     seconds = _timed("jobs", "status", str(run.path))
     sizes = []
     for path in run.path.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):  # a journal that has just become a trace file
+        with contextlib.suppress(FileNotFoundError):  # a journal that became a trace file in the meantime
             sizes += [path.stat().st_size] if path.is_file() else []
     finished = sum(by_shard(run, read_endings(run)).finished)
     tasks = len(run.trace_files())

@@ -14,7 +14,7 @@ Cell = str | int | float | None
 
 @dataclass
 class Table:
-    """One table of one section; a latency and a throughput number are never in the same one."""
+    """One table of one section; latency and throughput are never in the same table."""
 
     title: str
     columns: Sequence[str]
@@ -22,7 +22,7 @@ class Table:
     notes: list[str] = field(default_factory=list)
 
     def markdown(self) -> str:
-        """The table as Markdown, notes below."""
+        """Return the table as Markdown, with the notes below it."""
         lines = [f"### {self.title}", "", _line(self.columns), _line(["---"] * len(self.columns))]
         lines += [_line([shown(cell) for cell in row]) for row in self.rows]
         for note in self.notes:
@@ -30,13 +30,13 @@ class Table:
         return "\n".join(lines) + "\n"
 
     def data(self) -> dict[str, Any]:
-        """The table with numbers as they were measured."""
+        """Return the table as plain data, with the numbers as measured."""
         rows = [dict(zip(self.columns, row, strict=True)) for row in self.rows]
         return {"title": self.title, "rows": rows, "notes": self.notes}
 
 
 def measured_on(cores: int | None = None) -> str:
-    """Date and machine, for a heading. `cores`: number of cores used."""
+    """Return the date and the machine, for a heading. `cores`: number of cores used."""
     hardware = environment.hardware()
     name = ", ".join(gpu["name"] for gpu in hardware["gpus"] or []) or hardware["cpu"]
     of = f"{cores} of " if cores is not None else ""
@@ -47,7 +47,7 @@ def measured_on(cores: int | None = None) -> str:
 
 
 def shown(cell: Cell) -> str:
-    """Three significant digits; large numbers whole."""
+    """Format a cell: numbers with three significant digits, large ones without decimals."""
     if cell is None:
         return ""
     if isinstance(cell, float):

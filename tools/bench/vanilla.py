@@ -1,4 +1,4 @@
-"""The target only, alternately through the harness and on the bare engine."""
+"""The section vanilla: the target alone, alternately through the harness and on the bare engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ GOAL = 0.95
 
 
 async def measure(bench: Bench) -> list[Table]:
-    """Tokens per second on the same prompts, seeds and lengths, in the order A B A B; a ratio per pair."""
+    """Measure tokens per second on the same prompts, seeds and lengths, alternating between harness and bare engine;
+    return a table with the ratio of each pair.
+    """
     width = len(bench.problems)
     table = Table(
         f"Vanilla through the harness and at bare vLLM (target, {width} in flight, {bench.tokens} tokens)",
@@ -22,7 +24,7 @@ async def measure(bench: Bench) -> list[Table]:
         return []
     method, limits = bench.method("vanilla"), bench.limits(bench.tokens)
     await reset_prefix_caches(bench.engines)
-    await through_harness(bench.engines, "vanilla", method, bench.problems, limits, width)  # fills the cache for both
+    await through_harness(bench.engines, "vanilla", method, bench.problems, limits, width)  # fills the prefix cache
     ratios: list[float] = []
     for pair in range(bench.pairs):
         if ratios and bench.late(f"vanilla, pair {pair + 1}"):

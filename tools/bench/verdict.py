@@ -66,7 +66,9 @@ class _Target:
 
 
 async def measure(bench: Bench, width: int = 16) -> list[Table]:
-    """Return the median seconds of a single verdict, of a full batch, and of one among decoding sequences."""
+    """Return a table of the median seconds of a single verdict, of a full batch of verdicts, and of one verdict among
+    decoding sequences.
+    """
     if bench.late("verdict"):
         return []
     target = await _prepared(bench, width)
@@ -74,8 +76,9 @@ async def measure(bench: Bench, width: int = 16) -> list[Table]:
         f"Verdict call on the target (chain cached, candidates of {_CANDIDATE_TOKENS} tokens)",
         ["verdict", "load", "median s", "decode step s", "decode steps", "decode steps per verdict of the batch"],
         notes=[
-            f"Goal: at most {GOAL:.0f} decode steps. A step is one token for each sequence at the same load. Last "
-            "column: the batch's wall time over its verdicts, which is what a full engine gives to each."
+            f"Goal: at most {GOAL:.0f} decode steps. A decode step generates one token of each sequence at the same "
+            "load. Last column: the batch's wall time divided by its number of verdicts, which is the cost of a "
+            "verdict on a full engine."
         ],
     )
     steps = {1: await target.step(1), width: await target.step(width)}

@@ -49,7 +49,7 @@ class Loop:
         self.record = self.folder / "chaos.jsonl"
 
     def events(self) -> list[dict[str, Any]]:
-        """Return what was recorded."""
+        """Return the recorded kills and finished rounds."""
         return events_in(self.record)
 
     def note(self, **event: Any) -> None:
@@ -58,11 +58,11 @@ class Loop:
             record.write(json.dumps({"at": time.time(), **event}) + "\n")
 
     def num_kills(self) -> int:
-        """Return how often something was struck."""
+        """Return the number of disturbances that found a target."""
         return sum("kind" in event and event["struck"] for event in self.events())
 
     def undisturbed(self) -> Content:
-        """Return the content of the run without disturbances, which is made once, on this machine."""
+        """Return the content of the undisturbed run, which is run once, on this machine."""
         calm = DisturbedRun(self.folder / "undisturbed", self.library, False, 0.0, self.flags, self.users)
         if calm.run is None or calm.num_finished() < calm.num_planned() or not calm.database.exists():
             calm.wait(calm.launch())
@@ -70,14 +70,18 @@ class Loop:
         return content(calm.run, calm.database)
 
     def rounds(self, kills: int) -> Iterator[list[str]]:
-        """Run rounds until there were so many kills, at least one; yields what differs after each."""
+        """Run rounds, at least one, until there were at least `kills` kills; yield each round's differences."""
         expected = self.undisturbed()
         while (number := sum("round" in event for event in self.events())) == 0 or self.num_kills() < kills:
             yield self.round(number, min(kills - self.num_kills(), self.kills_per_round), expected)
 
     def round(self, number: int, kills: int, expected: Content) -> list[str]:
-        """Kill one run until it is finished, compare it, and record the result; its folder is kept if it differs."""
-        dice = random.Random(f"{self.seed}.{number}.{self.num_kills()}")  # goes on elsewhere after an interruption
+        """Disturb one run until it is finished, compare it with the undisturbed run, and record and return the
+        differences. The run's folder is kept if there are any.
+        """
+        dice = random.Random(
+            f"{self.seed}.{number}.{self.num_kills()}"
+        )  # after an interruption, the round continues with other random choices
         folder = self.folder / f"round-{number}"
         run = DisturbedRun(folder, self.library, self.on_slurm, self.seconds_per_call, self.flags, self.users)
         try:
@@ -131,7 +135,9 @@ class Loop:
                 yield from (f"{folder.name}: {line}" for line in [*lines, *differences(found, expected)])
 
     def _concluded(self, folder: Path, exit_code: int) -> tuple[Content, list[str]]:
-        """Bring what lies beside the rounds to its end, undisturbed; also returns what is wrong with that."""
+        """Finish the runs of a folder outside the rounds, undisturbed; return their content, and an error line if the
+        exit code is wrong.
+        """
         is_on_slurm = folder.name.startswith("slurm-")
         environment = os.environ if is_on_slurm else {**os.environ, "SLURM_CONF": "/nowhere"}
         command = [*command_beside(folder), *(["--wait"] if is_on_slurm else [])]
@@ -153,7 +159,10 @@ def table(events: Sequence[Mapping[str, Any]], kinds: Iterable[str]) -> str:
     strikes = Counter(event["kind"] for event in events if event.get("struck"))
     missed = Counter(event["kind"] for event in events if event.get("struck") is False)
     rounds = {(event.get("loop"), event["round"]): event for event in events if "round" in event}
-    lines = ["| kind | kills | nothing to kill | rounds | of these lost or doubled samples |", "|---|---|---|---|---|"]
+    lines = [
+        "| kind | kills | nothing to kill | rounds | rounds with lost or doubled samples |",
+        "|---|---|---|---|---|",
+    ]
     for kind in (kind for kind in kinds if kind in strikes | missed):
         hit = {(event.get("loop"), event["of_round"]) for event in events if event.get("kind") == kind}
         bad = sum(bool(rounds[number].get("lost") or rounds[number].get("doubled")) for number in hit & rounds.keys())
@@ -167,7 +176,7 @@ def table(events: Sequence[Mapping[str, Any]], kinds: Iterable[str]) -> str:
         "",
         f"{strikes.total()} kills in {len(rounds)} rounds, {num_samples} samples: {lost} lost, {doubled} doubled; "
         f"{different} rounds differ from the undisturbed run in texts, pass@1 or rows of the warehouse",
-        f"commands that nobody killed and that failed: {dict(refusals) or 'none'}",
+        f"commands that failed without being killed: {dict(refusals) or 'none'}",
     ]
     return "\n".join(lines)
 
@@ -186,9 +195,14 @@ def _together(contents: Sequence[Content]) -> Content:
 @click.option("--kills-per-round", type=click.IntRange(1), default=50, help="Maximum number of kills per run.")
 @click.option("--samples", type=click.IntRange(1), default=4, help="Samples of each of the demo's 40 problems.")
 @click.option("--shards", type=click.IntRange(1), default=4, help="Shards of the run.")
-@click.option("--seconds-per-call", type=float, default=0.3, help="Duration of a call of a scripted engine.")
+@click.option("--seconds-per-call", type=float, default=0.3, help="Duration of a scripted engine's call, in seconds.")
 @click.option("--pause", type=float, default=0.5, help="Average seconds between two kills.")
-@click.option("--kind", "chosen", multiple=True, help="Use only these kinds.  [default: all that are possible]")
+@click.option(
+    "--kind",
+    "chosen",
+    multiple=True,
+    help="Use only this kind of disturbance; can be repeated.  [default: all kinds that are possible]",
+)
 @click.option(
     "--here", is_flag=True, help="Use processes on this machine, even if SLURM_CONF is set to the local cluster."
 )
@@ -198,8 +212,8 @@ def _together(contents: Sequence[Content]) -> Content:
     "users",
     type=int,
     multiple=True,
-    help="Id of a user who starts commands; can be repeated, and the users "
-    "take turns. Requires root, and a Python that these users may run.",
+    help="Id of a user who starts commands; if repeated, the users take turns. Requires root, and a Python that these "
+    "users may run.",
 )
 @click.option("--launch", "further", multiple=True, help="Further flags of the launch, such as --launch=--engine=vllm.")
 def main(
@@ -217,19 +231,19 @@ def main(
     users: tuple[int, ...],
     further: tuple[str, ...],
 ) -> None:
-    """Kill what works on runs in FOLDER until there were enough kills; the same command goes on.
+    """Kill processes that work on runs in FOLDER until there were enough kills. The same command resumes.
 
     Exit code 0: every round ended like the undisturbed run; 1: one did not, and its folder is kept.
     """
     if loops > 1:
         sys.exit(_side_by_side(folder.absolute(), loops, kills, seed))
-    logging.getLogger("jobs.run.files").setLevel(logging.ERROR)  # damage is what this makes
+    logging.getLogger("jobs.run.files").setLevel(logging.ERROR)  # the warnings are about damage, caused on purpose
     conf = Path(os.environ.get("SLURM_CONF", ""))
     on_slurm = not here and (conf.parent / "cluster.json").exists()
     kinds = {**EVERYWHERE, **(ON_SLURM if on_slurm else {})}
     if unknown := set(chosen) - kinds.keys():
         raise click.UsageError(f"--kind {', '.join(sorted(unknown))}; valid: {', '.join(kinds)}")
-    has_engines = any("engine" in flag for flag in further)  # scripted engines are no processes
+    has_engines = any("engine" in flag for flag in further)  # scripted engines have no processes
     kinds = {
         name: strike
         for name, strike in kinds.items()
@@ -249,7 +263,7 @@ def main(
 
 
 def _side_by_side(folder: Path, loops: int, kills: int, seed: int) -> int:
-    """Run the command in several folders at once, and print one table of them; returns its exit code."""
+    """Run the command in several folders at once, and print one table of all loops; return the exit code."""
     commands = []
     for number in range(loops):
         share = ["--loops", "1", "--kills", str(-(-kills // loops)), "--seed", str(seed * 100 + number)]

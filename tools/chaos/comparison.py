@@ -17,7 +17,7 @@ _ROWS = {
     "call": "sample_id, call_index, step_index, purpose, model, prompt_tokens, output_tokens",
     "sample_grade": "sample_id, verdict, graded",
 }
-"""Tables and views of the warehouse, with the columns that no kill may change."""
+"""Tables and views of the warehouse, with the columns whose values no kill may change."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Content:
     rows: dict[str, tuple[int, int]]
     """Number of rows of each table, and a hash over them in any order."""
     lost: int
-    """Number of planned samples that are not there."""
+    """Number of planned samples that are missing."""
     doubled: int
-    """Number of samples that are there more than once, in trace files or in the warehouse."""
+    """Number of samples that occur more than once, in trace files or in the warehouse."""
 
 
 def content(run: RunFolder, database: Path) -> Content:

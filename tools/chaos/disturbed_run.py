@@ -25,13 +25,13 @@ from jobs.run.journal import attempt_in
 from jobs.slurm import client
 
 COMMAND_SECONDS = 240.0
-"""Time after which a command is said to hang."""
+"""Seconds after which a command counts as hanging."""
 _WAIT_SECONDS = 3.0
 SCRIPTED = ("--method", "speccot", "--dataset", "demo", "--engine", "scripted", "--concurrency", "4")
 
 
 def build(folder: Path) -> Path:
-    """Compile the library of the disturbed clock and disk; returns its path."""
+    """Compile the library that disturbs clock and disk; return its path."""
     library = folder / "disturbed.so"
     if not library.exists():
         source = Path(__file__).with_name("disturbed.c")
@@ -77,7 +77,9 @@ class Control:
         self.set(0, is_full=False)
 
     def set(self, clock_seconds: int, *, is_full: bool) -> None:
-        """Change both at once, in place: processes have mapped the file."""
+        """Change the clock's and the disk's fault at once. The file is changed in place, because processes have mapped
+        it.
+        """
         self.clock_seconds = clock_seconds
         with self.path.open("r+b" if self.path.exists() else "wb") as file:
             file.write(struct.pack("=qq", clock_seconds, is_full))
@@ -93,9 +95,11 @@ class DisturbedRun:
     seconds_per_call: float
     flags: Sequence[str]
     users: Sequence[int] = ()
-    """Who starts commands in turn, by their numbers; none: who started the loop. Their group has the first's number."""
+    """Ids of the users who take turns starting commands; empty: the user who started the loop. Their group's id is the
+    first user's id.
+    """
     refusals: list[str] = field(default_factory=list)
-    """Last lines of commands that failed although nobody killed them."""
+    """Last output lines of commands that failed without being killed."""
     _num_started: int = 0
     _launcher: subprocess.Popen[bytes] | None = None
 
@@ -109,7 +113,7 @@ class DisturbedRun:
 
     @property
     def run(self) -> RunFolder | None:
-        """The run, once its plan exists."""
+        """The run's folder; None before its plan exists."""
         found = [RunFolder(path) for path in (self.folder / "runs").glob("demo-*")]
         return next((run for run in found if run.exists()), None)
 
@@ -142,7 +146,7 @@ class DisturbedRun:
         return self.start("harness.launch", *self.flags, "--cluster", cluster, *more, *output)
 
     def go_on(self) -> None:
-        """Launch again, as a user would, unless something is at work or queued."""
+        """Launch again, as a user would, unless the run is being worked on or queued."""
         if self.on_slurm:
             if not self.tasks():
                 self.wait(self.launch())
@@ -150,9 +154,9 @@ class DisturbedRun:
             self._launcher = self.launch()
 
     def wait(self, command: subprocess.Popen[bytes], *, may_be_incomplete: bool = False) -> None:
-        """Wait for a command, and note a failure; one that hangs is killed and noted.
+        """Wait for a command, and record a failure. A command that hangs is killed, which is recorded too.
 
-        `may_be_incomplete`: exit code 1 is no failure, because what the command needs was killed.
+        `may_be_incomplete`: exit code 1 is no failure, because a process that the command needs was killed.
         """
         try:
             code = command.wait(COMMAND_SECONDS)
@@ -165,7 +169,7 @@ class DisturbedRun:
             self.refusals.append(f"exit code {code}: {next((line for line in reversed(lines) if line.strip()), '')}")
 
     def tasks(self) -> list[client.Task]:
-        """Return the tasks of the run that Slurm has; while it does not answer, none."""
+        """Return the run's active tasks in Slurm's queue; empty while Slurm does not answer."""
         if self.run is None:
             return []
         names = [submission.name for submission in submissions.read(self.run)]
@@ -187,11 +191,11 @@ class DisturbedRun:
         return found
 
     def launcher(self) -> subprocess.Popen[bytes] | None:
-        """Return the launcher that is at work on this machine."""
+        """Return the launcher that is running on this machine; None if there is none."""
         return self._launcher if self._launcher and self._launcher.poll() is None else None
 
     def calm(self) -> None:
-        """End every disturbance that lasts."""
+        """End all lasting disturbances: the faults of clock and disk, and stopped processes."""
         self.control.set(0, is_full=False)
         for worker in self.workers():
             with contextlib.suppress(psutil.Error):
@@ -199,7 +203,7 @@ class DisturbedRun:
                     process.resume()
 
     def conclude(self, seconds: float) -> None:
-        """Wait until nothing works on the run, then grade and load it undisturbed. Raises TimeoutError."""
+        """Wait until no process or job works on the run, then grade and load it undisturbed. Raises TimeoutError."""
         self.calm()
         deadline = time.monotonic() + seconds
         while self.launcher() or (self.on_slurm and (self.tasks() or self._has_finalizer())):
@@ -207,7 +211,7 @@ class DisturbedRun:
                 raise TimeoutError(f"{self.folder}: jobs are still running after {seconds:g} s")
             time.sleep(_WAIT_SECONDS)
             if self.on_slurm:
-                self.wait(self.launch())  # removes what Slurm has given up and other jobs wait for
+                self.wait(self.launch())  # removes jobs that Slurm has abandoned and that other jobs wait for
         self.wait(self.start("jobs", "finalize", str(self.run.path if self.run else self.folder)))
 
     def _has_finalizer(self) -> bool:

@@ -2,8 +2,8 @@
 
     python -m tools.chaos.fuzz FOLDER --number 10000 --seed 1 --loads 200
 
-For every mutated file, readers must either name the file or read its original content. They must not read anything
-else, and errors must have one line. Prints tables by kind of file for the functions that read it, for loads into a
+For every mutated file, readers must either name the file or read its original content. They must not read different
+content, and an error must be one line. Prints tables by kind of file for the functions that read it, for loads into a
 warehouse and for commands. The output of a command may change only if a line names the file or the run.
 """
 
@@ -39,7 +39,7 @@ from warehouse.loading.runs import load_run
 
 OUTCOMES = ("named", "harmless", "silently wrong", "traceback")
 _APPENDED = frozenset({"journal", "events"})
-"""Append-only files: a truncated file is a valid earlier state."""
+"""Kinds of append-only files, for which a truncated file is a valid earlier state."""
 _NOT_LOADED = _APPENDED
 COMMANDS = {
     "status": ("jobs.__main__", "status", "RUN"),
@@ -59,7 +59,7 @@ COMMANDS = {
 """Commands that read a run folder, as module and arguments; warehouse commands read the loaded data."""
 _REFUSED = 2
 _VARIES = re.compile(r"[\d.]+( s| min| h)?|\s+")
-"""Output that may differ between executions of a command: times and their padding."""
+"""Output that may differ between two executions of a command: numbers, times and padding."""
 _COLUMNS = [name for name in trace_files.TRACES.names if name not in trace_files.ENDINGS]
 _TABLES = ("sample", "step", "candidate", "call", "grade", "problem", "step_score")
 
@@ -76,7 +76,7 @@ class Messages(logging.Handler):
 
 
 def decoded(run: RunFolder, kind: str, path: Path) -> Any:
-    """Content returned by the readers of one kind of file."""
+    """Return the content that the readers of one kind of file read."""
     if kind == "spec.json":
         return run.spec()
     if kind == "problems":
@@ -91,7 +91,7 @@ def decoded(run: RunFolder, kind: str, path: Path) -> Any:
     if kind == "grades":
         return [read_grades(file) for file in grade_files(run)]
     if kind == "events":
-        run.spec(), run.num_shards()  # whose digests are among them
+        run.spec(), run.num_shards()  # reads these first, because the events contain their digests
         for read in (submissions.read, submissions.left, retries.granted):
             read(run)
         kinds = ("submission", "left", "retries")
@@ -115,7 +115,9 @@ def _content(journal: Journal) -> dict[str, Any]:
 
 
 def _is_part(kind: str, found: Any, whole: Any) -> bool:
-    """Whether everything that was read is in the original, so that damage took something away and added nothing."""
+    """Return whether everything that was read is in the original content, i.e. the damage removed content but added
+    none.
+    """
     if kind == "journal":
         return all(sample in whole and _is_earlier(trace, whole[sample]) for sample, trace in found.items())
     if kind == "trace file":
@@ -133,7 +135,7 @@ def _is_earlier(trace: dict[str, Any], whole: dict[str, Any]) -> bool:
 
 
 def earlier_contents(corpus: Corpus, kind: str) -> list[Any]:
-    """What a file that is appended to held after each of its lines."""
+    """Return the contents that a journal had before each of its lines was written; empty for other kinds."""
     path = corpus.files[kind]
     if kind != "journal":
         return []
@@ -153,7 +155,7 @@ class Fuzz:
         self.failures: list[str] = []
 
     def mutated(self, kind: str) -> tuple[str, bytes]:
-        """Name of a mutation, and the mutated content."""
+        """Return the name of a random mutation, and the mutated content."""
         content = self.contents[kind]
         mutations = (
             (*MUTATIONS, change_json, change_json) if self.corpus.files[kind].suffix[:5] == ".json" else MUTATIONS
@@ -165,7 +167,7 @@ class Fuzz:
                 return mutation.__name__, changed
 
     def once(self, kind: str, read: Callable[[str], str] | None = None) -> str:
-        """Mutate a file of a kind, and return the outcome."""
+        """Mutate a file of a kind, read it, and restore it; return the outcome."""
         path, (name, changed) = self.corpus.files[kind], self.mutated(kind)
         say_once.cache_clear()
         self.messages.texts.clear()
@@ -176,7 +178,7 @@ class Fuzz:
             outcome = (read or self.outcome)(kind)
         except (FileDamaged, GradesError) as error:
             outcome = "named" if self._names(path, [str(error)]) else "traceback"
-        except Exception:  # noqa: BLE001 whatever a reader raises is what this looks for
+        except Exception:  # noqa: BLE001 this looks for any exception that a reader raises
             outcome = "traceback"
             self.failures.append(f"{kind}, {name}: {traceback.format_exc()}")
         finally:
@@ -187,7 +189,7 @@ class Fuzz:
         return outcome
 
     def outcome(self, kind: str) -> str:
-        """Read a mutated file."""
+        """Read a mutated file; return the outcome."""
         path, whole = self.corpus.files[kind], self.decoded[kind]
         found = decoded(self.corpus.run, kind, path)
         if found == whole:
@@ -198,14 +200,14 @@ class Fuzz:
         return "harmless" if kind in _APPENDED and is_earlier else "silently wrong"
 
     def loaded(self, kind: str) -> str:
-        """Load the run with a mutated file into a new warehouse."""
+        """Load the run with a mutated file into a new warehouse; return the outcome."""
         rows, names = self.rows_loaded()
         if rows == self.rows_of_whole:
             return "named" if names else "harmless"
         return "named" if names else "silently wrong"
 
     def rows_loaded(self) -> tuple[dict[str, list[Any]], list[str]]:
-        """The rows of the warehouse after a load, and what the load has named."""
+        """Load the run; return the rows of the warehouse, and the files or the error that the load reported."""
         database = self.corpus.run.path.parent / "fuzz.duckdb"
         database.unlink(missing_ok=True)
         try:
@@ -231,7 +233,7 @@ class Fuzz:
         return Counter((KINDS[i % len(KINDS)], self.once(KINDS[i % len(KINDS)])) for i in range(number))
 
     def printed(self, kind: str) -> str:
-        """Run a command on a copy of the runs with a mutated file."""
+        """Run a random command on a copy of the runs with a mutated file; return the outcome."""
         command = self.rng.choice(list(COMMANDS))
         code, output = self.output_of(command)
         path = self.corpus.files[kind]
@@ -268,7 +270,7 @@ class Fuzz:
 
 
 def table(counts: Counter[tuple[str, str]]) -> str:
-    """Outcomes by kind of file."""
+    """Return a table of the outcomes by kind of file."""
     lines = [f"{'':18}" + "".join(f"{outcome:>16}" for outcome in OUTCOMES)]
     lines += [f"{kind:18}" + "".join(f"{counts[kind, outcome]:16}" for outcome in OUTCOMES) for kind in KINDS]
     totals = [sum(counts[kind, outcome] for kind in KINDS) for outcome in OUTCOMES]

@@ -1,4 +1,4 @@
-"""The kinds of disturbances. Each acts once and returns whether it found a target."""
+"""The kinds of disturbances. A disturbance acts once and returns whether it found a target."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ Strike = Callable[[DisturbedRun, random.Random], bool]
 _STOP_SECONDS = (0.2, 3.0)
 _FULL_SECONDS = (0.2, 2.0)
 _COMMAND_SECONDS = (0.3, 5.0)
-"""Processor time of a command before it is killed: a busy machine only begins with it in the same time of a clock."""
+"""Range of the processor time after which a command is killed. A wall time would kill commands on a busy machine before
+they do any work.
+"""
 _LONGEST_SECONDS = 30.0
-"""Time after which it is killed all the same, because it waits."""
+"""Wall time after which a command is killed even if it has used less processor time, because it only waits."""
 _GRADER_SECONDS = (0.0, 0.3)
 _JOB_SECONDS = 60.0
-"""Time in which a job that grades or judges has to start: it waits for those that run samples."""
+"""Wall time within which a job that grades or judges must start; such a job waits for the jobs that run samples."""
 _CLOCK_SECONDS = 7200
 LOCAL_CLUSTER = Path(__file__).resolve().parents[2] / "slurm" / "local-cluster"
 
@@ -113,7 +115,7 @@ def _truncate(ending: str) -> Strike:
 
 
 def _kill_command(*command: str) -> Strike:
-    """Start a command on the run, and kill it after a while."""
+    """Return a disturbance that starts a command on the run and kills it after a while."""
 
     def strike(disturbed: DisturbedRun, dice: random.Random) -> bool:
         if disturbed.run is None:
@@ -124,7 +126,7 @@ def _kill_command(*command: str) -> Strike:
 
 
 def _kill_after(started: subprocess.Popen[bytes], dice: random.Random) -> bool:
-    """Kill a command after a while; returns whether it had ended by itself."""
+    """Kill a command after a while; return whether it had already ended by itself."""
     processor_seconds, deadline = dice.uniform(*_COMMAND_SECONDS), time.monotonic() + _LONGEST_SECONDS
     while started.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(psutil.Error):
@@ -149,7 +151,7 @@ def _kill_launcher(disturbed: DisturbedRun, dice: random.Random) -> bool:
 
 
 def _kill_grader(disturbed: DisturbedRun, dice: random.Random) -> bool:
-    """Grade from the beginning, kill a process that grades, and let the command end."""
+    """Grade the run from the beginning, kill one of the grader's processes, and let the command end."""
     if disturbed.run is None:
         return False
     for path in disturbed.run.derived("grades"):
@@ -170,7 +172,9 @@ def _kill_grader(disturbed: DisturbedRun, dice: random.Random) -> bool:
 
 
 def _kill_beside(kind: str) -> Strike:
-    """Kill a process that launches, resumes, grades or judges several runs on this machine, outside the rounds."""
+    """Return a disturbance that kills a command which launches, resumes, grades or judges several runs on this machine.
+    These runs are not part of the rounds.
+    """
 
     def strike(disturbed: DisturbedRun, dice: random.Random) -> bool:
         folder = beside(disturbed.folder.parent, kind, disturbed.users)
@@ -184,13 +188,15 @@ def _kill_beside(kind: str) -> Strike:
 
 NIGHT = "2026-01-01"
 ENDED = "ended"
-"""A file that says that the runs beside the rounds have ended, so that the next strike is on others."""
+"""File in a folder of runs outside the rounds. It records that these runs have ended, so the next disturbance uses a
+new folder.
+"""
 _CLUSTERS = {"suite": "local", "night": "debug", "slurm-night": "slurm"}
-"""Where the runs beside the rounds are, by kind."""
+"""Value of `--cluster` for the runs outside the rounds, by kind."""
 
 
 def beside(folder: Path, kind: str, users: Sequence[int] = ()) -> Path:
-    """Return the folder of unfinished runs of a kind; create it if there is none."""
+    """Return the folder with unfinished runs of a kind, outside the rounds; create it if there is none."""
     numbers = itertools.count()
     path = next(path for number in numbers if not ((path := folder / f"{kind}-{number}") / ENDED).exists())
     if not path.exists():
@@ -225,7 +231,9 @@ def _kill_verdict_job(disturbed: DisturbedRun, _: random.Random) -> bool:
 
 
 def _kill_job(names: Collection[str]) -> bool:
-    """Kill a process of a job with one of these names; if none is running, the first that starts within a minute."""
+    """Kill a process of a job with one of these names. If no such job is running, kill the first that starts within a
+    minute.
+    """
     deadline = time.monotonic() + _JOB_SECONDS
     while time.monotonic() < deadline:
         for process in psutil.process_iter():
@@ -323,7 +331,7 @@ EVERYWHERE: Mapping[str, Strike] = {
     "suite": _kill_beside("suite"),
     "night and its verdict": _kill_beside("night"),
 }
-"""Kinds by name, for runs anywhere."""
+"""Disturbances by name, for runs on this machine and on the local cluster."""
 ON_SLURM: Mapping[str, Strike] = {
     "scancel of a task": _of_task("scancel"),
     "scancel of the array": _cancel_array,
@@ -335,4 +343,4 @@ ON_SLURM: Mapping[str, Strike] = {
     "slurmdbd": _kill_daemon("slurmdbd"),
     "node": _kill_node,
 }
-"""Further kinds on the local cluster."""
+"""Further disturbances by name, only for the local cluster."""

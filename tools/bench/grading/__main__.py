@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tools.bench.table import Table
 
 TIME_LIMIT_SECONDS = 10.0
-"""Limit of one grade in processor seconds, the default of `grade_many`."""
+"""Time limit of one grade in processor seconds; equals the default of `grade_many`."""
 _GOAL = 0.9
 """Smallest acceptable rate, as a share of the rate of bare math-verify."""
 
@@ -32,7 +32,7 @@ _GOAL = 0.9
 @click.option(
     "--data-dir",
     type=click.Path(exists=True, path_type=Path),
-    help="Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR.",
+    help="Folder of <dataset>.jsonl files; can also be set with HARNESS_DATA_DIR.",
 )
 @click.option("--problems", type=click.IntRange(2), default=500, help="Number of problems of the dataset to use.")
 @click.option("--samples", type=click.IntRange(1), default=16, help="Answers per problem in the run of `grade_many`.")
@@ -42,7 +42,9 @@ _GOAL = 0.9
     default=4,
     help="Answers per problem in the comparison with bare math-verify.",
 )
-@click.option("--repeats", type=click.IntRange(1), default=3, help="Number of repeats of that comparison.")
+@click.option(
+    "--repeats", type=click.IntRange(1), default=3, help="Number of repeats of the comparison with bare math-verify."
+)
 @click.option("--workers", default="1,2", help="Numbers of grader processes to compare, separated by commas.")
 @click.option("--output", type=OutputFile(".json"), help="Write the numbers as JSON as well.")
 def main(
@@ -64,7 +66,7 @@ def main(
         if min(counts) < 1:
             raise ValueError
     except ValueError as error:
-        raise click.UsageError(f"--workers {workers}: expected numbers from 1 up, separated by commas") from error
+        raise click.UsageError(f"--workers {workers}: expected numbers of at least 1, separated by commas") from error
     try:
         golds = [gold_of(problem) for problem in benchmarks.load(dataset, data_dir)[:problems]]
     except (benchmarks.DatasetNotFound, benchmarks.BadDataset, ValueError) as error:

@@ -1,7 +1,8 @@
 """Measure the grader and bare math-verify.
 
 `python -m tools.bench.grading.measurements NAME` runs one measurement, with JSON on standard input and output. The
-answers are made from the golds of a benchmark: correct, rewritten, and of other problems.
+answers are made from the golds of a benchmark: a problem's gold, an equivalent form of it, or the gold of another
+problem.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _SPACED = re.compile(r"(?<=[\w})])\s*([+=<>]|-(?=[\w\\({]))\s*")
 
 
 def answers(golds: Sequence[Gold], samples: int) -> Iterator[Item]:
-    """Yield `samples` answers to each problem, sample by sample as in a run, all with different texts.
+    """Yield `samples` answers to each problem, sample by sample as in a run, all with distinct texts.
 
     Of every four samples, two contain the gold, one an equivalent form of it, and one the gold of another problem.
     """
@@ -77,7 +78,8 @@ def load() -> None:
 def grade_bare(items: Iterable[Item], remembers_golds: bool) -> int:
     """Return how many answers math-verify accepts, each parsed and verified with its default limits.
 
-    With `remembers_golds` each gold is parsed once, which makes the baseline faster than in its usual use.
+    With `remembers_golds`, each gold is parsed only once, which makes this baseline faster than math-verify as it is
+    usually used.
     """
     from math_verify import parse, verify
 
@@ -154,7 +156,9 @@ def _spent(number: int, wall_seconds: float, cpu_seconds: float) -> dict[str, An
 
 
 class _Memory:
-    """Watches the memory of this process and its descendants: the peaks of each and of the sum, shared pages once."""
+    """Watches the memory of this process and its descendants: the peak of the largest descendant, and the peak of the
+    sum, in which shared pages count once.
+    """
 
     def __init__(self) -> None:
         import psutil

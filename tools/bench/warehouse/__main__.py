@@ -27,7 +27,7 @@ def _sizes(context: click.Context, parameter: click.Parameter, text: str) -> lis
     try:
         sizes = [int(float(size)) for size in text.split(",")]
     except ValueError as error:
-        raise click.BadParameter(f"{text!r}: expected numbers with commas, such as 1e5,1e6") from error
+        raise click.BadParameter(f"{text!r}: expected numbers separated by commas, such as 1e5,1e6") from error
     if min(sizes) < 1000:
         raise click.BadParameter(f"{text!r}: at least 1000 steps are required")
     return sizes
@@ -98,7 +98,7 @@ def _loading(sizes: dict[int, dict[str, Any]]) -> Table:
                "the traces into steps, candidates and calls, and aggregates them for the views. Like bare, it reads "
                'the token ids with the steps, but it leaves them in the trace files. "Without token ids" is a bare '
                'statement that also omits them. "Nothing new" repeats the same load. From the third cycle of methods '
-               "on, the runs are copies of those of the first two under other names."],
+               "on, the runs are copies, under other names, of the runs of the first two cycles."],
     )  # fmt: skip
     for size in sizes.values():
         bare, kept, load, rows = size["bare"], size["bare_kept"], size["load"], size["views"]["rows"]

@@ -1,7 +1,7 @@
 """Synthetic run folders of four methods, with any number of steps and the shape of real traces.
 
 Lengths are log-normal (about 40 tokens per step; 45 steps per chain of SpecReason, 25 of SpecCoT), rejections depend on
-the problem, and every step has a different text. DuckDB writes the trace files; `jobs.run` writes all other files.
+the problem, and all steps have distinct texts. DuckDB writes the trace files; `jobs.run` writes all other files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from warehouse.database import Connection
 SAMPLES = 16
 MOST_PROBLEMS = 500
 DISTINCT_CYCLES = 2
-"""Number of cycles through the methods with different data; the runs of further cycles are copies under other names."""
+"""Number of cycles through the methods with distinct data; the runs of further cycles are copies under other names."""
 _SAMPLES_PER_FILE = 1000
 _TRACE_FILE_SQL = Path(__file__).with_name("trace_file.sql")
 _TEXT = """
@@ -57,7 +57,7 @@ class Shape:
     mean_tokens: float
     drafts: int
     repeats: int
-    """Number of phrases in the text of a step, per 40 tokens."""
+    """Number of phrases per 40 tokens in the text of a step."""
 
 
 SHAPES = (
@@ -92,7 +92,9 @@ def create(folder: Path, num_steps: int) -> list[RunFolder]:
 
 
 def _linked_copy(run: RunFolder, number: int) -> RunFolder:
-    """Link the same files as another run, which takes neither time nor disk space; a database stores both runs."""
+    """Return a copy of a run that links to the run's files. It takes neither time nor disk space; a database stores
+    both runs.
+    """
     other = run.path.with_name(f"{run.path.name}-{number}")
     shutil.copytree(run.path, other, copy_function=os.link)
     return RunFolder(other)
@@ -181,7 +183,7 @@ def _write_trace_file(
 
 
 def _write_grades(run: RunFolder, units: list[Unit]) -> None:
-    """Write grades that depend on the problem's difficulty; answers to the easiest problems are correct in 95 %."""
+    """Write grades that depend on the problem's difficulty; 95 % of the answers to the easiest problems are correct."""
     rows = []
     for unit in units:
         draw = random.Random(unit.sample_id).random()
