@@ -32,7 +32,7 @@ SELECT view_name, comment FROM duckdb_views() WHERE NOT internal ORDER BY ALL
 
 
 def commands() -> str:
-    """Return the help of every command, with all of its options."""
+    """Return the help of every command, with all options."""
     parts = []
     for heading, names in COMMANDS.items():
         parts.append(f"## {heading}\n")
@@ -47,7 +47,7 @@ def commands() -> str:
 
 
 def columns() -> str:
-    """Return the tables and views of the warehouse with type and meaning of each column."""
+    """Return the tables and views of the warehouse, with each column's type and meaning."""
     with closing(duckdb.connect(":memory:")) as connection:
         for sql in (schema.tables_sql(), schema.views_sql()):
             connection.execute(sql)
@@ -62,7 +62,7 @@ def columns() -> str:
 
 
 def results() -> str:
-    """Return the keys of results.json with their meaning."""
+    """Return the keys of results.json and their meanings."""
     fields = RunSummary.model_fields
     return _table(("key", "meaning"), [(name, field.description or "") for name, field in fields.items()])
 
@@ -83,7 +83,7 @@ GENERATED: Mapping[str, Callable[[], str]] = {
 
 
 def filled(page: str) -> str:
-    """Return a page with its generated parts. Raises KeyError for an unknown part."""
+    """Return a page with its generated parts inserted. Raises KeyError for an unknown part."""
     return _MARK.sub(lambda mark: GENERATED[mark[1]](), page)
 
 

@@ -18,7 +18,7 @@ def test_every_kind_of_line_has_a_cell_per_size() -> None:
     rows = list(error_rates.table(list(chosen.values()), 4))
     assert len(rows) == len(chosen) + 3
     assert {row.count("|") for row in rows[:-1]} == {7}
-    assert rows[-1].startswith("\nOutside of what is meant: ")
+    assert rows[-1].startswith("\nLines that miss their goal: ")
 
 
 def test_the_command_prints_the_lines_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from harness.cli.command import OneLineErrors
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Training configuration.  [default: that of the bundled pair]",
+    help="Training configuration.  [default: the configuration of the bundled pair]",
 )
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("runs/demo-pair"), show_default=True,
@@ -23,7 +23,7 @@ from harness.cli.command import OneLineErrors
 @click.option(
     "--pair",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Folder with a trained draft/ and target/; trains only their reward model, in about five minutes.",
+    help="Folder with a trained draft/ and target/; only a reward model is trained for them, in about five minutes.",
 )
 @click.option(
     "--former",

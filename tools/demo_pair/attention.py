@@ -1,4 +1,4 @@
-"""Attention for training on a CPU: in bfloat16, two to four times as fast as torch's attention (96 to 384 tokens)."""
+"""Attention for training on a CPU. In bfloat16, with 96 to 384 tokens, it is two to four times as fast as torch's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]  # torch does n
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor, scaling: float) -> Tensor:
-        """All of shape (batch × heads, tokens, head size), except `bias`, which is added before the softmax."""
+        """Return the attended values. All shapes are (batch × heads, tokens, head size), except that of `bias`, which
+        is added before the softmax.
+        """
         probabilities = torch.softmax(torch.baddbmm(bias, query, key.transpose(1, 2), alpha=scaling), -1)
         ctx.save_for_backward(query, key, value, probabilities)
         ctx.scaling = scaling
@@ -47,9 +49,11 @@ def _causal_bias(tokens: int, dtype: torch.dtype, device: torch.device) -> Tenso
 def _attend(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, scaling: float, **_: Any
 ) -> tuple[Tensor, None]:
-    """Attend as transformers asks for it; `attention_mask` (batch, tokens, tokens) is added, None is the causal one."""
+    """Attend, in the form that transformers calls. `attention_mask` (batch, tokens, tokens) is added; None: a causal
+    mask.
+    """
     batch, heads, tokens, size = query.shape
-    dtype = value.dtype  # that of the linear layers, also where a rotation has made queries and keys float32
+    dtype = value.dtype  # the linear layers' type, even if rotation has made queries and keys float32
     bias = _causal_bias(tokens, dtype, value.device)
     if attention_mask is not None:
         bias = attention_mask.to(dtype).repeat_interleave(heads, 0)
@@ -60,7 +64,7 @@ def _attend(
 
 @contextmanager
 def used_in(*models: LlamaForCausalLM) -> Iterator[None]:
-    """Let the models attend by this function for a while, in batches that are right-padded and need no cache."""
+    """Context in which the models use this attention. Batches must be right-padded and need no cache."""
     ALL_ATTENTION_FUNCTIONS.register(NAME, _attend)
     before = [model.config._attn_implementation for model in models]
     for model in models:

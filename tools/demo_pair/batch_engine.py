@@ -23,7 +23,7 @@ _TURNS = 3
 
 @dataclass
 class _Asked:
-    """A pending request; a verdict if it has no sampling."""
+    """A pending request; without `sampling`, it is a request for a verdict."""
 
     prompt: list[int]
     sampling: Sampling | None
@@ -32,7 +32,9 @@ class _Asked:
 
 
 class BatchEngine:
-    """One model in this process. What is asked while all samples wait is one batch; times are not measured."""
+    """An engine with one model in this process. Requests that arrive before all samples wait are computed as one batch.
+    Times are not measured.
+    """
 
     kv_tokens: int | None = None
     restarts: int = 0
@@ -46,16 +48,16 @@ class BatchEngine:
         self._pieces = [tokenizer.decode([token]) for token in range(model.config.vocab_size)]
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
-        """See Engine.generate."""
+        """Return the completions of a prompt. Times are zero."""
         completions = await self._ask(_Asked(list(prompt), sampling))
         return Generation(completions, len(prompt), 0, _UNTIMED)
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
-        """See Engine.choose."""
+        """Return the log-probabilities of the options. Times are zero."""
         return Choice(await self._ask(_Asked(list(prompt), None, list(options))), len(prompt), 0, _UNTIMED)
 
     async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
-        """Not offered: no method evaluated here asks for it."""
+        """Not supported: no method evaluated here requests log-probabilities."""
         raise NotImplementedError
 
     async def rate(self, prompt: Sequence[int]) -> Rating:
@@ -63,11 +65,11 @@ class BatchEngine:
         raise NotImplementedError
 
     async def reset_prefix_cache(self) -> bool:
-        """See Engine.reset_prefix_cache; there is no such cache here."""
+        """Return True without doing anything, because there is no prefix cache."""
         return True
 
     async def close(self) -> None:
-        """See Engine.close."""
+        """Do nothing: the model stays in memory."""
 
     async def _ask(self, asked: _Asked) -> Any:
         self._asked.append(asked)
@@ -140,10 +142,12 @@ def _drawn(logits: Tensor, temperature: float, generator: torch.Generator) -> in
 
 
 class _Decoding:
-    """Generation of several rows in step: the KV cache, and the next token's logits of each row."""
+    """Token-by-token generation of several rows: their KV cache, and the logits of each row's next token."""
 
     def __init__(self, model: LlamaForCausalLM, prompts: Sequence[Sequence[int]], repeats: Sequence[int]) -> None:
-        """Each prompt is read once and continued as often as `repeats` says; shorter ones are padded on the left."""
+        """Read each prompt once. `repeats`: number of continuations of each prompt. Shorter prompts are padded on the
+        left.
+        """
         self._model, width = model, max(map(len, prompts))
         self.logits = torch.empty(0)
         ids = torch.tensor([[0] * (width - len(prompt)) + [*prompt] for prompt in prompts])

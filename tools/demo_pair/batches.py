@@ -27,7 +27,7 @@ class Batch:
     candidate: Tensor
     right_candidate: Tensor
     verdict_rows: Tensor
-    """Rows that end in a question for a verdict, (verdicts,)."""
+    """Indices of the rows that end with a question for a verdict, (verdicts,)."""
     verdict_columns: Tensor
     """Index of the last token of these rows, (verdicts,)."""
     verdict_ids: Tensor
@@ -37,7 +37,7 @@ class Batch:
 
     @property
     def tokens(self) -> int:
-        """Number of tokens, padding included."""
+        """Number of tokens, including padding."""
         return int(self.ids.numel())
 
 
@@ -47,7 +47,7 @@ class StreamPosition:
 
     next_example: int
     waiting: dict[int, list[int]]
-    """Numbers of the examples that wait for a full batch, by width."""
+    """Numbers of the examples that are waiting for a full batch, by width."""
 
 
 class Batches:

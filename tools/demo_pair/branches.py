@@ -1,7 +1,7 @@
 """Continuations of texts, each from a position inside one of the texts.
 
-The model reads a text once for all its continuations, and a continuation that has ended is not computed further.
-transformers' `generate` would read every prompt again and compute every row until the last one ends.
+The model reads a text once for all its continuations, and continuations that have ended are soon dropped from the
+computation. transformers' `generate` would read every prompt again and compute every row until the last one ends.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ from transformers import DynamicCache, LlamaForCausalLM
 from transformers.cache_utils import DynamicLayer
 
 _ROWS = 256
-"""Continuations that are written at once."""
+"""Maximum number of continuations written at once."""
 _LEFT_SHARE = 0.8
-"""Ended continuations are dropped when fewer than this share go on, because dropping copies the others."""
+"""Ended continuations are dropped only when less than this share is still going on, because dropping some copies the
+remaining ones.
+"""
 _ROOM = 32
-"""Tokens that a cache has room for before it is copied into a larger one."""
+"""Number of further tokens for which a cache is enlarged when it is full, because enlarging it copies it."""
 
 
 @dataclass(frozen=True)
 class Branch:
-    """A place in a text, and the token that is written there instead of the text's own."""
+    """A position in a text, and the token that is written there instead of the text's token."""
 
     text: int
     """Index of the text."""
     place: int
-    """Index of the token in it."""
+    """Index of the token in the text."""
     token: int
 
 
@@ -43,7 +45,7 @@ class _RoomyLayer(DynamicLayer):  # type: ignore[misc]  # transformers is not an
     _room: tuple[Tensor, ...] = ()
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Append keys and values, (rows, heads, tokens, head size), and return all."""
+        """Append keys and values, (rows, heads, tokens, head size), and return all keys and values."""
         used = int(self.get_seq_length())
         if not used:
             super().update(key_states, value_states)
@@ -57,7 +59,7 @@ class _RoomyLayer(DynamicLayer):  # type: ignore[misc]  # transformers is not an
         return self.keys, self.values
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep these rows."""
+        """Keep only these rows."""
         super().batch_select_indices(indices)
         self._room = ()
 
@@ -84,9 +86,9 @@ def continued(
     generator: torch.Generator,
     temperature: float = 1.0,
 ) -> list[list[int]]:
-    """Return each branch's token with what follows it, sampled at `temperature`, `max_tokens` or fewer.
+    """Return each branch's token with its continuation, sampled at `temperature`, at most `max_tokens` tokens in all.
 
-    A token of `ends` is the last one. `cache`: the keys and values that the texts were read to.
+    A continuation ends with the first token in `ends`. `cache`: the texts' keys and values, as returned by `read`.
     """
     order = sorted(range(len(branches)), key=lambda i: branches[i].place)
     written: dict[int, list[int]] = {}

@@ -14,7 +14,7 @@ from tools.demo_pair.stories import LEVELS, Level
 DEFAULT = Path(__file__).parent / "demo_pair.toml"
 Share = Annotated[float, Field(ge=0)]
 Stories = Annotated[int, Field(ge=len(LEVELS))]
-"""Number of stories, of which the levels take turns."""
+"""Number of stories; consecutive stories cycle through the levels."""
 
 
 class BadConfig(ValueError):
@@ -34,10 +34,10 @@ class LayerShape(_Strict):
 
 
 class Stage(_Strict):
-    """One stage of a training."""
+    """One stage of the training."""
 
     tokens: PositiveInt
-    """Tokens in all batches, padding included."""
+    """Number of tokens in all batches, including padding."""
     rate: PositiveFloat
     """Peak learning rate."""
     warmup_tokens: PositiveInt = 100_000
@@ -47,7 +47,7 @@ class Stage(_Strict):
     shares: dict[Kind, Share]
     """Share of each kind of example in the mixture."""
     seed: int = 0
-    """Added to the training's seed, so each stage has different examples."""
+    """Added to the configuration's seed, so each stage has other examples."""
     levels: dict[Level, Share] = {"easy": 1.0, "medium": 1.0, "hard": 1.0}
     """Share of each level among the stories."""
     memory: Share = 0.0
@@ -63,7 +63,7 @@ class Draft(_Strict):
     exit_weight: Share = 0.3
     """Weight of the early exit's loss relative to the solver's."""
     alone: Stage | None = None
-    """None: the former draft is kept as it is."""
+    """Stage that trains the draft on its own. None: the former draft is kept unchanged."""
 
 
 class MistakeSampling(_Strict):
@@ -71,30 +71,30 @@ class MistakeSampling(_Strict):
 
     stories: Stories
     temperatures: Annotated[list[PositiveFloat], Field(min_length=1)]
-    """One sample of each step is drawn at each of these."""
+    """Temperatures at which the draft is sampled: one sample of each step at each temperature."""
 
 
 class RolloutSampling(_Strict):
-    """How steps are valued, see `tools.demo_pair.rollouts`."""
+    """How the values of steps are estimated; see `tools.demo_pair.rollouts`."""
 
     stories: Stories
-    """Stories of which the right steps are valued."""
+    """Number of stories whose right steps are valued."""
     mistakes: PositiveInt
-    """Number of the draft's mistakes that are valued; the others are worth nothing."""
+    """Number of the draft's mistakes that are valued; the other mistakes have the value 0."""
     samples: PositiveInt
-    """Rollouts behind each of them."""
+    """Number of rollouts after each of these mistakes."""
     temperature: PositiveFloat = 1.0
     """Temperature of the solver in the rollouts."""
 
 
 class Former(_Strict):
-    """The pair whose weights the training begins with: `git show COMMIT:harness/data/models/…`."""
+    """The pair from whose weights the training starts: `git show COMMIT:harness/data/models/…`."""
 
     commit: str
     draft: str
     """SHA-256 of the draft's model.safetensors."""
     target: str
-    """SHA-256 of the target's."""
+    """SHA-256 of the target's model.safetensors."""
 
 
 class Target(_Strict):
@@ -103,24 +103,28 @@ class Target(_Strict):
     solver_layers: PositiveInt
     judge_layers: Annotated[int, Field(ge=6)]
     layers: PositiveInt
-    """Layers in total; those above the judge are refined only."""
+    """Total number of layers; the layers above the judge are trained only in stage `refine`."""
     solve: Stage | None = None
-    """None: the former target's layers that solve are kept until the whole target is refined."""
+    """Stage that trains the solver's layers. None: the former target's solver layers are kept until the whole target is
+    refined.
+    """
     judge: Stage
     verdict_weight: PositiveFloat = 1.0
-    """Weight of the loss of verdicts while the judge is trained."""
+    """Weight of the verdict loss while the judge is trained."""
     refine: Stage
 
 
 class Reward(_Strict):
-    """The reward model: some of the target's layers, of which the last ones are trained to judge one step."""
+    """The reward model: a selection of the target's layers, the last of which are trained to judge one step."""
 
     stories: Stories
-    """Stories, the first ones, of which the draft's own mistakes are taught."""
+    """Number of stories, from the first on, whose mistakes by the draft are used in training."""
     solver: list[PositiveInt]
-    """Numbers of the target's layers that solve, counted from 1; they stay as they are."""
+    """The target's solver layers to use, counted from 1; they are not trained further."""
     judges: Annotated[list[PositiveInt], Field(min_length=4, max_length=4)]
-    """Numbers of the target's layers that begin as the layers that judge, see network.REWARD_HEADS."""
+    """The target's layers, counted from 1, from which the training of the judging layers starts; see
+    network.REWARD_HEADS.
+    """
     judge: Stage
 
 
@@ -129,12 +133,12 @@ class Config(_Strict):
 
     seed: int
     stories: Stories
-    """Stories to train on."""
+    """Number of stories to train on."""
     checked: PositiveInt
-    """Held-out problems for the evaluation, in addition to the demo's."""
+    """Number of held-out problems for the evaluation, in addition to the demo's problems."""
     shape: LayerShape
     former: Former | None = None
-    """None: random weights."""
+    """Pair from whose weights the training starts. None: random weights."""
     draft: Draft
     mistakes: MistakeSampling
     rollouts: RolloutSampling

@@ -1,4 +1,4 @@
-"""Accuracy of SpecCoT's joint and separate verdicts by number of candidates, also after guidance within a step."""
+"""Accuracy of SpecCoT's joint and separate verdicts by number of candidates, without guidance and after it."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ class VerdictsByCount:
     count: int
     """Number of candidates."""
     is_guided: bool
-    """Whether all candidates begin with the first four tokens of the right first step, as behind guidance."""
+    """Whether all candidates begin with the first four tokens of the right first step, as after guidance."""
     chosen: float
-    """Joint: share of correct choices if one candidate is correct."""
+    """Joint verdicts: share of correct choices if one candidate is correct."""
     rejected: float
-    """Joint: share of rejections if no candidate is correct."""
+    """Joint verdicts: share of rejections if no candidate is correct."""
     separately_chosen: float
-    """Separate: how often the right candidate has the highest score, and one that is accepted."""
+    """Separate verdicts: share of questions with a right candidate in which it has the highest score and is accepted.
+    """
     separately_rejected: float
-    """Separate: share of rejections if no candidate is correct."""
+    """Separate verdicts: share of rejections if no candidate is correct."""
 
 
 def verdicts_by_count(
     target: LlamaForCausalLM, tokenizer: HFTokenizer, problems: Sequence[Story], mistakes: Mistakes, seed: int
 ) -> list[VerdictsByCount]:
-    """Evaluate one step of each problem with every number of candidates; `mistakes`: in the order of `problems`."""
+    """Evaluate one step of each problem with every number of candidates. `mistakes`: in the order of `problems`."""
     return [
         _evaluated(target, tokenizer, problems, mistakes, seed, count, is_guided=is_guided)
         for is_guided in (False, True)
@@ -51,7 +52,7 @@ def verdicts_by_count(
 
 @dataclass(frozen=True)
 class _Asked:
-    """A question about a step: the ids before the candidates, their texts, and the index of the right one if any."""
+    """A question about a step: story and step number, the candidates' texts, and the index of the right one if any."""
 
     story: Story
     number: int
@@ -92,7 +93,7 @@ def _evaluated(
 def _wrong_texts(
     rng: random.Random, tokenizer: HFTokenizer, story: Story, number: int, own: Sequence[str], *, is_guided: bool
 ) -> list[str]:
-    """Return distinct wrong texts, the draft's own first; after guidance, only texts that start with it."""
+    """Return distinct wrong texts, the draft's mistakes first; if guided, only texts that start with the guidance."""
     begin = tokenizer.decode(tokenizer.encode(story.step(number))[:GUIDANCE_TOKENS]) if is_guided else ""
     texts = {_shown(story.step(number)): ""}
     for text in [*own, *(corrupted_step(rng, story, number) for _ in range(12 * max(COUNTS)))]:
@@ -106,7 +107,7 @@ def _shown(text: str) -> str:
 
 
 def _joint_choice(target: LlamaForCausalLM, tokenizer: HFTokenizer, asked: Sequence[_Asked]) -> list[int | None]:
-    """Return the chosen candidate of each question; None if all are rejected."""
+    """Return the index of the chosen candidate for each question; None if all are rejected."""
     questions = []
     for one in asked:
         question = prompts.step_choice_question(tokenizer, one.texts)
@@ -120,7 +121,9 @@ def _joint_choice(target: LlamaForCausalLM, tokenizer: HFTokenizer, asked: Seque
 
 
 def _separate_choice(target: LlamaForCausalLM, tokenizer: HFTokenizer, asked: Sequence[_Asked]) -> list[int | None]:
-    """Return the candidate with the highest mean score; None if it is below SpecCoT's threshold."""
+    """Return the index of each question's candidate with the highest mean score; None if it is below SpecCoT's
+    threshold.
+    """
     question = prompts.short_score_question(tokenizer)
     ids = [
         (

@@ -36,7 +36,7 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class VerdictQuality:
-    """How good the target's verdicts on the draft's steps and on corrupted steps are, given right steps before them."""
+    """Quality of the target's verdicts on right, mistaken and corrupted steps, each after right steps."""
 
     auroc: float
     """AUROC of the mean score: right steps against the draft's own mistakes and as many corrupted steps."""
@@ -45,8 +45,9 @@ class VerdictQuality:
     auroc_of_drafts_greedy: float
     """AUROC of the most probable digit: right steps against the draft's own mistakes alone."""
     auroc_of_wrong_results: float
-    """AUROC of the mean score: right steps against the draft's own mistakes that come to another number. The others,
-    such as `buys` for `finds`, do no harm: their rollouts end right."""
+    """AUROC of the mean score: right steps against the draft's own mistakes that give another number. Other mistakes,
+    such as `buys` for `finds`, do no harm: their rollouts end right.
+    """
     right_passed: float
     """Share of right steps with a digit of at least 7."""
     wrong_passed: float
@@ -62,7 +63,8 @@ class VerdictQuality:
     right_digits: dict[str, float]
     """Share of right steps by their most probable digit."""
     own_digits: dict[str, float]
-    """Share of the draft's own mistakes by their most probable digit; of corrupted steps where it made none."""
+    """Share of the draft's own mistakes by their most probable digit; of corrupted steps if the draft made no mistake.
+    """
 
 
 def accuracy(model: LlamaForCausalLM, tokenizer: HFTokenizer, problems: Sequence[Story], seed: int) -> Accuracy:
@@ -79,7 +81,7 @@ def greedy_accuracy(model: LlamaForCausalLM, tokenizer: HFTokenizer, problems: S
 
 
 def _by_level(problems: Sequence[Story], replies: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Return the share of solved problems of each level that there is."""
+    """Return the share of solved problems of each level that occurs."""
     shares: dict[str, float] = {}
     for level in LEVELS:
         at = [i for i, story in enumerate(problems) if story.level == level]
@@ -89,7 +91,7 @@ def _by_level(problems: Sequence[Story], replies: Sequence[Sequence[str]]) -> di
 
 
 def _solved_share(problems: Sequence[Story], replies: Sequence[Sequence[str]]) -> float:
-    """Return the share of replies that end in the right answer; runs of the harness use its grader instead."""
+    """Return the share of replies that end in the right answer; runs of the harness use the grader instead."""
     right = [text.endswith(story.conclusion) for story, texts in zip(problems, replies, strict=True) for text in texts]
     return sum(right) / len(right)
 
@@ -97,7 +99,9 @@ def _solved_share(problems: Sequence[Story], replies: Sequence[Sequence[str]]) -
 def verdict_quality(
     target: LlamaForCausalLM, tokenizer: HFTokenizer, problems: Sequence[Story], mistakes: Mistakes, seed: int
 ) -> VerdictQuality:
-    """Evaluate verdicts on steps, step candidates and chains. `mistakes`: the draft's, in the order of `problems`."""
+    """Evaluate verdicts on steps, step candidates and chains. `mistakes`: the draft's mistakes, in the order of
+    `problems`.
+    """
     rng = random.Random(seed)
     aurocs, passed, digits = _scores(rng, target, tokenizer, problems, mistakes)
     steps = _choices(rng, target, tokenizer, problems, mistakes)
@@ -223,7 +227,8 @@ def _candidates(
 def _choice_accuracy(
     probabilities: Sequence[Sequence[float]], right_places: Sequence[int | None]
 ) -> tuple[float, float]:
-    """Return how often the right candidate was chosen, and how often all were rejected where none was right.
+    """Return how often the right candidate was chosen if there was one, and how often all were rejected if there was
+    none.
 
     The last option of each question is the rejection.
     """

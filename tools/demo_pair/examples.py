@@ -1,4 +1,4 @@
-"""Training examples of the pair: token ids, with labels for each token.
+"""Training examples for the pair: token ids, with labels for each token.
 
 Every example consists of exactly the ids that the harness sends (harness.prompts), so that training matches use:
 solving, scoring a step (SpecReason, section 4.1), choosing a step among candidates or rejecting them (SpecCoT,
@@ -26,32 +26,37 @@ from tools.demo_pair.values import Values
 
 Kind = Literal["solve", "score", "apart", "choose", "chains", "reward"]
 KINDS: tuple[Kind, ...] = ("solve", "score", "apart", "choose", "chains", "reward")
-"""apart: a score asked in two words after a prompt that contains the rubric, as in SpecCoT's separate verdicts.
-reward: the question that a reward model is asked about the last step."""
+"""apart: a two-word question for a score, after a prompt that contains the rubric, as in SpecCoT's separate verdicts.
+reward: the question that a reward model is asked about the last step.
+"""
 SCORES: tuple[Kind, ...] = ("score", "apart")
 IGNORED = -100
 """No label; torch's cross entropy ignores it."""
 _CANDIDATES, _CHAINS = (1, 1, 2, 2, 2), (1, 1, 1)
-"""How often a question has one, two and so on candidates for a step, or chains; those with more are harder to learn."""
+"""Weights of questions with 1, 2, … step candidates, and of questions with 1, 2, … chains; questions with more
+candidates are harder to learn.
+"""
 _OWN_MISTAKES = 0.8
-"""Share of the draft's own mistakes among the wrong steps that are no misreadings."""
+"""Share of the draft's own mistakes among the wrong steps that are not misreadings."""
 _MISREADINGS = 0.35
-"""Share of misreadings among the wrong steps, where a story has one for the place."""
+"""Share of misreadings among the wrong steps, where the story has a misreading for the step."""
 _DEMO_PROMPTS_SHARE = 0.7
-"""Share of the questions about candidates for a step that are asked as the demo asks them."""
+"""Share of the questions about step candidates that have the demo's wording; the others have the built-in wording."""
 _RIGHT_AMONG_SHARE = 0.6
-"""How often the right step is among the candidates."""
+"""Share of questions with the right step or chain among the candidates."""
 _HIGHEST_DIGIT = 9
 _ANSWER_SHARE, _SCORED_ANSWER_SHARE = 0.15, 0.05
-"""Share of final answers among the steps of a reward model, and among scored steps."""
+"""Share of final answers among the steps rated by the reward model, and among scored steps."""
 _UNCLOSED_SHARE, _UNCLOSED_JUDGED_SHARE = 0.25, 0.1
-"""Share of solutions, and of judged stories, in which the last step comes without the end of the thought, which is then
-written behind it."""
+"""Share of solutions, and of judged stories, in which the last step lacks the end of the thought, which then follows as
+a separate step.
+"""
 _GOOD, _BAD = 0, 1
 """Options of the reward question."""
 _RIGHT_SHARE, _RIGHT_REWARD_SHARE = 0.5, 0.7
-"""Share of right steps among scored steps, and among those of a reward model. The second is nearer to the share among
-the draft's own steps, because a probability is only calibrated for the share that it was learned with."""
+"""Share of right steps among scored steps, and among the steps rated by the reward model. The second share is closer to
+that of the draft's steps, because a probability is calibrated only for the share of right steps in training.
+"""
 
 
 @dataclass(slots=True)
@@ -86,7 +91,7 @@ class Example:
             labels.extend([IGNORED] * len(ids))
 
     def append_judged(self, ids: Sequence[int], expected: Sequence[int], number: int = 1) -> bool:
-        """Append the text of candidate `number`, labelled against the expected text; returns whether it is right."""
+        """Append the text of candidate `number`, labelled against the expected text; return whether it is right."""
         start = len(self.ids)
         self.append_context(ids)
         mismatch = next((i for i, (a, b) in enumerate(zip(ids, expected, strict=False)) if a != b), None)
@@ -99,7 +104,7 @@ class Example:
             self.is_after_error[at] = int(i >= wrong_at)
             self.candidate[at] = number
         if wrong_at == len(ids) < len(expected):
-            self.next_ids[-1] = expected[wrong_at]  # it ends too early
+            self.next_ids[-1] = expected[wrong_at]  # the text ends too early
         return wrong_at == len(ids) == len(expected)
 
     def append_after_candidate(self, ids: Sequence[int], number: int, *, is_right: bool) -> None:
@@ -111,7 +116,7 @@ class Example:
 
 
 class Curriculum:
-    """An endless, reproducible sequence of examples, made of stories and of mistakes."""
+    """An endless, reproducible sequence of examples, made from stories and mistakes."""
 
     def __init__(
         self,
@@ -123,10 +128,10 @@ class Curriculum:
         levels: Mapping[Level, float] | None = None,
         values: Values | None = None,
     ) -> None:
-        """`mistakes` and `values`: in the order of `stories`, whose levels take turns.
+        """`mistakes` and `values`: in the order of `stories`, which cycle through the levels.
 
-        `shares`: the share of each kind of example; `levels`: the share of each level, None: equal ones. Without
-        `values` a right step is worth a 9 and a wrong one a 0.
+        `shares`: the share of each kind of example. `levels`: the share of each level; None: equal shares. Without
+        `values`, the label of a right step is the score 9 and that of a wrong one is 0.
         """
         self._tokenizer, self._stories, self._mistakes, self._seed = tokenizer, stories, mistakes, seed
         self._values = values or Values()
@@ -134,7 +139,9 @@ class Curriculum:
         self._levels = [1.0 if levels is None else levels.get(level, 0.0) for level in LEVELS]
 
     def example(self, number: int) -> Example | None:
-        """Return example `number`, always the same; None if a candidate's tokens differ from those in the question."""
+        """Return example `number`, the same at each call; None if a candidate's tokens alone differ from its tokens in
+        the question.
+        """
         rng = random.Random(f"{self._seed}/{number}")
         [kind] = rng.choices(self._kinds, self._weights)
         [level] = rng.choices(range(len(LEVELS)), self._levels)
@@ -146,7 +153,7 @@ class Curriculum:
         return makers[kind](rng, at)
 
     def _stories_for(self, kind: Kind, rng: random.Random) -> int:
-        """Return among how many of the first stories an example's is chosen."""
+        """Return the number of stories, from the first on, from which an example's story is chosen."""
         if kind != "solve" and len(self._mistakes) and rng.random() < _OWN_MISTAKES:
             return len(self._mistakes)
         return len(self._values) if kind in SCORES and len(self._values) else len(self._stories)
@@ -160,9 +167,10 @@ class Curriculum:
         return example
 
     def _append_step(self, example: Example, story: Story, number: int, text: str) -> bool:
-        """Append a text in place of a step, labelled; returns whether it is right.
+        """Append a text in place of a step, with labels; return whether it is right.
 
-        A last step that lacks its end is right, but what is taught to follow its sentence is still the end.
+        A last step without the end of the thought is right, but the label for the token after its sentence is still the
+        end of the thought.
         """
         ids = self._tokenizer.encode(text)
         is_right = example.append_judged(ids, self._tokenizer.encode(story.step(number)))
@@ -172,7 +180,7 @@ class Curriculum:
         return is_right
 
     def _story(self, rng: random.Random, at: int, unclosed: float = _UNCLOSED_JUDGED_SHARE) -> Story:
-        """Return a story, in this share of the cases as unclosed."""
+        """Return a story, which is unclosed with probability `unclosed`."""
         return replace(self._stories[at], is_unclosed=rng.random() < unclosed)
 
     def _solve(self, rng: random.Random, at: int) -> Example:
@@ -185,7 +193,9 @@ class Curriculum:
         return example
 
     def _number(self, rng: random.Random, at: int, story: Story) -> int:
-        """Return the number of a step, preferring those that the draft got wrong; of an unclosed story a last one."""
+        """Return the number of a random step, preferring steps that the draft got wrong; in an unclosed story, the
+        number of the last step or of the closing step.
+        """
         last = len(story.steps) - 1
         if story.is_unclosed:
             return rng.choice((last, last + 1))
@@ -221,7 +231,7 @@ class Curriculum:
         example, text = self._judged_step(rng, at, story, number, question, _RIGHT_REWARD_SHARE)
         is_right = text == story.step(number)
         example.verdict_ids = (question.option_ids[_GOOD if is_right else _BAD],)
-        # Every token of the question is taught what the last one is asked: one label in a hundred tokens is too few.
+        # Every token of the question gets the label of the last one, because one label in a hundred tokens is too few.
         example.is_after_error[-len(question.ids) :] = [int(not is_right)] * len(question.ids)
         return example
 
@@ -236,9 +246,10 @@ class Curriculum:
         *,
         rubric: bool = False,
     ) -> tuple[Example, str]:
-        """Return a question about a step after right steps, without the verdict, and the step's text.
+        """Return an example with a question about a step after right steps, but without the verdict, and the step's
+        text.
 
-        The step after the last one is the answer.
+        The step after the last one is the final answer.
         """
         text = story.step(number) if rng.random() < right_share else self._wrong_step(rng, at, story, number)
         example = self._opening(story, number, rubric=rubric)
@@ -275,9 +286,9 @@ class Curriculum:
     def _candidates(
         self, rng: random.Random, weights: Sequence[int], right: str, wrong: Callable[[], str]
     ) -> list[str]:
-        """Return distinct texts in random order; _RIGHT_AMONG_SHARE of the time the right one is among them.
+        """Return distinct texts in random order. With probability _RIGHT_AMONG_SHARE, they include the right one.
 
-        `weights`: how often there are one, two and so on.
+        `weights`: weights of 1, 2, … texts.
         """
         [n] = rng.choices(range(1, len(weights) + 1), weights)
         texts = [right] if rng.random() < _RIGHT_AMONG_SHARE else []
@@ -291,7 +302,9 @@ class Curriculum:
     def _append_question(
         self, example: Example, question: Question, texts: Sequence[str], right: str
     ) -> Example | None:
-        """Append a question, with the candidates labelled where they occur in its tokens."""
+        """Append a question, with labels on the tokens of its candidates. Return None if a candidate's tokens are not
+        found.
+        """
         expected = self._tokenizer.encode(right)
         end, choice = 0, len(texts)
         previous: tuple[int, bool] | None = None
@@ -310,7 +323,7 @@ class Curriculum:
 
     @staticmethod
     def _append_between(example: Example, ids: Sequence[int], previous: tuple[int, bool] | None) -> None:
-        """Append context; `previous`: number and correctness of the candidate right before it."""
+        """Append context; `previous`: number and correctness of the candidate directly before the context."""
         if previous is None:
             example.append_context(ids)
         else:
@@ -318,6 +331,6 @@ class Curriculum:
 
 
 def _as_shown(text: str, choice: StepChoice) -> str:
-    """Return what a question with several candidates for a step shows of one."""
+    """Return a step candidate as a question with several candidates shows it."""
     marked = text if choice.closing is None else prompts.marked_candidate(text, choice.closing)
     return marked.replace(THINK_END, "").strip() or choice.blank

@@ -15,11 +15,11 @@ _Role = Literal["draft", "target"]
 
 
 class WrongFormerPair(ValueError):
-    """The pair is not the one that is expected, or was not given; the message is one line."""
+    """The pair is not the expected one, or was not passed; the message is one line."""
 
 
 class FormerPair:
-    """A folder with the draft/ and the target/ that a configuration names."""
+    """A folder with the draft/ and target/ that a configuration requires."""
 
     def __init__(self, expected: Former, folder: Path | None) -> None:
         """Raises WrongFormerPair."""

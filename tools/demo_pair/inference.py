@@ -16,7 +16,7 @@ from tools.demo_pair.stories import Story
 
 MAX_TOKENS = 280
 MAX_STEP_TOKENS = 64
-"""The longest right step has 52."""
+"""Maximum number of tokens of a step; the longest right step has 52."""
 _ROWS = 128
 
 
@@ -50,7 +50,7 @@ def propose(
 def continued(
     model: LlamaForCausalLM, tokenizer: HFTokenizer, prompt_ids: Sequence[Sequence[int]], *, n: int, seed: int
 ) -> list[list[str]]:
-    """Return `n` continuations of each of these chains to their end, sampled at temperature 1. Shape (chains, n)."""
+    """Return `n` continuations of each chain to the end of the reply, sampled at temperature 1. Shape (chains, n)."""
     return _generate(model, tokenizer, prompt_ids, [], MAX_TOKENS, n=n, temperature=1.0, seed=seed)
 
 
@@ -73,7 +73,9 @@ def _generate(
     temperature: float,
     seed: int,
 ) -> list[list[str]]:
-    """Return `n` continuations of each prompt, up to and including a token of `stop`, or to the end of sequence."""
+    """Return `n` continuations of each prompt, each up to and including a token of `stop`, or up to the end of the
+    sequence.
+    """
     torch.manual_seed(seed)
     end = tokenizer.eos_token_id
     sampling: dict[str, Any] = {"do_sample": False}

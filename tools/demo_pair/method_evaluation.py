@@ -40,9 +40,9 @@ class MethodOutcome:
     solved: float
     """Share of solved problems."""
     difference: float
-    """`solved` minus the target's own share, on the same problems."""
+    """`solved` minus the share that the target alone solves, on the same problems."""
     margin: float
-    """Half the width of the difference's 95 % interval: Student's t over the differences of the problems."""
+    """Half the width of the difference's 95 % interval, by Student's t over the problems' differences."""
     draft_share: float
     """Share of the emitted tokens that the draft wrote."""
     fallback: float
@@ -133,7 +133,7 @@ def outcomes(
     problems: Sequence[Story],
     seed: int,
 ) -> list[MethodOutcome]:
-    """Return what each method came to; the target alone, at the same temperature, is what it is compared with."""
+    """Return the results of each method, compared with the target alone at the same temperature."""
     results: list[MethodOutcome] = []
     alone: dict[float, list[Trace]] = {}
     for name, (method, temperature) in methods().items():

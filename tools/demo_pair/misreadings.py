@@ -16,23 +16,24 @@ from tools.demo_pair.stories import GAINS, LOSSES, Story, in_columns
 
 _CALCULATION = re.compile(r"^(?P<clause>.*?: |)(?P<a>\d+) (?P<sign>[-+×]) (?P<b>\d+), .*, so (?P<result>\d+)\.$")
 _CONTENT = re.compile(r"^\d+ \w+ with \d+ \w+ each: ")
-"""A step that only says how many things are in bags."""
+"""Start of a step that first computes how many things are in bags."""
 _NUMBER = re.compile(r"\d+")
 _QUESTION = re.compile(r"How many (?P<thing>\w+) does (?P<name>\w+) have in the end\?$")
 _SENTENCE = re.compile(rf"(?P<who>\w+) (?P<verb>{'|'.join((*GAINS, *LOSSES, 'has'))}) (?P<number>\d+) (?P<what>\w+)\.")
 _LARGEST = 999
 _KEPT_WORDS = 0.15
-"""How often a sentence that changes nothing keeps its own name and things."""
+"""Probability that a sentence that changes nothing keeps its own name and things."""
 _ENDS_TOO_SOON = 0.15
-"""How often the right step with the end of the thought stands for a step that others follow."""
+"""Probability that the misreading of a step before the last one is the right step followed by the end of the thought.
+"""
 _CLOSING, _CLOSING_LAST = 0.1, 0.6
-"""How often a misreading ends the thought, and how often one that is the story's last event does."""
+"""Probability that a misreading ends the thought: in general, and if it is the story's last event."""
 
 
 def misreading(rng: random.Random, story: Story, number: int) -> str | None:
-    """Return a misreading in place of a step, with its end; None where the story has none for that place.
+    """Return a misreading in place of a step, including the end of the step; None if the story has none for that step.
 
-    `number`: of a step, or of the closing step of an unclosed story.
+    `number`: number of a step, or of the closing step of an unclosed story.
     """
     if number < len(story.steps) - 1 and rng.random() < _ENDS_TOO_SOON:
         return story.steps[number] + THINK_BRIDGE
@@ -56,7 +57,9 @@ def _value_before(story: Story, number: int) -> int | None:
 
 
 def _other_events(story: Story, number: int) -> list[tuple[str, float, bool]]:
-    """Return the steps of events before and behind a place, with the value there; the next ones weigh most."""
+    """Return the steps of other events, applied to the value before step `number`, with their weights and whether they
+    are the last event. The next two events have the largest weight.
+    """
     value, last = _value_before(story, number), len(story.steps) - 1
     begins = 0 if _QUESTION.search(story.text) is None else 1
     found = []
@@ -87,7 +90,7 @@ def _calculated(clause: str, value: int, sign: str, operand: int) -> str | None:
 
 
 def _idle_sentences(rng: random.Random, story: Story, number: int) -> list[tuple[str, float, bool]]:
-    """Return the steps of the sentences that change nothing, as if they were events."""
+    """Return steps for the sentences that change nothing, as if these were events."""
     question = _QUESTION.search(story.text)
     if question is None:
         return []

@@ -18,27 +18,29 @@ _WORD = re.compile(r"\d|[A-Za-z]+|[^\w\s]")
 
 
 class Mistakes:
-    """The steps of a list of stories that the draft got wrong when it was given the right steps before them."""
+    """The draft's mistakes in a list of stories: the wrong texts that it wrote for a step after the right steps."""
 
     def __init__(self, steps: Sequence[dict[int, list[str]]] = ()) -> None:
-        """`steps`: for each story, the wrong texts by the number of the step that they replace."""
+        """`steps`: for each story, the wrong texts by step number."""
         self._steps = list(steps)
 
     def __len__(self) -> int:
         return len(self._steps)
 
     def first(self, stories: int) -> Mistakes:
-        """Return the mistakes in the first stories."""
+        """Return the mistakes in the first `stories` stories."""
         return Mistakes(self._steps[:stories])
 
     def steps(self, story: int) -> dict[int, list[str]]:
-        """Return the wrong texts of a story by step number; empty if the draft made none or was not sampled."""
+        """Return the wrong texts of a story by step number; empty if the draft made no mistakes in the story or was not
+        sampled on it.
+        """
         return self._steps[story] if story < len(self) else {}
 
     def add(self, story: Story, written: dict[int, list[str]]) -> None:
-        """Append a story: of the texts that the draft wrote for its steps, keep the wrong ones.
+        """Append the mistakes in a story: the wrong texts among those that the draft wrote for its steps.
 
-        The number behind the last step is that of the closing step of the unclosed story.
+        The number after that of the last step denotes the closing step of the unclosed story.
         """
         unclosed = replace(story, is_unclosed=True)
         wrong = {
@@ -63,7 +65,7 @@ class Mistakes:
 def corrupted_step(rng: random.Random, story: Story, number: int) -> str:
     """Return a step with a mistake: a digit, word or sign changed, another step in its place, or an end too soon.
 
-    The thought may end with the step or in its place. In place of a closing step stands one of the steps before it.
+    The end of the thought may follow the step or replace it. A closing step is replaced by one of the steps before it.
     """
     right = story.step(number)
     if number == story.end:
@@ -92,7 +94,7 @@ def _elsewhere(rng: random.Random, story: Story, number: int, other: int) -> str
 
 
 def _other_word(rng: random.Random, story: Story, number: int) -> str:
-    """Put another digit, word or sign of the problem or its solution in the place of one; they need not be alike."""
+    """Replace a digit, word or sign by any other digit, word or sign of the problem or its solution."""
     text = story.step(number)
     at = rng.choice(list(_WORD.finditer(story.steps[number])))
     words: list[str] = sorted({*_WORD.findall(story.text), *_WORD.findall(" ".join(story.steps))} - {at.group()})
@@ -100,7 +102,7 @@ def _other_word(rng: random.Random, story: Story, number: int) -> str:
 
 
 def _other_length(rng: random.Random, text: str) -> str:
-    """Leave a digit out, or write one more."""
+    """Remove a digit, or insert one."""
     at = rng.choice([match.start() for match in _DIGIT.finditer(text)])
     return text[:at] + (text[at + 1 :] if rng.random() < 0.5 else str(rng.randrange(10)) + text[at:])
 

@@ -26,13 +26,16 @@ from tools.demo_pair.config import LayerShape
 
 CONTEXT_TOKENS = 2048
 JUDGE_HEADS = ("correct_ids", "is_first_error", "candidate", "is_after_error", "right_candidate")
-"""Labels in the order of the layers above the solver that are trained on them."""
+"""Labels of the judge, in the order of the layers that are trained on them, from the first layer above the solver."""
 REWARD_HEADS = ("correct_ids", "is_first_error", "is_after_error")
-"""The same for the reward model, which judges a single step; its last layer is trained on the verdict alone."""
+"""Labels of the reward model, which judges a single step, in the order of layers; its last layer is trained only on the
+verdict.
+"""
 _CANDIDATES = 10
 _FIRST_ERROR_WEIGHT = 30.0
-"""Weight of a first wrong token in the loss: only one token in seventy is one, so that a layer could be nearly always
-right by calling every token correct."""
+"""Weight of the first wrong token in the loss. Only one token in seventy is a first wrong token, so without this weight
+a layer could be nearly always right by calling every token correct.
+"""
 _EPSILON = 1e-6
 """Epsilon of every norm, Llama's default."""
 
@@ -42,7 +45,7 @@ def new_model(
 ) -> LlamaForCausalLM:
     """Return a model with random weights; `end`: id of the end-of-sequence token.
 
-    `is_tied`: whether the output embeddings are the input embeddings.
+    `is_tied`: whether the output embeddings are tied to the input embeddings.
     """
     torch.manual_seed(seed)
     config = LlamaConfig(
@@ -76,10 +79,10 @@ def with_more_layers(model: LlamaForCausalLM, layers: int, seed: int) -> LlamaFo
 
 
 def with_layers(model: LlamaForCausalLM, layers: Sequence[int]) -> LlamaForCausalLM:
-    """Return a model of these layers of a model, counted from 1: a starting point that has to be trained.
+    """Return a model made of these layers of a model, counted from 1. It is a starting point for training.
 
-    Its output embeddings are not tied, so that they can learn verdicts while its input embeddings stay as the layers
-    know them.
+    Its output embeddings are not tied, so they can learn verdicts while the input embeddings stay as the layers expect
+    them.
     """
     config = model.config
     shape = LayerShape(width=config.hidden_size, inner=config.intermediate_size, heads=config.num_attention_heads)
@@ -109,7 +112,7 @@ class AuxiliaryHeads:
         """All modules, for checkpoints and the optimizer."""
 
     def loss(self, name: str, states: Tensor, labels: Tensor, upweighted: Tensor | None = None) -> Tensor:
-        """Return the mean cross-entropy of a head on a layer's hidden states, over the tokens with a label.
+        """Return the mean cross-entropy of a head on a layer's hidden states, over the tokens that have a label.
 
         `states`: (batch, tokens, width); `labels` and `upweighted`, a mask of tokens with more weight: (batch, tokens).
         """
@@ -160,14 +163,14 @@ class Learner:
     """Whether the layers above the solver are trained on the judge's labels and on verdicts."""
     judge_heads: tuple[str, ...] = JUDGE_HEADS
     verdict_weight: float = 1.0
-    """Weight of the loss of verdicts."""
+    """Weight of the verdict loss."""
     writes: bool = True
     """Whether the last layer is trained to predict the next token."""
     is_solver_frozen: bool = False
     teacher: LlamaForCausalLM | None = None
-    """The model whose scores are the labels of scores; without one a right step is a 9 and a wrong one a 0."""
+    """Model whose scores replace the score labels. None: the labels of the examples are used."""
     digit_ids: tuple[int, ...] = ()
-    """The tokens of the scores 0 to 9."""
+    """Ids of the tokens for the scores 0 to 9."""
 
 
 def losses(learner: Learner, batch: Batch) -> dict[str, Tensor]:
@@ -199,7 +202,7 @@ def losses(learner: Learner, batch: Batch) -> dict[str, Tensor]:
 def with_teacher_scores(teacher: LlamaForCausalLM, digit_ids: Sequence[int], batch: Batch) -> Tensor:
     """Return `batch.verdict_ids` with the teacher's rounded mean score as the only correct digit of each score.
 
-    A model trained on 9 and 0 alone never answers in between, so that every threshold would give the same result.
+    A model trained on 9 and 0 alone never answers in between, so all thresholds would give the same result.
     """
     with torch.no_grad():
         states = hidden_states(teacher, batch.ids)[-1][batch.verdict_rows, batch.verdict_columns]
@@ -212,7 +215,7 @@ def with_teacher_scores(teacher: LlamaForCausalLM, digit_ids: Sequence[int], bat
 
 
 def verdict_loss(verdict_logits: Tensor, verdict_ids: Tensor) -> Tensor:
-    """Return the mean negative log probability of all correct verdicts together.
+    """Return the mean over questions of the negative log of the correct verdicts' total probability.
 
     `verdict_logits`: (verdicts, vocabulary); `verdict_ids`: mask of the correct tokens, same shape.
     """
@@ -223,7 +226,7 @@ def verdict_loss(verdict_logits: Tensor, verdict_ids: Tensor) -> Tensor:
 
 
 def first_layers(whole: LlamaForCausalLM, layers: int) -> LlamaForCausalLM:
-    """Return a model of the first `layers` layers, with the norm of the whole model."""
+    """Return a model of the first `layers` layers, with the final norm of the whole model."""
     config = whole.config
     shape = LayerShape(width=config.hidden_size, inner=config.intermediate_size, heads=config.num_attention_heads)
     model = new_model(shape, layers, config.vocab_size, config.eos_token_id, 0)
@@ -232,7 +235,7 @@ def first_layers(whole: LlamaForCausalLM, layers: int) -> LlamaForCausalLM:
 
 
 def with_solver(judge: LlamaForCausalLM, solver: LlamaForCausalLM) -> LlamaForCausalLM:
-    """Return the judge with another solver's layers and embeddings below the layers that judge, and its own norm."""
+    """Return the judge with another solver's layers and embeddings below its judging layers; its final norm is kept."""
     model = first_layers(judge, judge.config.num_hidden_layers)
     weights = {name: tensor for name, tensor in solver.state_dict().items() if name != "model.norm.weight"}
     model.load_state_dict(weights, strict=False)

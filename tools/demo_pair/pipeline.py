@@ -34,13 +34,13 @@ from tools.demo_pair.trainer import Trainer
 from tools.demo_pair.values import Values
 
 _MISTAKE_BATCH = 600
-"""Stories whose mistakes are sampled at once."""
+"""Number of stories whose mistakes are sampled at once."""
 _QUICK_CHECK_PROBLEMS = 60
-"""Held-out problems for the quick evaluation after each stage."""
+"""Number of held-out problems for the quick evaluation after each stage."""
 
 
 _REWARD_WEIGHT = 3.0
-"""Weight of the loss of the reward model's verdicts: there is one in a hundred tokens."""
+"""Weight of the reward model's verdict loss; it is high because only one token in a hundred is a verdict."""
 _PAIR = ("draft", "target")
 
 
@@ -49,7 +49,7 @@ class TrainingRefused(RuntimeError):
 
 
 class Training:
-    """A training with its output folder."""
+    """A training run with its output folder."""
 
     def __init__(
         self,
@@ -60,10 +60,10 @@ class Training:
         pair: Path | None = None,
         former: Path | None = None,
     ) -> None:
-        """`report` receives lines about the progress.
+        """`report` is called with lines about the progress.
 
-        `pair` is a folder with a trained draft/ and target/, for which only a reward model is trained; `former` is one
-        with those that `config.former` names. Raises TrainingRefused where it is another one.
+        `pair` is a folder with a trained draft/ and target/, for which only a reward model is trained; `former` is a
+        folder with the pair that `config.former` describes. Raises TrainingRefused if it is a different pair.
         """
         try:
             self._former = None if config.former is None or pair else FormerPair(config.former, former)
@@ -193,7 +193,7 @@ class Training:
         return Learner(model, heads, self._config.target.solver_layers)
 
     def _train_stage(self, name: str, stage: Stage, learner: Learner) -> LlamaForCausalLM:
-        """Return the model after a stage; a copy, because its layers are compiled for the stage's shapes."""
+        """Return a copy of the model after a stage. The trained model itself is compiled for the stage's shapes."""
         curriculum = Curriculum(
             *(self._tokenizer, self._stories, self._mistakes, stage.shares),
             *(self._config.seed + stage.seed, stage.levels, self._values),
@@ -221,7 +221,7 @@ class Training:
         return copy.eval()
 
     def _sampled_mistakes(self, draft: LlamaForCausalLM, stories: Sequence[Story], name: str) -> Mistakes:
-        """Return the draft's mistakes at every step of these stories, from the file of that name if it exists."""
+        """Return the draft's mistakes at every step of these stories, from the file called `name` if it exists."""
         path = self._state / f"{name}.json"
         if path.exists():
             return Mistakes.load(path)
@@ -253,7 +253,7 @@ class Training:
         vocabulary.build(self._folder / role)
 
     def _published(self, role: str) -> LlamaForCausalLM:
-        """Return a model of the folder as it is stored, in float32."""
+        """Return a model of the output folder with its stored weights, in float32."""
         return LlamaForCausalLM.from_pretrained(self._folder / role, dtype=torch.float32).to(self._device).eval()
 
 

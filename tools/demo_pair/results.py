@@ -21,9 +21,9 @@ from tools.demo_pair.mistakes import Mistakes
 from tools.demo_pair.stories import Story
 
 _JUDGED_PROBLEMS = 100
-"""Problems for the verdicts on every step."""
+"""Number of problems for the verdicts on every step."""
 _COUNTED_PROBLEMS = 50
-"""Problems for the verdicts by the number of candidates, which ask a hundred questions each."""
+"""Number of problems for the verdicts by number of candidates; each problem needs a hundred questions."""
 
 
 def evaluated(
@@ -37,7 +37,7 @@ def evaluated(
 ) -> dict[str, Any]:
     """Return the figures of draft, target, the target's verdicts, the methods, and the reward model.
 
-    `mistakes`: the draft's, in the order of `problems`.
+    `mistakes`: the draft's mistakes, in the order of `problems`.
     """
     results: dict[str, Any] = {}
     for role, model in (("draft", draft), ("target", target)):

@@ -16,9 +16,9 @@ from tools.demo_pair.stories import Story
 THRESHOLD = 0.7
 """RSD's default threshold."""
 PROBLEMS = 60
-"""Held-out problems for the figures of the model card."""
+"""Number of held-out problems for the figures of the model card."""
 SAMPLES = 4
-"""Steps that the draft writes at each place."""
+"""Number of samples that the draft writes of each step."""
 _BINS = 10
 
 
@@ -32,10 +32,10 @@ class JudgedStep:
 
 @dataclass(frozen=True)
 class RewardQuality:
-    """How good the rewards of the draft's own steps are, given right steps before them."""
+    """Quality of the rewards of steps that the draft wrote after right steps."""
 
     steps: int
-    """Number of steps, final answers included."""
+    """Number of steps, including final answers."""
     right: float
     """Share of right steps."""
     auroc: float | None
@@ -47,7 +47,7 @@ class RewardQuality:
     wrong_accepted: float | None
     """Share of wrong steps with a reward of at least the threshold; None if no step is wrong."""
     mean_reward: float
-    """Mean reward; a calibrated model's is the share of right steps."""
+    """Mean reward; with a calibrated model, it equals the share of right steps."""
     calibration_error: float
     """Expected calibration error: mean distance between mean reward and share of right steps, over ten bins of equal
     width, weighted by their steps."""
@@ -58,7 +58,7 @@ class RewardQuality:
 def judged_steps(
     reward: LlamaForCausalLM, draft: LlamaForCausalLM, tokenizer: HFTokenizer, problems: Sequence[Story], seed: int
 ) -> list[JudgedStep]:
-    """Return the rewards of steps that the draft writes at every place of these problems, final answers included."""
+    """Return the draft's own steps and final answers for these problems, with their rewards."""
     written = drafted_steps(draft, tokenizer, problems, seed)
     question = prompts.reward_question(tokenizer)
     asked = [
@@ -84,7 +84,7 @@ def drafted_steps(
 
 
 def reward_quality(steps: Sequence[JudgedStep]) -> RewardQuality:
-    """Return the figures of judged steps, of which there is at least one."""
+    """Return the figures of judged steps, at least one."""
     right = [step.reward for step in steps if step.is_right]
     wrong = [step.reward for step in steps if not step.is_right]
     right_accepted = sum(value >= THRESHOLD for value in right)

@@ -37,9 +37,9 @@ def estimated_values(
     temperature: float,
     seed: int,
 ) -> Values:
-    """Return the values of all right steps of the stories, and of `rolled` of the mistakes in them.
+    """Return the values of all right steps of the stories, and of `rolled` randomly chosen mistakes.
 
-    `samples`: rollouts behind each of these mistakes; `temperature`: the solver's, in all of them.
+    `samples`: number of rollouts after each chosen mistake; `temperature`: the solver's temperature in these rollouts.
     """
     own = [
         (at, number, text)
@@ -112,7 +112,7 @@ class Solution:
 
     ids: list[int]
     ends: list[int]
-    """How many ids there are up to the end of the prompt, of each step, and of the conclusion."""
+    """Number of ids up to the end of the prompt, of each step, and of the conclusion."""
 
     @classmethod
     def of(cls, story: Story, tokenizer: HFTokenizer) -> Solution:
@@ -127,7 +127,7 @@ class Solution:
 
 
 def solution_logits(model: LlamaForCausalLM, solutions: Sequence[Solution]) -> tuple[Tensor, Tensor]:
-    """Return ids, (solutions, tokens), padded on the right, and the logits of all but the first of them."""
+    """Return ids, (solutions, tokens), padded on the right, and the logits for all ids except the first."""
     width = max(len(solution.ids) for solution in solutions)
     rows = [solution.ids + [0] * (width - len(solution.ids)) for solution in solutions]
     ids = torch.tensor(rows, device=model.device)
@@ -144,9 +144,9 @@ def sampled_mistakes(
 ) -> list[dict[int, list[str]]]:
     """Return, for each story, the draft's wrong texts by step, one sample of each step at each temperature.
 
-    The right steps stand before each. What follows a last step without the end of the thought has the number behind
-    that step. A sample is drawn from one forward pass over the right solution up to its first wrong token, and
-    generated from there; the distribution is that of generating the whole step.
+    Each step is sampled after the right steps. A text sampled after a last step without the end of the thought has the
+    number after that step's. A sample is drawn from one forward pass over the right solution up to its first wrong
+    token, and generated from there; the distribution is that of generating the whole step.
     """
     generator = torch.Generator().manual_seed(seed)
     texts: list[dict[int, list[str]]] = [{} for _ in stories]

@@ -49,7 +49,7 @@ class Story:
     answer: int
     level: Level
     is_unclosed: bool = False
-    """Whether the last step comes without the end of the thought, which is then a step of its own."""
+    """Whether the last step lacks the end of the thought, which is then a separate closing step."""
 
     @property
     def problem(self) -> Problem:
@@ -57,9 +57,9 @@ class Story:
         return Problem("", "", self.text, str(self.answer), level=self.level)
 
     def step(self, number: int) -> str:
-        """Return a step as it appears in a chain, with its end; the last one closes the thought.
+        """Return a step as it appears in a chain, with its end; the last step closes the thought.
 
-        The step after it is the conclusion. Of an unclosed story the closing step stands between them.
+        The step after the last one is the conclusion. In an unclosed story, the closing step is between the two.
         """
         last = len(self.steps) - 1
         if number == self.end:
@@ -71,11 +71,11 @@ class Story:
 
     @property
     def end(self) -> int:
-        """The number of the conclusion, taken as a step."""
+        """The step number of the conclusion."""
         return len(self.steps) + self.is_unclosed
 
     def lacks_end(self, number: int) -> bool:
-        """Return whether step `number` is the last one, without the end of the thought."""
+        """Return whether step `number` is the last step of an unclosed story, and so lacks the end of the thought."""
         return self.is_unclosed and number == len(self.steps) - 1
 
     @property
@@ -86,7 +86,8 @@ class Story:
     def is_right(self, number: int, text: str) -> bool:
         """Return whether a text is step `number` of the solution; each step has exactly one wording.
 
-        A text without the end of the thought is compared without it; any other text must match including its end.
+        A text without the end of the thought is compared only with the step's sentence; any other text must match
+        including its end.
         """
         if number > self.end:
             return False

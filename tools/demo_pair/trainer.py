@@ -22,10 +22,10 @@ _REPORT_INTERVAL_SECONDS = 20.0
 
 
 class Trainer:
-    """Trains one stage, from a checkpoint if there is one."""
+    """Trains one stage, resuming from a checkpoint if there is one."""
 
     def __init__(self, name: str, stage: Stage, learner: Learner, batches: Batches, state: Path) -> None:
-        """`state`: the file of its checkpoint."""
+        """`state`: the checkpoint file."""
         learner.has_memory_loss = stage.memory > 0
         self.name, self._stage, self._learner, self.batches, self._state = name, stage, learner, batches, state
         self._parameters = network.trainable_parameters(learner)
@@ -42,7 +42,7 @@ class Trainer:
         return self._seen >= self._stage.tokens
 
     def run(self, report: Callable[[str], None], stop: Callable[[int], bool] = lambda seen: False) -> None:
-        """Train to the end, or until `stop` is true for the number of tokens seen; it is called after each batch."""
+        """Train to the end, or until `stop`, called after each batch with the number of tokens seen, returns True."""
         if self.finished:
             return
         models = [self._learner.model, *([self._learner.teacher] if self._learner.teacher else [])]
@@ -75,7 +75,7 @@ class Trainer:
             losses = network.losses(learner, batch)
         weights = {"memory": self._stage.memory, "verdict": learner.verdict_weight}
         weights |= {name: learner.exit_weight for name in losses if "exit" in name}
-        # A batch may have no label of some kind; the mean over an empty set is NaN.
+        # A batch may lack labels of some kind; its loss is then the mean over an empty set, which is NaN.
         total = sum(weights.get(name, 1.0) * loss for name, loss in losses.items() if bool(loss.isfinite()))
         assert isinstance(total, torch.Tensor)
         total.backward()

@@ -13,7 +13,9 @@ class Values:
     def __init__(
         self, right: Sequence[Sequence[float]] = (), wrong: Sequence[tuple[int, int, str, float]] = ()
     ) -> None:
-        """`right`: for each story the values of its steps; `wrong`: story, number of the step, text and value."""
+        """`right`: for each story, the values of its steps; `wrong`: story, step number, text and value of each wrong
+        step.
+        """
         self._right = [list(values) for values in right]
         self._wrong = {(story, number, text): value for story, number, text, value in wrong}
 
@@ -21,9 +23,9 @@ class Values:
         return len(self._right)
 
     def of(self, story: int, number: int, text: str, *, is_right: bool) -> float:
-        """Return the value of a step, from 0 to 1: 1 for a right step and 0 for a wrong one that have none.
+        """Return the value of a step, from 0 to 1. A step without an estimated value has 1 if right, and 0 if wrong.
 
-        What follows the last step, the conclusion, is worth what the last step is.
+        The conclusion, and the closing step of an unclosed story, have the value of the last step.
         """
         if is_right:
             of_story = self._right[story] if story < len(self) else [1.0]
@@ -32,7 +34,7 @@ class Values:
 
     @property
     def mean_wrong(self) -> float:
-        """Mean value of the wrong steps that have one."""
+        """Mean value of the wrong steps with an estimated value."""
         return sum(self._wrong.values()) / len(self._wrong) if self._wrong else 0.0
 
     def save(self, path: Path) -> None:

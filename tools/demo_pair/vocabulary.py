@@ -27,7 +27,7 @@ _TEMPLATE = (
 _WORDS = re.compile(r"\d| ?[^\W\d]+(?: (?=\d))?|\n+| [^\w\s]+ |[^\w\s]+ ?|\s")
 _INSERTED = re.compile(r"\x01+|(?<=\[)\d(?=\])|(?<=reply with )\d(?=\.)")
 _STORIES_READ = 3000
-"""Enough stories to contain every word."""
+"""Number of stories read for the words; enough to contain every word."""
 
 
 def build(folder: Path) -> HFTokenizer:

@@ -1,1 +1,1 @@
-"""The pictures of the README: its terminal and two pages of the report."""
+"""The README's pictures: a terminal recording and two views of the report page."""

@@ -1,8 +1,8 @@
 """Take the README's pictures of a report page: `python -m tools.pictures.picture REPORT.html`.
 
 Writes two files next to this module: `report.png` is the page down to the chart of accuracy against latency, and
-`trace.png` is the trace viewer with two methods side by side, at a sample in which both reject a draft and end right.
-REPORT.html is the page that `make demo` writes.
+`trace.png` is the trace viewer with two methods side by side, at a sample in which both reject a draft and answer
+correctly. REPORT.html is the page that `make demo` writes.
 """
 
 from __future__ import annotations
@@ -21,11 +21,15 @@ from selenium.webdriver.support.ui import Select
 from tests.warehouse.report.browser import Browser, started
 
 WIDTH = 1100
-"""Pixels; wide enough for two methods side by side, and still legible in a README."""
+"""Width of the pictures in pixels; wide enough for two methods side by side, and still legible in a README."""
 VIEWER_HEIGHT = 1240
-"""Pixels; below the filters, down to the rejected drafts."""
+"""Height of the browser window in pixels; trace.png shows the page from below the filters down to this height, which
+includes the rejected drafts.
+"""
 COLORS = 256
-"""A palette of this size looks the same and takes half the bytes."""
+"""Number of colors in the pictures' palette; with this many, they look the same as in full color and take half the
+bytes.
+"""
 
 
 def take(page: Path, folder: Path) -> None:
@@ -40,7 +44,7 @@ def take(page: Path, folder: Path) -> None:
 
 
 def _open_fallback(browser: Browser) -> None:
-    """Show the first sample in which both methods rejected drafts and the answers are right; unfold these drafts."""
+    """Show the first sample in which both methods rejected drafts and answered correctly; unfold these drafts."""
     labels = [option.text for option in Select(browser.driver.find_element(By.NAME, "first")).options]
     first, second = (_many_in_flight(labels, method) for method in ("speccot", "specreason"))
     for name, value in (("first", first), ("second", second), ("fallback", "some"), ("verdict", "correct")):
@@ -51,7 +55,7 @@ def _open_fallback(browser: Browser) -> None:
         if all("✔ correct" in text and "fallback" in text for text in _panes(browser)):
             break
     else:
-        raise LookupError("no sample in which both methods rejected a draft and ended right")
+        raise LookupError("no sample in which both methods rejected a draft and answered correctly")
     browser.script(
         "document.querySelectorAll('.pane details').forEach((fold) => {"
         "  fold.open = /candidate/.test(fold.querySelector('summary').textContent)"
@@ -68,7 +72,7 @@ def _verdict(text: str) -> bool:
 
 
 def _many_in_flight(labels: Sequence[str], method: str) -> str:
-    """Return the index of the method's concurrent run, which has the most samples."""
+    """Return, as a string, the index of the last label of a run of the method with several samples in flight."""
     return str(max(i for i, label in enumerate(labels) if label.startswith(method) and "(1 in flight)" not in label))
 
 

@@ -23,20 +23,20 @@ from pathlib import Path
 
 COLUMNS, LINES = 80, 24
 SECONDS = 24.0
-"""Length of the animation, which the minutes of the demo are shortened to."""
+"""Length of the animation, to which the minutes of the demo are shortened."""
 FRAME_MILLISECONDS = 400
 LAST_FRAME_MILLISECONDS = 12_000
-"""For how long the last screen is shown before the animation begins anew."""
+"""Time for which the last screen is shown before the animation starts again."""
 MOST_BYTES = 150_000
 Event = tuple[float, str]
-"""Seconds since the start, and what was written then."""
+"""Seconds since the start, and the output written at that time."""
 
 
 def events(command: str) -> Iterator[Event]:
     """Run a command in a new terminal and yield its output. Raises CalledProcessError if it fails."""
     child, terminal = pty.fork()
     if child == 0:
-        # With these, make would print the folder that it enters.
+        # With these variables, make would print the folder that it enters.
         own = {name: text for name, text in os.environ.items() if name not in ("MAKELEVEL", "MAKEFLAGS")}
         os.execvpe("sh", ["sh", "-c", command], {**own, "TERM": "xterm", "COLUMNS": str(COLUMNS)})
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
@@ -51,12 +51,12 @@ def events(command: str) -> Iterator[Event]:
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65536)
-    except OSError:  # Linux's way to say that the command has ended
+    except OSError:  # on Linux, the error after the command has ended
         return b""
 
 
 def asciicast(recorded: Sequence[Event]) -> str:
-    """Return events in asciicast format, version 2, within SECONDS and each at the same share of the time."""
+    """Return events in asciicast format, version 2, with their times scaled to SECONDS in total."""
     total = max(recorded[-1][0], 1e-3)
     header = {"version": 2, "width": COLUMNS, "height": LINES}
     lines = ([at / total * SECONDS, "o", text] for at, text in recorded)
@@ -72,7 +72,7 @@ def render(program: str, recording: Path, to: Path) -> None:
 
 
 def main(program: str, command: str = "make demo-full") -> None:
-    """Record a command, and render it."""
+    """Record a command, and render the recording."""
     with tempfile.TemporaryDirectory() as folder:
         recording = Path(folder) / "demo.cast"
         recording.write_text(asciicast(list(events(command))), encoding="utf-8")

@@ -8,7 +8,9 @@ from tools.simulate import error_rates, nights
 
 
 @click.command()
-@click.option("--repetitions", default=4000, show_default=True, help="Data sets per cell; fewer for slow lines.")
+@click.option(
+    "--repetitions", default=4000, show_default=True, help="Number of data sets per cell; slow lines use fewer."
+)
 @click.option("--only", default="", help="Only lines whose interval or population contains this string.")
 def main(repetitions: int, only: str) -> None:
     """Simulate all intervals and print one Markdown table; the seeds are fixed."""

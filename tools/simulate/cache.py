@@ -24,7 +24,7 @@ BUDGET = 8192
 
 @dataclass(frozen=True)
 class Sample:
-    """A sample to run: its final length, and the length with which it starts (above 0: resumed)."""
+    """A sample to run: its final length, and its length at the start, which is above 0 if it is resumed."""
 
     final_tokens: int
     first_tokens: int = 0
@@ -40,7 +40,9 @@ class Policy(Protocol):
 
 
 class Reserving:
-    """The policy before: a sample reserves the 90th percentile of the lengths that have ended, a quarter at first."""
+    """The former policy: a sample reserves the 90th percentile of the finished samples' lengths, or a quarter of the
+    budget if no sample has finished.
+    """
 
     def __init__(self, capacity: int, concurrency: int) -> None:
         self.capacity, self.concurrency, self.held, self.running = capacity, concurrency, 0, 0
@@ -65,7 +67,9 @@ class Reserving:
 
 
 class Forecasting:
-    """The harness's own policy. `reports`: whether samples report their growth, as they do step by step."""
+    """The harness's current policy. `reports`: whether samples report their growth, as they do after each step in a
+    run.
+    """
 
     def __init__(self, capacity: int, concurrency: int, *, reports: bool = True) -> None:
         self.now, self.reports = 0.0, reports
@@ -95,10 +99,12 @@ class _Running:
 
 @dataclass
 class Outcome:
-    """Results while samples were waiting to start (of the whole run if none was waiting)."""
+    """Results of a simulation. `in_flight` and `held` cover only the ticks in which samples were waiting to start, or
+    the first tick if there were none.
+    """
 
     in_flight: list[int] = field(default_factory=list)
-    """Samples that are computed, preempted ones left out."""
+    """Number of running samples at each tick, without preempted ones."""
     held: list[float] = field(default_factory=list)
     capacity: int = 0
     recomputed_tokens: int = 0
@@ -111,22 +117,22 @@ class Outcome:
 
     @property
     def utilization(self) -> float:
-        """Mean share of the cache that is held, at most 1."""
+        """Mean share of the cache that is in use; an overflow counts as 1."""
         return sum(min(1.0, held / self.capacity) for held in self.held) / len(self.held)
 
     @property
     def overflow(self) -> float:
-        """Share of the time in which more is wanted than the cache has."""
+        """Share of the time in which the samples need more tokens than the cache has."""
         return sum(held > self.capacity for held in self.held) / len(self.held)
 
     @property
     def recomputed(self) -> float:
-        """Recomputed tokens as a share of the emitted ones."""
+        """Recomputed tokens as a share of the emitted tokens."""
         return self.recomputed_tokens / self.emitted_tokens
 
 
 def simulate(policy: Policy, samples: Sequence[Sample], capacity: int) -> Outcome:
-    """Run samples in order; a preempted one stops growing and is computed again once there is room."""
+    """Run samples in order. A preempted sample stops growing, and is recomputed once there is room."""
     waiting, running, outcome, now = deque(samples), list[_Running](), Outcome(capacity=capacity), 0.0
     while waiting or running:
         while waiting and (ticket := policy.start(waiting[0], len(waiting) - 1, now)) is not None:
@@ -134,7 +140,7 @@ def simulate(policy: Policy, samples: Sequence[Sample], capacity: int) -> Outcom
             running.append(_Running(ticket, sample.first_tokens, sample))
         wanted = float(sum(PROMPT_TOKENS + r.tokens for r in running))
         is_recorded, total = bool(waiting) or not outcome.held, 0
-        for r in running:  # the oldest first
+        for r in running:  # the oldest sample first
             total += PROMPT_TOKENS + r.tokens + TICK_TOKENS
             fits = total <= capacity or r is running[0]
             if r.preempted and fits:
@@ -156,27 +162,27 @@ def simulate(policy: Policy, samples: Sequence[Sample], capacity: int) -> Outcom
 
 
 def long_tailed(draw: random.Random) -> Sample:
-    """Lengths as of a reasoning model on GSM8K or MATH-500: log-normal, median 2000, 6 % at the budget."""
+    """Draw a length as for a reasoning model on GSM8K or MATH-500: log-normal, median 2000, 6 % at the budget."""
     return Sample(min(BUDGET, int(draw.lognormvariate(7.6, 0.9))))
 
 
 def mostly_at_budget(draw: random.Random) -> Sample:
-    """Lengths as on AIME: 70 % at the budget."""
+    """Draw a length as for a reasoning model on AIME: 70 % at the budget."""
     return Sample(BUDGET if draw.random() < 0.7 else int(draw.uniform(2000, BUDGET)))
 
 
 def at_budget(draw: random.Random) -> Sample:
-    """Every sample is cut off at the budget."""
+    """Return a sample that is cut off at the budget."""
     return Sample(BUDGET)
 
 
 def short(draw: random.Random) -> Sample:
-    """Lengths of a plain model: a few hundred tokens."""
+    """Draw a length as for a model without reasoning: a few hundred tokens."""
     return Sample(int(draw.lognormvariate(5.7, 0.5)))
 
 
 def resumed(draw: random.Random) -> Sample:
-    """A killed run: long-tailed lengths, and each sample resumes with its emitted tokens."""
+    """Draw a sample of a resumed run: a long-tailed length, of which a random part is already emitted."""
     final = long_tailed(draw).final_tokens
     return Sample(final, int(final * draw.random()))
 

@@ -44,9 +44,9 @@ from warehouse.statistics.intervals import Interval
 SEED = 26
 N_OF_FAMILIES = 198
 Result = Iterator[tuple[float, Interval, Interval | None]]
-"""Truth, interval, and one that is not used, of each repetition."""
+"""The true value, the interval, and an alternative interval that the harness does not use, per repetition."""
 Once = Callable[[Rng, int, int], Result]
-"""A simulation of some repetitions at a size."""
+"""Function that simulates a number of repetitions at a size."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,14 @@ class Line:
     population: str
     sizes: Sequence[int]
     variants: Sequence[Once]
-    """Abilities and samples per problem; a cell shows the range over them."""
+    """Simulations that differ in ability and samples per problem; a cell shows the range of their results."""
     unit: str = "problems"
     slow: int = 1
-    """By how much the repetitions are divided."""
+    """Divisor of the number of repetitions, for slow simulations."""
     goal: tuple[float, float] | None = None
-    """Between which percentages a cell is meant to be; None: it is printed as it comes out."""
+    """Lowest and highest percentage that meet the goal; None: there is no goal."""
     told: str = ""
-    """Text in the column of sizes if sizes are list indices."""
+    """Text in the column of sizes, if `sizes` are list indices."""
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Cell:
     used: list[float] = field(default_factory=list)
     other: list[float] = field(default_factory=list)
     none: list[float] = field(default_factory=list)
-    """Data sets without an interval."""
+    """Share of data sets without an interval."""
 
     def add(self, results: Result) -> None:
         """Count the repetitions of a variant."""
@@ -91,7 +91,9 @@ class Cell:
         return (_range(self.used) or "none") + (f" ({none:.0f} % none)" if 0.5 < none < 100 else "")
 
     def misses(self, low: float, high: float) -> bool:
-        """Return whether a number that is not without intervals lies outside of a goal, as it is printed."""
+        """Return whether a variant's printed percentage is below `low` or above `high`; variants without intervals do
+        not count.
+        """
         return any(not low <= round(one, 1) <= high for one in self.used)
 
 
@@ -119,8 +121,8 @@ def _range(values: Sequence[float]) -> str:
 
 
 def table(lines: Iterable[Line], repetitions: int) -> Iterator[str]:
-    """Yield the lines of a Markdown table, then which of them miss their goal."""
-    yield f"| question | population | sizes ({' / '.join(map(str, _ALONE))} problems) | % | otherwise, % | meant |"
+    """Yield the lines of a Markdown table, and finally a sentence on which of them miss their goal."""
+    yield f"| question | population | sizes ({' / '.join(map(str, _ALONE))} problems) | % | alternative, % | goal |"
     yield "|---|---|---|---|---|---|"
     former, missed = "", []
     for line in lines:
@@ -136,7 +138,7 @@ def table(lines: Iterable[Line], repetitions: int) -> Iterator[str]:
             str(size) for size, cell in zip(line.sizes, found, strict=True) if line.goal and cell.misses(*line.goal)
         ]
         missed += [f"{line.what}, {line.population} ({', '.join(places)})"] if places else []
-    yield f"\nOutside of what is meant: {'; '.join(missed) or 'none'}."
+    yield f"\nLines that miss their goal: {'; '.join(missed) or 'none'}."
 
 
 def _labels(family: Numbers | None) -> list[str] | None:
@@ -146,7 +148,9 @@ def _labels(family: Numbers | None) -> list[str] | None:
 def _accuracy(
     rng: Rng, repetitions: int, size: int, *, level: float, k: int, sizes: Sizes | None, lost: float
 ) -> Result:
-    """Accuracy of problems that stand alone, or are in `size` families; a share of them (of the families) is lost."""
+    """Yield accuracies, of `size` problems or of problems in `size` families; a share `lost` of the problems (families)
+    is never solved. Alternative: the interval without families.
+    """
     family = None if sizes is None else family_numbers(size, N_OF_FAMILIES, sizes)
     n = size if family is None else len(family)
     labels, truth = _labels(family), (1 - lost) * population_mean(level, 3.0)
@@ -161,7 +165,7 @@ def _accuracy(
 def _difference(
     rng: Rng, repetitions: int, size: int, *, population: Population, k: int, sizes: Sizes | None
 ) -> Result:
-    """Difference of two methods that are equally accurate."""
+    """Yield differences of two equally accurate methods. Alternative: the interval without families."""
     family = None if sizes is None else family_numbers(size, N_OF_FAMILIES, sizes)
     n, labels = size if family is None else len(family), _labels(family)
     own, base = population.chances(rng, repetitions, n, 0.0, family)
@@ -180,12 +184,14 @@ def _worst_case(
 
 
 def _event(happened: bool) -> Interval:
-    """Return an interval that contains 0 if the event happened."""
+    """Return an interval that contains the true value 0 only if the event happened, to count events like coverage."""
     return Interval(0.0, *((0.0, 0.0) if happened else (1.0, 1.0)), None, "")
 
 
 def _not_worse(rng: Rng, repetitions: int, size: int, *, population: Population, k: int) -> Result:
-    """Whether "not worse" is withheld from a method that is worse by the margin of 2 points; otherwise: by t."""
+    """Yield whether "not worse" is withheld from a method that is worse by the margin of 2 points. Alternative: the
+    decision by Student's t.
+    """
     own, base = population.chances(rng, repetitions, size, -0.02)
     for first, second in zip(rng.binomial(k, own) / k, rng.binomial(k, base) / k, strict=True):
         found, t = bounded.worst_case(first, second, 0.02), paired.paired(first, second)
@@ -193,7 +199,9 @@ def _not_worse(rng: Rng, repetitions: int, size: int, *, population: Population,
 
 
 def _planned(rng: Rng, repetitions: int, size: int, *, population: Population, families: bool) -> Result:
-    """Whether a comparison of equally accurate methods, sized by a pilot of `size` problems, shows non-inferiority."""
+    """Yield whether a comparison of equally accurate methods shows non-inferiority, if its size is planned from a pilot
+    with `size` problems.
+    """
     for _ in range(repetitions):
         family = np.arange(size) // 3 if families else None
         [own], [base] = population.chances(rng, 1, size, 0.0, family)
@@ -207,7 +215,7 @@ def _planned(rng: Rng, repetitions: int, size: int, *, population: Population, f
 
 
 def _on_these(rng: Rng, repetitions: int, size: int, *, level: float, k: int) -> Result:
-    """Difference on these very problems, whose chances are drawn anew in each repetition."""
+    """Yield differences on the same problems; each repetition draws other problems."""
     own, base = Population(level, method_spread=1.0).chances(rng, repetitions, size, 0.02)
     samples = np.full(size, k)
     for p, q in zip(own, base, strict=True):
@@ -227,10 +235,12 @@ def _time(rng: Rng, repetitions: int, size: int, *, spread: float | None, what: 
 
 
 def _repeated(rng: Rng, repetitions: int, size: int, *, noise: RunNoise, n: int, spread: float) -> Result:
-    """Ratio of means of two settings with `size` repeats each. A slow run in ten slows both alike: the ratio stays."""
+    """Yield ratios of means of two settings with `size` repeats each. Run noise has the same distribution in both
+    settings, so it leaves the true ratio unchanged.
+    """
     for _ in range(repetitions):
         first, second, truth = times(rng, n, spread)
-        # One more of each is drawn than is used, so that the seeds give the numbers of the page.
+        # One more run of each setting is drawn than is used, so the seeds give the numbers in the documentation.
         own, base = (
             [one * np.exp(factor + rng.normal(0, 0.05, n)) for factor in run_factors(rng, size + 1, noise)][1:]
             for one in (first, second)
@@ -258,19 +268,21 @@ def _area(rng: Rng, repetitions: int, size: int, *, level: float, k: int) -> Res
 
 
 def _false_night(rng: Rng, repetitions: int, size: int, *, kind: nights.Nights) -> Result:
-    """Whether nights find what did not change; otherwise: say nothing. size: percent of the cells that are missing."""
+    """Yield whether an unchanged night has a false alarm. Alternative: whether its verdict is INCONCLUSIVE. size:
+    percentage of missing cells.
+    """
     for is_false, is_inconclusive in nights.false_nights(rng, repetitions, replace(kind, missing=size / 100)):
         yield 0.0, _event(is_false), _event(is_inconclusive)
 
 
 def _found(rng: Rng, repetitions: int, size: int, *, kind: nights.Nights) -> Result:
-    """Whether a change in one cell is found within three nights; `size`: the place of the change."""
+    """Yield whether a change in one cell is found within three nights. size: index of the change in nights.CHANGES."""
     for found in nights.found_within_three(rng, repetitions, kind, list(nights.CHANGES.values())[size]):
         yield 0.0, _event(found), None
 
 
 def _of(once: Callable[..., Result], **choices: Iterable[object]) -> list[Once]:
-    """Return a variant for every combination of choices."""
+    """Return a variant of a simulation for every combination of choices."""
     found: list[dict[str, object]] = [{}]
     for name, values in choices.items():
         found = [known | {name: value} for known in found for value in values]

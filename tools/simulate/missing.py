@@ -3,9 +3,9 @@
     python -m tools.simulate.missing
 
 The method loses the whole margin in a tenth of the problems, whose chains are the longest: they finish last and are
-missing first. Each row is a share of missing samples. `there`: over the available samples, as if the others were
-missing at random; `worst`: with missing samples counted as wrong, as compare does from LEAST_COMPLETENESS on. The goal
-is 2.5 %. `refused`: compare makes no statement.
+missing first. Each row is a share of missing samples. `there`: over the available samples, as if the missing ones were
+missing at random. `worst`: with missing samples counted as wrong, as compare does if the completeness is at least
+LEAST_COMPLETENESS. The goal is 2.5 %. `refused`: compare makes no statement.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ALPHA = 0.025
 
 
 def shown(missing_share: float, seed: int = 0) -> tuple[float, float]:
-    """Return how often non-inferiority is shown over the samples that are there, and in the worst case."""
+    """Return how often non-inferiority is shown over the available samples, and how often in the worst case."""
     random = np.random.default_rng(seed)
     num_missing = round(missing_share * N * K)
     counts = np.zeros(2)
@@ -34,7 +34,7 @@ def shown(missing_share: float, seed: int = 0) -> tuple[float, float]:
         base = random.random((N, K)) < solved[:, None]
         run = random.random((N, K)) < (solved - lost)[:, None]
         is_there = np.ones((N, K), dtype=bool)
-        is_there.flat[:num_missing] = False  # the hard problems' samples
+        is_there.flat[:num_missing] = False  # samples of the hard problems, which come first
         there = [(run[i][is_there[i]].mean() - base[i][is_there[i]].mean()) for i in range(N) if is_there[i].any()]
         worst = (run & is_there).mean(axis=1) - base.mean(axis=1)
         for place, differences in enumerate((np.array(there), worst)):

@@ -1,9 +1,9 @@
 """Simulated nights: rate of false alarms, delay until a change is found, and time to judge a year.
 
-12 cells in three groups, each of a target alone and three methods, of 100 problems × 16 samples with the measures that
-nights judge. Probabilities of a right answer are normal in logits around a level of the cell. `warehouse.nightly.judge`
-judges every night like a real one, and every cell for which it requests a rerun is rerun in the same night, with the
-same night effect.
+There are 12 cells in three groups; a group has the target alone and three methods. A cell has 100 problems × 16 samples
+and the measures that nights judge. The logits of the problems' probabilities of a right answer are normal around the
+cell's level. `warehouse.nightly.judge` judges every night like a real one, and every cell for which it requests a rerun
+is rerun in the same night, with the same night effect.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from warehouse.statistics.intervals import Floats
 GROUPS, METHODS = 3, 3
 CELLS = GROUPS * (1 + METHODS)
 CHANGED = 1
-"""Index of the cell in which something changes: a method."""
+"""Index of the cell in which something changes; it is a method's cell."""
 PROBLEMS, SAMPLES = 100, 16
 DIFFICULTY = 3.0
-"""Standard deviation of the problems of a cell, in logits."""
+"""Standard deviation of the difficulty of a cell's problems, in logits."""
 START = date(2026, 1, 1)
 RUN_FACTOR = 0.03
 """Standard deviation of the logarithm of a run's times."""
@@ -39,28 +39,29 @@ LEVELS: Mapping[str, tuple[float, float]] = {
     "truncated": (0.1, 0.06),
     "cache_hit_rate": (0.7, 0.06),
 }
-"""Level of each measure as it is compared, and the standard deviation of one problem's share of a night's value; the
-last digit of a cell makes it up to twice as large."""
+"""Level of each measure on the comparison scale, and the standard deviation of one problem's contribution to a night's
+value. The deviation is multiplied by 1.0 to 1.9, depending on the last digit of the cell's index.
+"""
 OF_METHODS = ("fallback_rate", "draft_share")
 LOG_EFFECT = 1 / 3
-"""Night effects of tokens and times, relative to those of shares, which are in logits: 0.15 logits, 5 %."""
+"""Ratio of the night effects on tokens and times to those on shares: 5 % correspond to 0.15 logits."""
 
 
 @dataclass(frozen=True)
 class Nights:
-    """How nights differ although nothing changes."""
+    """How nights vary when nothing changes."""
 
     effect: float = 0.0
-    """Standard deviation of the effect of a night on each measure of each cell, in logits."""
+    """Standard deviation of a night's effect on each measure of each cell, in logits."""
     autocorrelation: float = 0.0
     missing: float = 0.0
-    """Chance of a cell not to run."""
+    """Probability that a cell does not run in a night."""
 
 
 CALM = Nights()
 KINDS = {"calm": CALM, "white, 0.15 logits": Nights(0.15), "wandering (ρ 0.8), 0.15 logits": Nights(0.15, 0.8)}
 Change = tuple[str, float]
-"""What changes in one cell from a night on: the measure, and by how much, as it is compared."""
+"""A change in one cell from a night on: the measure, and the size on the comparison scale."""
 CHANGES: Mapping[str, Change] = {
     "−3 points at k 16": ("pass_at_1", -0.03),
     "fallback +10": ("fallback_rate", 0.1),
@@ -78,7 +79,7 @@ class World:
     change_night: int = 14
 
     def __post_init__(self) -> None:
-        """Draw the cells."""
+        """Draw the cells' levels, problems and first night effects."""
         levels = self.rng.normal(0.5, 1.0, CELLS)
         self.logits = self.rng.normal(levels[:, None], DIFFICULTY, (CELLS, PROBLEMS))
         self.effects: Floats = self.rng.standard_normal((CELLS, 2 + len(LEVELS)))
@@ -87,7 +88,7 @@ class World:
             self.shift = _shift(self.logits[CHANGED], self.change[1])
 
     def night(self, index: int) -> list[CellNight]:
-        """Return the first runs of the cells of a night."""
+        """Return the cells of a night, each with its first run."""
         rho = self.kind.autocorrelation
         drawn = self.rng.standard_normal(self.effects.shape)
         self.effects = rho * self.effects + (1 - rho**2) ** 0.5 * drawn
@@ -104,7 +105,7 @@ class World:
         ]
 
     def rerun(self, nights: list[CellNight], cells: Collection[str], index: int) -> list[CellNight]:
-        """Return a night with these cells run again."""
+        """Return a night in which these cells also have a rerun."""
         clocks = self.rng.standard_normal(CELLS) * RUN_FACTOR
         return [
             replace(night, reruns=(self._run(int(night.cell[4:]), index, clocks),)) if night.cell in cells else night
@@ -135,7 +136,7 @@ class World:
 
 
 def _shift(logits: Floats, size: float) -> float:
-    """Return by how many logits problems are harder whose mean chance changes by this much."""
+    """Return the increase in difficulty, in logits, that changes the mean probability of a right answer by `size`."""
     before = special.expit(logits).mean()
     return float(optimize.brentq(lambda x: special.expit(logits - x).mean() - before - size, -1, 20))
 
@@ -143,7 +144,7 @@ def _shift(logits: Floats, size: float) -> float:
 def history(
     world: World, num_nights: int, measures: Sequence[Measure] = JUDGED
 ) -> Iterator[tuple[NightVerdict, set[tuple[str, str]]]]:
-    """Yield the verdict on each night, re-runs included, and the cells and measures that it finds."""
+    """Yield the verdict on each night, including reruns, and the changed (cell, measure) pairs that it reports."""
     ledger = Ledger(measures)
     for index in range(num_nights):
         tonight = world.night(index)
@@ -156,14 +157,18 @@ def history(
 
 
 def false_nights(rng: np.random.Generator, histories: int, kind: Nights) -> Iterator[tuple[bool, bool]]:
-    """Yield of 46 nights of each history, after 14, whether anything is found, and whether they are INCONCLUSIVE."""
+    """Yield, for each of the 46 nights after the first 14 of each history, whether any change is reported, and whether
+    the verdict is INCONCLUSIVE.
+    """
     for _ in range(histories):
         for verdict, found in list(history(World(rng, kind), 60))[14:]:
             yield bool(found), verdict.verdict == "INCONCLUSIVE"
 
 
 def found_within_three(rng: np.random.Generator, histories: int, kind: Nights, change: Change) -> Iterator[bool]:
-    """Yield of each history whether a change after 14 nights is found within three; its measure is judged alone."""
+    """Yield, for each history, whether a change after 14 nights is found within three nights. Only the changed measure
+    is judged.
+    """
     for _ in range(histories):
         nights = list(history(World(rng, kind, change), 17, [MEASURES[change[0]]]))[14:]
         yield any((f"cell{CHANGED}", change[0]) in found for _, found in nights)

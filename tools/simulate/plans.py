@@ -1,4 +1,4 @@
-"""Simulated comparisons with the size that a plan gives, and simulated pilots.
+"""Simulated comparisons whose size comes from a plan, and simulated pilots.
 
 The populations are those of populations.py; the methods are equally accurate.
 """
@@ -28,7 +28,7 @@ def truth(name: str) -> Components:
 
 
 def decided(population: Population, n: int, k: int, margin: float, repetitions: int) -> float:
-    """Return the share of comparisons that show non-inferiority."""
+    """Return the share of simulated comparisons that show non-inferiority."""
     rng, found = np.random.default_rng([SEED, n, k]), 0
     for _ in range(repetitions):
         own, base = (rng.binomial(k, p[0]) / k for p in population.chances(rng, 1, n))
@@ -38,6 +38,6 @@ def decided(population: Population, n: int, k: int, margin: float, repetitions: 
 
 
 def pilot(population: Population, n: int, k: int, rng: np.random.Generator) -> Pilot:
-    """Draw a pilot."""
+    """Draw a pilot of n problems with k samples per method."""
     correct, samples = [rng.binomial(k, p[0]) for p in population.chances(rng, 1, n)], np.full(n, k)
     return Pilot(correct[0], samples, correct[1], samples)

@@ -17,9 +17,10 @@ Rng = np.random.Generator
 SPREAD = 3.0
 """Standard deviation of problems' difficulty, in logits: most problems are nearly always or nearly never solved."""
 FAMILY_SHARE = 0.8
-"""Share of the variance of difficulties, and of what a method adds, that problems of a family have in common."""
+"""Share of the variance that the problems of a family have in common: of their difficulty, and of what a method adds.
+"""
 ABILITIES: Mapping[str, float] = {"hard (28 %)": -2.0, "middle (50 %)": 0.0, "easy (87 %)": 4.0}
-"""In logits."""
+"""Mean abilities, in logits."""
 Sizes = Literal["equal", "unequal"]
 
 
@@ -31,7 +32,7 @@ def population_mean(level: float, spread: float) -> float:
 
 
 def family_numbers(num_families: int, n: int, sizes: Sizes) -> Numbers:
-    """Return the number of each problem's family, about n of them; unequal sizes rise evenly from 1."""
+    """Return the number of each problem's family, for about n problems. Unequal sizes are proportional to 1, 2, 3, …"""
     shares = np.ones(num_families) if sizes == "equal" else np.arange(1, num_families + 1)
     members = np.maximum(1, np.rint(n * shares / shares.sum())).astype(int)
     return np.repeat(np.arange(num_families), members)
@@ -44,11 +45,13 @@ class Population:
     level: float
     """Mean ability of the baseline, in logits: −4 is 13 % correct, −2 28 %, 0 50 %, 4 87 %."""
     kind: Literal["symmetric", "lost", "loops", "gained", "clusters"] = "symmetric"
-    """lost, gained: a share of the problems (families) is never, or always, solved; loops: a share of the samples ends
-    nowhere, most of them in few problems; clusters: the method adds −4 logits to a share and more to all others."""
+    """What the method does to a share of the problems (families). lost: never solves them; gained: always solves them;
+    clusters: adds −4 logits to them, and more to all others. loops: instead, a share of the method's samples loops
+    without an answer, mostly in a few problems.
+    """
     share: float = 0.0
     method_spread: float = 0.0
-    """Standard deviation of what each of the two methods adds to a problem, in logits."""
+    """Standard deviation of what each of the two methods adds to a problem's logit."""
 
     @property
     def spread(self) -> float:
@@ -57,7 +60,9 @@ class Population:
     def chances(
         self, rng: Rng, repetitions: int, n: int, difference: float = 0.0, family: Numbers | None = None
     ) -> tuple[Floats, Floats]:
-        """Return the chances (repetitions, n) that method and baseline solve each problem; family (n,): numbers."""
+        """Return the probabilities that the method and the baseline solve each problem, both (repetitions, n). family
+        (n,): number of each problem's family.
+        """
 
         def normal() -> Floats:
             alone = rng.normal(0, 1, (repetitions, n))
@@ -87,7 +92,7 @@ CLUSTER_LOSS = -4.0
 
 @lru_cache(maxsize=256)
 def gain(population: Population, difference: float) -> float:
-    """Return what the method adds to all other problems, in logits, so that the true mean difference is this."""
+    """Return what the method must add to all other problems, in logits, for a true mean difference of `difference`."""
     level, spread, share = population.level, population.spread, population.share
     chosen = {"gained": 1.0, "clusters": population_mean(level + CLUSTER_LOSS, spread)}.get(population.kind, 0.0)
     base = population_mean(level, spread)
@@ -109,14 +114,17 @@ POPULATIONS: Mapping[str, Population] = {**SYMMETRIC, **SKEWED}
 
 
 def in_families(population: Population) -> Population:
-    """Return a population whose methods add 1 logit of their own, half of it by family."""
+    """Return the population with a standard deviation of 1 logit in what a method adds; families share FAMILY_SHARE of
+    its variance.
+    """
     return replace(population, method_spread=1.0)
 
 
 def times(rng: Rng, n: int, spread: float | None) -> tuple[Floats, Floats, float]:
-    """Return times (n,) of two settings and the true ratio of their means; spread: of log-normal times; None: Pareto.
+    """Return the times of two settings, both (n,), and the true ratio of their means.
 
-    The ratio of a problem's times has the geometric mean TIME_RATIO. The Pareto times have an infinite variance.
+    spread: standard deviation of the logarithm of log-normal times; None: Pareto times, which have an infinite
+    variance. The ratio of a problem's times has the geometric mean TIME_RATIO.
     """
     second = 1 + rng.pareto(2.0, n) if spread is None else np.exp(rng.normal(2, spread, n))
     first = second * TIME_RATIO * np.exp(rng.normal(0, RATIO_SPREAD, n))
@@ -130,7 +138,7 @@ RunNoise = Literal["normal", "t3", "one in ten 1.5 × as slow"]
 
 
 def run_factors(rng: Rng, repeats: int, noise: RunNoise) -> Floats:
-    """Return logarithms (repeats,) of the factors that all times of a run have in common."""
+    """Return the logarithms (repeats,) of the runs' factors; a run's factor multiplies all its times."""
     if noise == "normal":
         return np.asarray(rng.normal(0, RUN_SPREAD, repeats))
     if noise == "t3":
@@ -139,7 +147,9 @@ def run_factors(rng: Rng, repeats: int, noise: RunNoise) -> Floats:
 
 
 def decisions(rng: Rng, n: int, looping: float) -> tuple[Floats, Floats]:
-    """Return refused and all decisions (n,) of problems, of which a share loops: 15 × as many, nearly all refused."""
+    """Return the numbers of rejecting decisions and of all decisions, both (n,). A share `looping` of the problems
+    loops: they have 15 × as many decisions, nearly all rejecting.
+    """
     is_looping = rng.random(n) < looping
     count = (1 + rng.poisson(11, n)) * np.where(is_looping, 15, 1)
     refused = rng.binomial(count, np.where(is_looping, 0.98, rng.beta(1.0, 4.0, n)))
@@ -154,12 +164,14 @@ def true_rate(looping: float) -> float:
 class Verdicts:
     """Verdicts of a simulated run: rating, is_correct, sample and problem, each (number of verdicts,).
 
-    A rating is 1 higher if the sample ends correct; problem, sample and verdict each add noise, and part of the
-    problem's is its difficulty, so that the verdicts of a problem are alike. A sample has 4 verdicts on average.
+    A rating is 1 higher if the sample is correct. Problem, sample and verdict each add noise, and the problem's noise
+    partly depends on its difficulty, so the verdicts of a problem are similar. A sample has 4 verdicts on average.
     """
 
     def __init__(self, rng: Rng, n: int, k: int, level: float, bounds: Sequence[float] = ()) -> None:
-        """Draw n problems with k samples. level: in logits; bounds: of the digits of which alone a rating is seen."""
+        """Draw n problems with k samples. level: mean ability in logits. bounds: if given, a rating is only the number
+        of the interval between bounds in which it lies.
+        """
         difficulty = rng.normal(0, 1, n)
         of_problem = 0.7 * difficulty + rng.normal(0, 1, n)
         problem = np.repeat(np.arange(n), k)

@@ -17,10 +17,12 @@ from warehouse.statistics import probes
 from warehouse.statistics.intervals import Floats
 
 Draw = Callable[[np.random.Generator, int], tuple[Floats, Floats]]
-"""Draws the chances (draft, own) of the steps of one problem."""
+"""Function that draws the probabilities of a right answer after each step of one problem: with the draft's step, and
+with the target's own step.
+"""
 _RATES = ("false_acceptance", "false_rejection", "loss_of_accepted", "loss_of_refused")
 _MARGIN = 0.5
-"""Loss from which the judge here calls a step wrong, and from which counting does."""
+"""Loss from which the simulated judge treats a step as wrong, and from which counting does."""
 
 
 @dataclass(frozen=True)
@@ -32,20 +34,20 @@ class _Decisions:
 
 
 def sure(rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
-    """A problem is solved or not nearly for sure, and a wrong step ruins it: the bundled pair."""
+    """Draw a problem that is almost surely solved unless a wrong step ruins it, as with the bundled pair."""
     own = np.full(n, rng.beta(12, 1))
     ruined = rng.random(n) < 0.15
     return np.where(ruined, own * rng.beta(1, 12, n), own), own
 
 
 def spread(rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
-    """Chances of every size, and losses of every size: a hard benchmark."""
+    """Draw probabilities and losses of every size, as in a hard benchmark."""
     own = np.full(n, rng.beta(1.5, 1.5))
     return np.clip(own - np.where(rng.random(n) < 0.3, rng.beta(2, 2, n), rng.normal(0, 0.05, n)), 0.0, 1.0), own
 
 
 def easy(rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
-    """Nearly everything is right, and wrong steps are repaired half of the time."""
+    """Draw a problem with few wrong steps, after which the answer is right about half as often."""
     own = np.full(n, rng.beta(30, 1))
     return np.where(rng.random(n) < 0.05, own * rng.beta(2, 2, n), own), own
 
@@ -54,7 +56,7 @@ POPULATIONS: dict[str, Draw] = {"sure": sure, "spread": spread, "easy": easy}
 
 
 def decisions(rng: np.random.Generator, draw: Draw, problems: int, steps: int) -> _Decisions:
-    """Return the decisions of a run: `steps` on average for each problem, with a judge that errs."""
+    """Return the decisions of a run by a judge that errs. A problem has `steps` + 1 steps on average."""
     sizes = rng.poisson(steps, problems) + 1
     chances = [draw(rng, size) for size in sizes]
     draft, own = (np.concatenate(part) for part in zip(*chances, strict=True))
@@ -63,7 +65,7 @@ def decisions(rng: np.random.Generator, draw: Draw, problems: int, steps: int) -
 
 
 def truth(of: _Decisions) -> dict[str, float]:
-    """Return the rates over all decisions."""
+    """Return the true rates over all decisions."""
     loss, accepted = of.own - of.draft, of.accepted
     return {
         "false_acceptance": float((loss * accepted).sum() / loss.sum()),
@@ -74,7 +76,7 @@ def truth(of: _Decisions) -> dict[str, float]:
 
 
 def counted(of: probes.Points) -> dict[str, float]:
-    """Return the rates from counting points whose observed loss is at least the margin."""
+    """Return the rates obtained by counting a point as wrong if its observed loss is at least the margin."""
     wrong, w, accepted = of.loss >= _MARGIN, of.weight, of.accepted
     return {
         "false_acceptance": float(w[wrong & accepted].sum() / w[wrong].sum()) if wrong.any() else float("nan"),
@@ -85,7 +87,7 @@ def counted(of: probes.Points) -> dict[str, float]:
 
 
 def drawn(rng: np.random.Generator, of: _Decisions, num_points: int, rollouts: int) -> probes.Points:
-    """Return the points of a probe: half of them rejections, if there are enough."""
+    """Return the points of a probe; half of them are rejections, if there are enough rejections."""
     refused = min(int((~of.accepted).sum()), num_points // 2)
     chosen, weights = [], []
     for accepted, most in ((True, num_points - refused), (False, refused)):
@@ -116,10 +118,11 @@ def drawn(rng: np.random.Generator, of: _Decisions, num_points: int, rollouts: i
 
 
 def _simulated(draw: Draw, size: tuple[int, int, int], repetitions: int, seed: int) -> dict[str, tuple[float, ...]]:
-    """Return for each rate its true mean, the bias of the estimate and of counting, the coverage, and three shares.
+    """Return for each rate: its true value, the biases of the estimate and of counting, the coverage, and three shares.
 
-    These are of repetitions without an estimate, of unbounded intervals, and of the bounded ones that cover; all in
-    percent. The coverage counts unbounded intervals, which cover always. `size`: problems, points and continuations.
+    The shares are those of repetitions without an estimate, of unbounded intervals, and of bounded intervals that cover
+    the true value. All numbers are in percent. The coverage includes unbounded intervals, which always cover. `size`:
+    numbers of problems, points and continuations.
     """
     rng = np.random.default_rng(seed)
     problems, points, rollouts = size
@@ -132,7 +135,7 @@ def _simulated(draw: Draw, size: tuple[int, int, int], repetitions: int, seed: i
             interval = getattr(estimated, name)
             unbounded = interval.kind.startswith("unbounded")
             found[name].append([interval.estimate, plain[name], interval.low, interval.high, unbounded])
-    # The intervals are for problems like these, so the truth is that of many.
+    # The intervals are for similar problems, so the true values come from many problems.
     true = truth(decisions(np.random.default_rng(seed + 1), draw, 20_000, 10))
     rows = {}
     for name in _RATES:

@@ -1,4 +1,5 @@
-"""Simulated coverage of latencies estimated from M timed samples, and the M at which this equals the full measurement.
+"""Simulated coverage of latencies estimated from M timed samples, and the M from which this coverage equals that of the
+full measurement.
 
     python -m tools.simulate.two_phase --repetitions 1000
 
@@ -39,16 +40,18 @@ DESIGNS: Mapping[str, tuple[int, int]] = {
     "198 × 4": (198, 4),
     "500 × 1": (500, 1),
 }
-"""Problems × samples."""
+"""Numbers of problems and of samples per problem, by name."""
 TIMED = (12, 24, 50, 100, 200)
 MODELS = ("good", "rough", "useless", "wrong")
-"""`good` knows the length, times differ by 3 % beside it; `rough`: they differ by 25 %, by problem and by chain;
-`useless`: what it knows has nothing to do with the time; `wrong`: not fitted, and predicts twice the time."""
+"""Latency models. `good`: knows a chain's length, from which its time deviates by 3 % per problem and by 3 % per chain;
+`rough`: the same with 18 % each; `useless`: knows only a quantity that is unrelated to the time; `wrong`: not fitted,
+and predicts twice the time.
+"""
 
 
 @dataclass(frozen=True)
 class Chains:
-    """Chains (N,) of a run: what they take, and what the latency model may know of them."""
+    """Chains of a run: their times, and the quantities that the latency model may know; all (N,)."""
 
     seconds: Floats
     length: Floats
@@ -57,13 +60,13 @@ class Chains:
 
 @dataclass(frozen=True)
 class Method:
-    """A method's lengths by problem, and its time per token."""
+    """A method's chain lengths and times per token; both are logarithms per problem."""
 
     log_lengths: Floats
     log_speeds: Floats
 
     def chains(self, problems: NDArray[np.int64], spread: float, model: str, rng: np.random.Generator) -> Chains:
-        """Draw a chain of each of these problems."""
+        """Draw one chain for each entry of `problems`."""
         length = np.exp(self.log_lengths[problems] + rng.normal(0, spread, len(problems)))
         beside = 0.18 if model == "rough" else 0.03
         seconds = (0.02 + length * np.exp(self.log_speeds[problems])) * np.exp(rng.normal(0, beside, len(problems)))
@@ -71,7 +74,7 @@ class Method:
 
 
 def causes(chains: Chains, model: str) -> Floats:
-    """Return what the model knows, (N, causes)."""
+    """Return the quantities that the model knows of each chain, (N, causes)."""
     if model == "useless":
         return chains.noise[:, None]
     return np.stack([np.ones(len(chains.length)), chains.length], axis=1)
@@ -85,8 +88,8 @@ def estimate(
     strata: NDArray[np.int64],
     model: str,
 ) -> TwoPhaseMean:
-    """Return the estimate from all first chains and from the chains that were timed of the samples `drawn`."""
-    folds = (problems[drawn] * 7919) % FOLDS  # by problem
+    """Return the estimate from the chains of all samples (`first`) and from the timed chains of the samples `drawn`."""
+    folds = (problems[drawn] * 7919) % FOLDS  # all samples of a problem are in one fold
     _, folds = np.unique(folds, return_inverse=True)
     known, of_all = causes(timed, model), causes(first, model)
     predicted, own = [], np.zeros(len(drawn))
@@ -108,7 +111,7 @@ def estimate(
 def choose(
     problems: NDArray[np.int64], chains: Chains, number: int, seed: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the indices of the samples that are timed, and the stratum of every sample."""
+    """Return the indices of the samples to time, and the stratum of every sample."""
     ended = [
         Ended(str(i), str(problem % LEVELS), int(1000 * length))
         for i, (problem, length) in enumerate(zip(problems, chains.length, strict=True))
@@ -121,12 +124,12 @@ def choose(
 
 
 def full(problems: NDArray[np.int64], chains: Chains) -> Floats:
-    """Return the measured mean of each problem (n,)."""
+    """Return the mean time of each problem's chains (n,)."""
     return np.asarray(np.bincount(problems, chains.seconds) / np.bincount(problems))
 
 
 def log_width(interval: Interval) -> float:
-    """Return the width of an interval in logarithms."""
+    """Return the width of an interval on the log scale; NaN without an interval."""
     return (
         float("nan") if interval.low is None or interval.high is None else float(np.log(interval.high / interval.low))
     )
@@ -135,7 +138,7 @@ def log_width(interval: Interval) -> float:
 def repetition(
     n: int, k: int, number: int, model: str, skew: float, rng: np.random.Generator
 ) -> tuple[list[Interval], list[Interval], list[float]]:
-    """Return the intervals of mean and ratio, those of the full measurement, and the estimates' relative errors."""
+    """Return the estimated intervals of mean and ratio, those of the full measurement, and the two estimates."""
     problems = np.tile(np.arange(n), k)
     lengths = rng.normal(0, skew * 0.75, n)
     between = 0.18 if model == "rough" else 0.03
@@ -155,7 +158,7 @@ def repetition(
 
 
 def truth(model: str, skew: float) -> tuple[float, float]:
-    """Return the true mean and the true ratio, by the moments of the log-normal."""
+    """Return the true mean and the true ratio, from the moments of the log-normal distribution."""
     beside, lengths = (0.18 if model == "rough" else 0.03), (skew * 0.75) ** 2 + (skew * 0.66) ** 2
     noise = float(np.exp(beside**2 / 2))
     plain = (0.02 + np.exp(lengths / 2) * noise) * noise
@@ -164,7 +167,9 @@ def truth(model: str, skew: float) -> tuple[float, float]:
 
 
 def cell(design: str, number: int, model: str, skew: float, repetitions: int) -> tuple[str, list[float], list[float]]:
-    """Return a cell of the table, the coverage of mean and ratio, and the median widths over the full ones'."""
+    """Return a cell of the table, the coverage of mean and ratio, and their median widths relative to the full
+    measurement's.
+    """
     n, k = DESIGNS[design]
     rng = np.random.default_rng([n, k, number, MODELS.index(model), int(10 * skew)])
     true = truth(model, skew)
@@ -202,7 +207,14 @@ def table(designs: Sequence[str], skew: float, repetitions: int, numbers: Sequen
 
 @click.command()
 @click.option("--repetitions", type=click.IntRange(10), default=1000, show_default=True)
-@click.option("--skew", type=float, multiple=True, default=(0.7, 1.0), show_default=True, help="SD of log lengths.")
+@click.option(
+    "--skew",
+    type=float,
+    multiple=True,
+    default=(0.7, 1.0),
+    show_default=True,
+    help="Standard deviation of a chain's log-length; can be repeated.",
+)
 @click.option("--design", type=click.Choice(list(DESIGNS)), multiple=True, default=tuple(DESIGNS))
 def main(repetitions: int, skew: tuple[float, ...], design: tuple[str, ...]) -> None:
     """Print the tables of tools/simulate/README.md for the mean and the ratio: coverage (that of the full measurement
