@@ -74,7 +74,7 @@ UNION ALL SELECT 'table', table_name, concat_ws(' ', schema_name, sql)
 FROM duckdb_tables() WHERE NOT internal AND database_name = 'warehouse'
 """
 _COMMENTS = re.compile(r"\s*(--[^\n]*\n\s*)*COMMENT ON ")
-"""Statements that are skipped to save time; they define nothing."""
+"""Start of the statements that are skipped to save time, because they define nothing."""
 _NO_EXTENSIONS = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 
 

@@ -67,7 +67,7 @@ class Source:
     group: str | None = None
     """Meaning of group_value, as in `estimate.group_kind`."""
     is_stored: bool = True
-    """False: computed on demand, because only a few runs have the data."""
+    """Whether loading stores the metrics. False: they are computed on demand, because only a few runs have the data."""
 
 
 PROBLEMS = Source("problem_total")
@@ -165,12 +165,12 @@ class Measure:
     title: str = ""
     """Heading in output."""
     meaning: str
-    """Definition, as a clause."""
+    """Definition of the metric, as a clause."""
     unit: str = "0 to 1"
     x: str | None = None
-    """SQL over a row of the source. None: computed by a function."""
+    """x, as SQL over a row of the source. None: the metric is computed by a function."""
     y: str = "1"
-    """SQL. Problems with y not positive or x NULL are left out."""
+    """y, as SQL over a row of the source. Problems are left out if y is not positive or x is NULL."""
     method: Method = rate
     source: Source = PROBLEMS
     by_role: Source | None = None

@@ -85,8 +85,8 @@ def lines(probe: Record) -> Iterator[str]:
     """Yield the lines above a probe's table."""
     yield (
         f"Probe of {probe['source_run_id']}: {counted(probe['num_points'], 'point')}, {probe['num_accepted']} with "
-        f"an accepted draft; {counted(probe['num_rollouts'] or 0, 'continuation')} each with and without the draft's "
-        "step."
+        f"an accepted draft; {counted(probe['num_rollouts'] or 0, 'continuation')} per point with the draft's step, "
+        "and as many without."
     )
     yield from left_out(probe)
     if missing := probe["num_points"] - probe["num_known"]:

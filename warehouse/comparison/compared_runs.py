@@ -236,10 +236,9 @@ def _default(runs: Sequence[Run]) -> Baseline:
 
 
 def _fit(run: Run, others: Sequence[Run]) -> tuple[float, ...]:
-    """Return how well a run of the target alone fits the others, as a sort key.
-
-    Most important first: number of others with the same target, problems in common, number of others with comparable
-    times, share of available samples.
+    """Return how well a run of the target alone fits the other runs, as a sort key. Most important first: number of
+    other runs with the same target, problems in common, number of other runs with comparable times, share of available
+    samples.
     """
     if not others:
         return ()

@@ -56,7 +56,7 @@ _Work = dict[tuple[str, str], Floats]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One call, or the sum of several calls of one model; the latency model is linear."""
+    """One call, or the sum of several calls of one model, because the latency model is linear."""
 
     model: Role
     calls: float
@@ -92,13 +92,13 @@ class ModelSpeed:
     """Coefficients of one model on one machine, in seconds per unit; none is negative."""
 
     call: float = 0.0
-    """Fixed cost of a call."""
+    """Fixed time of a call."""
     prompt_token: float = 0.0
     output_token: float = 0.0
     output_token_per_completion: float = 0.0
-    """Added to an output token by each further completion of the call."""
+    """Time added to an output token by each further completion of the call."""
     call_per_request: float = 0.0
-    """Added to a call by each further concurrent request."""
+    """Time added to a call by each further concurrent request."""
     prompt_token_per_request: float = 0.0
     output_token_per_request: float = 0.0
 

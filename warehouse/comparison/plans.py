@@ -339,7 +339,7 @@ def _basis_lines(plan: Plan) -> Iterator[str]:
     if (families := len(set(names))) < len(names):
         problems += f" in {families} families"
     if basis.run is None:
-        yield f"From {basis.baseline.run_id} alone, {problems}."
+        yield f"Pilot: {basis.baseline.run_id} alone, {problems}."
         yield (
             "Assumed: the other method's true rates vary over problems as much as this run's, and the correlation of "
             f"the two is {plan.question.correlation:g} (--correlation). The standard deviation between problems "
@@ -348,7 +348,7 @@ def _basis_lines(plan: Plan) -> Iterator[str]:
         yield "A pilot of both methods would also show which problems only one of them solves."
     else:
         observed = signed(100 * float(basis.pilot.differences.mean()), 2)
-        yield f"From {basis.run.run_id} vs. {basis.baseline.run_id}."
+        yield f"Pilot: {basis.run.run_id} vs. {basis.baseline.run_id}."
         yield f"{problems}; observed difference {observed} points."
     yield (
         f"Standard deviation of the difference: between problems {100 * sqrt(found.between):.1f} points, "

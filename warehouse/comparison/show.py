@@ -273,8 +273,9 @@ def difference_lines(
 ) -> Iterator[str]:
     """Yield the differences between manifests, one per line. names: short run names by run id.
 
-    Methods are not listed, because the names contain them. Parameters are listed only if they differ between runs of
-    one method. For models, runs without the model are ignored. is_brief: omit which results a difference affects.
+    Methods are not listed, because the runs' short names contain them. Parameters are listed only if they differ
+    between runs of one method. For models, runs without the model are ignored. is_brief: omit which results a
+    difference affects.
     """
     for difference in _told(differences):
         names_by_value: dict[str, list[str]] = {}
@@ -304,7 +305,7 @@ def _told(differences: Sequence[Difference]) -> Iterator[Difference]:
 
 
 def _differing_parameters(values: Mapping[str, str], methods: Mapping[str, str]) -> dict[str, str]:
-    """Return the parameters that differ between runs of one method, as strings; they are stored as JSON."""
+    """Return, as strings, the parameters (stored as JSON) that differ between runs of one method."""
     parameters = {run_id: json.loads(value) for run_id, value in values.items()}
     told = {}
     for run_id, own in parameters.items():
@@ -316,7 +317,7 @@ def _differing_parameters(values: Mapping[str, str], methods: Mapping[str, str])
 
 
 def baseline_lines(comparison: Comparison) -> Iterator[str]:
-    """Yield each dataset's baseline with its reason, per regime if each has its own."""
+    """Yield each dataset's baseline and why it was chosen; one per regime if the regimes have their own baselines."""
     datasets = [base.run.dataset for base in comparison.baselines]
     for base in comparison.baselines:
         regime = f", {', '.join(base.regimes)}" if datasets.count(base.run.dataset) > 1 else ""

@@ -166,7 +166,7 @@ class Reference(NamedTuple):
     """The nights with which tonight's measure is compared."""
 
     nights: Sequence[CellNight]
-    """At least FEWEST comparable nights: the newest, oldest first."""
+    """The newest comparable nights, at least FEWEST, ordered from oldest to newest."""
     window: Sequence[CellNight]
     """The last nights under tonight's conditions, tested together with tonight."""
     opened: date | None = None

@@ -590,9 +590,12 @@ def _pairs(runs: Sequence[RunFacts]) -> RunTable:
                 cells = [_with_interval(one.as_interval, digits) if one else NOTHING for one, digits in found]
                 rows.append((run, [members[pair.baseline_run_id].label, *cells]))
     caption = [
-        ("", "Each run compared with the target alone under the same conditions, over shared problems."),
+        ("", "Each run is compared with the target alone under the same conditions, over shared problems."),
         ("ratio of means", "Ratio of means: baseline's mean latency divided by the run's."),
-        ("tokens/s", "tokens/s, chain length: run's divided by baseline's. Speed-up = tokens/s ÷ chain length."),
+        (
+            "tokens/s",
+            "tokens/s, chain length: the run's value divided by the baseline's. Speed-up = tokens/s ÷ chain length.",
+        ),
         ("speed-up, 1", "1 in flight: ratio of mean latencies, from timing samples."),
         ("distance", "Distance: nats per token of the run's text under the target, minus the baseline's."),
     ]

@@ -230,9 +230,9 @@ class RunSummary(_Part):
     is_greedy: bool
     """Whether decoding was greedy, so all samples of a problem are identical."""
     engine_kind: str
-    """vllm, transformers, scripted, or served."""
+    """Kind of engine: vllm, transformers, scripted, or served."""
     concurrency: int
-    """Samples in flight per worker."""
+    """Number of samples in flight per worker."""
     take_turns: bool
     """Whether draft and target took turns and never ran at the same time."""
     token_speculation: TokenSpeculation | None
@@ -244,15 +244,15 @@ class RunSummary(_Part):
     k: int
     """Samples per problem."""
     planned: int
-    """Planned samples over all problems."""
+    """Number of planned samples over all problems."""
     finished: int
-    """Finished samples, including samples with an error."""
+    """Number of finished samples, including samples with an error."""
     failed: int
-    """Samples with an error."""
+    """Number of samples with an error."""
     num_not_run: int
-    """Planned samples that are not finished."""
+    """Number of planned samples that are not finished."""
     num_ungraded: int
-    """Finished samples without a grade."""
+    """Number of finished samples without a grade."""
     missing_share: float
     """Share of planned samples not finished or not graded, averaged over problems."""
     verdicts: Mapping[str, int]
@@ -266,15 +266,15 @@ class RunSummary(_Part):
     num_decisions: int
     """Number of decisions about steps: verdicts, or method-specific decisions."""
     num_refused: int
-    """Decisions that rejected every candidate."""
+    """Number of decisions that rejected every candidate."""
     decision_kinds: Sequence[str]
     """Kinds of decisions: `choice` or `score` (verdicts), or a kind defined by the method."""
     num_repeated: int
-    """Rejections after which the target wrote exactly a rejected text; see the view `refusals`."""
+    """Number of rejections after which the target wrote exactly a rejected text; see the view `refusals`."""
     num_timed: int
-    """Samples used for times: finished in one attempt, without an error, with at least one model request."""
+    """Number of samples used for times: finished in one attempt, without an error, with at least one model request."""
     num_unasked: int
-    """Samples without a model request because the prompt fills the context; they are not timed."""
+    """Number of samples without a model request because the prompt fills the context; such samples are not timed."""
     num_timed_at_one: int | None
     """Number of timing samples (rerun one at a time) behind latency_at_one; None if there are none."""
     median_latency_seconds: float | None

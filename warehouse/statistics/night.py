@@ -26,7 +26,7 @@ FEWEST, MOST = 7, 14
 WINDOW = 3
 """Number of nights in the window test, including tonight."""
 SCREEN = 2.5
-"""Difference of tonight's first run, in standard errors, from which the cell is rerun."""
+"""The cell is rerun if tonight's first run differs by at least this many standard errors."""
 AGREES = 1.0
 """Standard errors by which tonight must also differ, in the same direction, for a difference of the window to count.
 Otherwise the fault is assumed to be repaired.
@@ -147,7 +147,9 @@ def looks(cells: Sequence[Series]) -> tuple[dict[str, Spread], list[Look]]:
 
 
 class _Nights(NamedTuple):
-    """Nights of all cells; arrays (cells, nights). Missing nights have infinite variance; the first is not missing."""
+    """Nights of all cells; arrays (cells, nights). Missing nights have infinite variance; a cell's first night is never
+    missing.
+    """
 
     days: Counts
     values: Floats

@@ -47,7 +47,7 @@ class Points:
     weight: Floats
     accepted: Flags
     third: Numbers
-    """Third of the chain, from 1."""
+    """Third of the chain, 1 to 3."""
     rating: Floats
     """Score that the decision used, negated if low scores are accepted; NaN if there is none."""
     draft_right: Numbers

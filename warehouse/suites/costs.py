@@ -43,7 +43,9 @@ class Setting:
     text: Hashable
     """What determines the generated text: method, parameters, models, dataset and sampling."""
     speed: Hashable
-    """What else determines latency: samples in flight, token-level speculation, speed-only parameters, the machine."""
+    """What determines latency in addition: samples in flight, token-level speculation, speed-only parameters, the
+    machine.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +199,7 @@ def _other_seconds(measure: str, number: float, seconds: float, *, of_baseline: 
 
 
 def from_published(launch: Launch, own: Setting, known: Published) -> Forecast | None:
-    """Estimate from published values; None if they do not determine this launch's latency."""
+    """Estimate the cost from published values; None if they do not determine this launch's latency."""
     seconds = _published_seconds(launch, own, known)
     if seconds is None:
         return None
@@ -220,7 +222,7 @@ def _published_seconds(launch: Launch, own: Setting, known: Published) -> Value 
 
 
 def estimated(asked: Reproduction, launch: Launch, plan: Planned) -> Forecast | None:
-    """Estimate a launch of a planned run from similar recorded runs, otherwise from published values."""
+    """Estimate the cost of a launch of a planned run, from similar recorded runs or otherwise from published values."""
     if from_runs := run_cost.from_history(launch, run_columns(launch), num_samples(launch), asked.database):
         return from_runs
     return from_published(launch, setting(asked.suite, plan, launch), everything())

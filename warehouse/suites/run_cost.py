@@ -95,7 +95,7 @@ def _read(database: Path, ask: Callable[[Connection], Forecast | None]) -> Forec
 
 
 def from_history(launch: Launch, like: Record, num_samples: int, database: Path) -> Forecast | None:
-    """Estimate from finished runs with the columns `like` in the table `run`; None if there are none.
+    """Estimate the cost from finished runs with the columns `like` in the table `run`; None if there are none.
 
     Only runs with times count. If the launch sets a model's tensor-parallel size, the runs must have the same size.
     """
@@ -130,7 +130,7 @@ def _from_history(connection: Connection, launch: Launch, like: Record, num_samp
 
 
 def _from_timings(connection: Connection, spec: RunSpec, num_samples: int) -> Forecast | None:
-    """Estimate samples run one at a time from the timing samples of batch runs."""
+    """Estimate the cost of samples run one at a time, from the timing samples of batch runs."""
     latencies = {str(row["run_id"]): row for row in rows(connection, _ALONE) if row["mean_seconds"]}
     for run in runs_like(connection, same_cost(spec)):
         if latency := latencies.get(str(run["run_id"])):
