@@ -123,7 +123,7 @@ def places_of(columns: Sequence[str], names: Sequence[str]) -> list[int]:
 
 
 def answer(connection: Connection, sql: str) -> Table:
-    """Run one query. The first rows are computed now, the others when they are read.
+    """Run one query. The first rows are computed now, the remaining rows when they are read.
 
     Raises WarehouseError and DatabaseError.
     """

@@ -59,7 +59,7 @@ class Draft(_Strict):
 
     layers: PositiveInt
     exit: PositiveInt
-    """The solver's layer with an early exit, which makes the first layers usable without the others."""
+    """The solver's layer with an early exit, which makes the first layers usable without the later ones."""
     exit_weight: Share = 0.3
     """Weight of the early exit's loss relative to the solver's."""
     alone: Stage | None = None
@@ -118,7 +118,7 @@ class Reward(_Strict):
     """The reward model: a selection of the target's layers, the last of which are trained to judge one step."""
 
     stories: Stories
-    """Number of stories, from the first on, whose mistakes by the draft are used in training."""
+    """Number of stories, from the first on; the draft's mistakes in these stories are used in training."""
     solver: list[PositiveInt]
     """The target's solver layers to use, counted from 1; they are not trained further."""
     judges: Annotated[list[PositiveInt], Field(min_length=4, max_length=4)]

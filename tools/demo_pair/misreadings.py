@@ -1,9 +1,9 @@
 """Misreadings: correctly calculated steps for an event that is not the next one of the story.
 
-The draft skips or repeats events, counts other things or those of other people, and ends the reasoning before the last
+The draft skips or repeats events, counts other things or other people's things, and ends the reasoning before the last
 event. Such a step continues with the current value, unlike a step taken from another place of the solution, so only the
 story shows the mistake. If the solution first states how many things are in bags, the event without this statement is
-also a misreading (3.5 % of them), although the rest of the chain may be correct.
+also a misreading (3.5 % of all misreadings), although the rest of the chain may be correct.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""The generated problems, split into the demo's 40, those of demo-train, the held-out ones, and the training set.
-
+"""The generated problems, in four splits: the demo's 40 problems, demo-train, held-out problems, and training problems.
 No problem is in two splits.
 """
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class Values:
-    """The values of the right steps of the first stories, and of some wrong ones."""
+    """The values of the right steps of the first stories, and of some wrong steps."""
 
     def __init__(
         self, right: Sequence[Sequence[float]] = (), wrong: Sequence[tuple[int, int, str, float]] = ()

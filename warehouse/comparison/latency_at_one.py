@@ -208,7 +208,7 @@ class SpeedUpAtOne:
 
 
 def read(connection: Connection, run_id: str) -> TimedRun | None:
-    """Return a run's timing samples with their predictions; None if it has no valid ones."""
+    """Return a run's timing samples with their predictions; None if it has no valid timing samples."""
     measured = read_samples(connection, _CALLS, run_id)
     chains = rows(connection, _CHAINS, {"run_id": run_id})
     places = {str(chain["sample_id"]): place for place, chain in enumerate(chains)}

@@ -16,7 +16,7 @@ Attribute = str | float | int
 WIDTH = 1040
 """Width of a chart in SVG units; the page scales it."""
 SHAPES = ("circle", "square", "diamond", "triangle")
-"""Marker shapes; with eight colors, 32 methods have different markers."""
+"""Marker shapes; with eight colors, 32 methods have distinct markers."""
 _GLYPH = 6.9
 """Mean character width of a label in SVG units, slightly overestimated."""
 

@@ -547,7 +547,7 @@ _MORE: tuple[Callable[[RunSpec], str], ...] = (
 )
 """Settings added to a row label only if two runs on one dataset would otherwise share a cell.
 
-A row may have different settings, such as budgets, on different datasets.
+A row may have other settings, such as budgets, on other datasets.
 """
 
 

@@ -219,7 +219,7 @@ def _stored(value: object) -> object:
 
 
 def model_in(row: Mapping[str, object], owner: Owner) -> dict[str, Any]:
-    """Return a model's values in a row of `run`, nested like `ModelSpec`, without unset ones."""
+    """Return a model's values in a row of `run`, nested like `ModelSpec`, without unset values."""
     found: dict[str, Any] = {}
     for column in MODEL_COLUMNS:
         if column.owner != owner or (value := row.get(column.name)) is None:

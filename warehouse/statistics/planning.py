@@ -186,9 +186,10 @@ def _single(correct: Counts, samples: Counts) -> Floats:
 
 
 def components_of_one(correct: Counts, samples: Counts, correlation: float) -> Components:
-    """Return the components from one method's pilot, for a comparison with a method whose true rates vary as much.
+    """Return the components from one method's pilot, for a comparison with a method whose true rates vary as much as
+    this method's.
 
-    correct, samples (n,). correlation: assumed correlation of the two methods' true rates over problems. Raises
+    correct, samples: both (n,). correlation: assumed correlation of the two methods' true rates over problems. Raises
     CannotPlan.
     """
     pilot = Pilot(correct, samples, correct, samples)  # checks the counts

@@ -28,7 +28,8 @@ from warehouse.statistics.intervals import (
 LARGEST_SHARE = 0.1
 """Maximum share of decisions in one problem or family; above it, the rate has no interval."""
 FEWEST_WRONG, FEWEST_PROBLEMS = 10, 5
-"""Minimum number of wrong samples, and of problems with one, for an AUROC; the same holds for right samples."""
+"""Minimum number of wrong samples, and of problems with a wrong sample, for an AUROC; the same holds for right samples.
+"""
 _ROUNDING = 1e-12
 """Rounding tolerance for sums of shares."""
 

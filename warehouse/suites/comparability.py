@@ -111,7 +111,7 @@ def _unstated(suite: Suite, plan: Planned, condition: Condition) -> Unstated | N
 
 
 def _is_open(suite: Suite, plan: Planned, condition: Condition) -> bool:
-    """Return whether the paper does not state this condition and our value is among the possible ones."""
+    """Return whether the paper does not state this condition and our value is among the possible values."""
     told = _unstated(suite, plan, condition)
     return told is not None and (not told.among or condition.ours in told.among)
 

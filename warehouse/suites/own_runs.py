@@ -70,7 +70,7 @@ def own_runs(suite: suites.Suite, columns: Sequence[str] = ()) -> list[OwnRun]:
 
 
 def state_of(runs: Sequence[OwnRun]) -> State:
-    """Return the combined state of several runs, such as those of a row."""
+    """Return the combined state of several runs, such as the runs of a row."""
     if all(run.finished >= run.num_samples and not run.to_time for run in runs):
         return "done"
     return "partly done" if any(run.finished for run in runs) else "missing"
