@@ -215,7 +215,8 @@ class _Counts:
     right: Counts
     """Correct samples."""
     first_results: Counts
-    """Samples with a result that pass@k uses: all, but only one in a greedy run, which repeats its first sample."""
+    """Samples with a result that pass@k uses: all of them, or only one in a greedy run, which repeats its first sample.
+    """
     first_right: Counts
 
     @property

@@ -133,7 +133,7 @@ def successor(database: Path) -> Iterator[Path]:
     try:
         yield new_file
         _keep_shared(database, new_file)
-        _log_of(database).unlink(missing_ok=True)  # otherwise DuckDB would replay it into the new file
+        _log_of(database).unlink(missing_ok=True)  # otherwise DuckDB would replay the old log into the new file
         new_file.replace(database)
     finally:
         remove(new_file)

@@ -47,7 +47,7 @@ _IN_SHORT = ("models", "pass@1", "once complete", "verdicts", "fallback rate", "
 _DOUBT = "CHECK THE JUDGE"
 """Other lines of the result are printed when a run ends if they contain this text."""
 _WAIT_SECONDS = 3600.0
-"""Maximum wait for a locked database, in seconds; long, because all runs of a night end at the same time."""
+"""Maximum wait for a locked database, in seconds. It is long, because all runs of a night end at the same time."""
 
 
 @contextmanager

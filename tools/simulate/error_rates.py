@@ -392,4 +392,4 @@ def half_lengths(repetitions: int) -> str:
             if interval.low is not None and interval.high is not None:
                 found[name].append(50 * (interval.high - interval.low))
     shown = ", ".join(f"{name} ±{np.mean(values):.1f}" for name, values in found.items())
-    return f"Half length in points at 30 problems × 16 samples: {shown}."
+    return f"Mean half-width in points at 30 problems × 16 samples: {shown}."

@@ -236,7 +236,7 @@ class Plan:
 
     @property
     def cheapest(self) -> Size | None:
-        """The size with the fewest samples."""
+        """The plan's size with the fewest samples."""
         return min((size for size in self.sizes if size.samples), key=lambda size: size.samples or 0, default=None)
 
 

@@ -39,7 +39,7 @@ def _date(context: click.Context, parameter: click.Parameter, value: datetime | 
 
 
 @click.group(cls=_Commands, invoke_without_command=True)
-@database_option("Database of nightly runs.", "warehouse.duckdb in runs/nightly, in runs, or here")
+@database_option("Database of nightly runs.", "warehouse.duckdb in runs/nightly, in runs, or in the current folder")
 @click.option(
     "--night",
     type=DATE,

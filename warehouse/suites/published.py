@@ -213,7 +213,9 @@ class Suite(_Strict):
         return OF_THOUGHT.get(of.measure, of.measure), "scot" if of.stopwatch == "measured" else of.stopwatch
 
     def baseline(self, row: Row, metric: str) -> str | None:
-        """Return the label of the baseline row for this row's metric; None: no ratio, or no baseline."""
+        """Return the label of the baseline row for this row's metric; None if the metric is not a ratio, or if there is
+        no baseline.
+        """
         of = self.metrics[metric]
         return (of.baseline or row.baseline) if of.registered.is_of_pair else None
 
@@ -375,8 +377,8 @@ def with_latency_sample(suite: Suite, launch: Launch) -> Launch:
 
 
 def in_batches(suite: Suite, launch: Launch) -> Launch:
-    """Return a launch with one sample in flight as batches with timing samples, or unchanged if these cannot replace
-    it.
+    """Return a launch with one sample in flight as batches with timing samples, or unchanged if timing samples cannot
+    replace it.
     """
     if suite.times - ESTIMATED - NOT_ESTIMATED:
         return launch
