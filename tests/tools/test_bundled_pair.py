@@ -10,28 +10,11 @@ from transformers import LlamaForCausalLM
 
 from harness.problems import benchmarks
 from harness.weights import models
-from harness.weights.tokenizer import HFTokenizer
 from tools.demo_pair import config, evaluation, splits, vocabulary
 from tools.demo_pair.mistakes import Mistakes
-from tools.demo_pair.stories import Story
 
 DRAFT, TARGET = map(models.pair_folder, models.PAIR)
 REWARD = models.pair_folder(models.REWARD)
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HFTokenizer:
-    return vocabulary.build(tmp_path_factory.mktemp("tokenizer"))
-
-
-@pytest.fixture(scope="module")
-def held_out_stories() -> list[Story]:
-    return splits.held_out_stories(config.read(config.DEFAULT))[:4]
-
-
-@pytest.fixture(scope="module")
-def target() -> LlamaForCausalLM:
-    return LlamaForCausalLM.from_pretrained(TARGET, dtype=torch.float32).eval()
 
 
 @pytest.mark.parametrize("folder", [DRAFT, TARGET, REWARD])
@@ -40,10 +23,10 @@ def test_the_tokenizer_is_the_one_that_todays_prompts_make(folder: Path, tmp_pat
     assert (folder / "tokenizer.json").read_bytes() == (tmp_path / "tokenizer.json").read_bytes(), "make train-demo"
 
 
-def test_verdicts_separate_right_steps_and_candidates_from_wrong_ones(
-    target: LlamaForCausalLM, tokenizer: HFTokenizer, held_out_stories: list[Story]
-) -> None:
-    quality = evaluation.verdict_quality(target, tokenizer, held_out_stories, Mistakes(), seed=1)
+def test_verdicts_separate_right_steps_and_candidates_from_wrong_ones(tmp_path: Path) -> None:
+    target = LlamaForCausalLM.from_pretrained(TARGET, dtype=torch.float32).eval()
+    stories = splits.held_out_stories(config.read(config.DEFAULT))[:4]
+    quality = evaluation.verdict_quality(target, vocabulary.build(tmp_path), stories, Mistakes(), seed=1)
     assert quality.auroc >= 0.99
     # Right steps far from the end of a hard problem have scores from 4 on, so most, but not all, have a 7.
     assert quality.right_passed > quality.wrong_passed + 0.4

@@ -41,14 +41,10 @@ TINY = Config.model_validate(
 )
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Long replies of untrained models take longer than these trainings."""
+def test_a_tiny_pair_is_trained_evaluated_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Long replies of untrained models take longer than these trainings.
     monkeypatch.setattr(inference, "MAX_TOKENS", 8)
     monkeypatch.setattr(method_evaluation, "_TOKEN_BUDGET", 8)
-
-
-def test_a_tiny_pair_is_trained_evaluated_and_resumed(tmp_path: Path) -> None:
     lines: list[str] = []
     Training(TINY, tmp_path, "cpu", lines.append).run()
     for role, layers in (("draft", 1), ("target", 9)):

@@ -25,12 +25,3 @@ def test_the_command_prints_the_lines_that_are_asked_for(monkeypatch: pytest.Mon
     monkeypatch.setattr(nights, "seconds", lambda *_: 0.0)  # a year of nights
     shown = CliRunner().invoke(main, ["--only", "AUROC", "--repetitions", "4"]).output
     assert shown.count(", k 1, 4 |") == 3
-
-
-def test_intervals_hold_in_families_as_often_as_they_say_and_not_without_them() -> None:
-    """Within a point and four standard errors of so few repetitions."""
-    chosen = [line for line in error_rates.lines() if line.population == "equal families"]
-    for line in chosen:
-        [cell] = error_rates.cells(replace(line, sizes=[20], variants=line.variants[:1]), 300)
-        assert cell.used[0] > 94 - 4 * 100 * (0.05 * 0.95 / 300) ** 0.5
-        assert cell.other[0] < 90
