@@ -104,18 +104,13 @@ def packed(*folders: str) -> set[str]:
 def test_the_wheel_has_every_file_of_the_packages_and_the_source_distribution_tests_tools_and_documents(
     built: tuple[set[str], zipfile.ZipFile],
 ) -> None:
-    assert {*packed("tests", "tools", "slurm", *PACKAGES), *BESIDE, "Makefile"} - built[0] == set()
+    assert {*packed("docs", "tests", "tools", "slurm", *PACKAGES), *BESIDE, "Makefile"} - built[0] == set()
     names = set(built[1].namelist())
     assert packed(*PACKAGES) - names == set(), "add them to package-data in pyproject.toml"
     assert {f"{package}/py.typed" for package in PACKAGES} <= names
     assert {"jobs/examples/clusters/example.toml", "jobs/examples/nightly.scrontab"} <= names, "links into slurm/"
     others = {name for name in names if name.partition("/")[0] not in PACKAGES}
     assert all(".dist-info/" in name for name in others), others
-
-
-def test_the_source_distribution_has_tests_tools_and_documents(built: tuple[set[str], zipfile.ZipFile]) -> None:
-    assert packed("docs", "tests", "tools", "slurm", *PACKAGES) - built[0] == set()
-    assert {*BESIDE, "Makefile"} <= built[0]
 
 
 def test_the_wheel_says_what_it_is_and_requires_no_engine(built: tuple[set[str], zipfile.ZipFile]) -> None:

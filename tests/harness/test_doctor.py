@@ -15,12 +15,7 @@ from harness.doctor import main
     ("arguments", "message"),
     [
         (("--method", "specot"), "'speccot'"),
-        (("--data-dir", "no/such"), "no/such"),
         (("--dry-run",), "--dry-run"),
-        (
-            ("--method", "vanilla", "--draft", "nosuch"),
-            "--draft nosuch: vanilla --model target generates only with the target",
-        ),
         (("--reward", "ftp://host/v1"), "--reward: not a server address; valid: http://HOST:PORT/v1"),
     ],
 )

@@ -1,17 +1,13 @@
-"""The command as a person types it: mistakes get one line and exit code 2, a run ends with a table and resumes."""
+"""The command as a person types it: mistakes get one line and exit code 2, and it says what it would submit."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
 
 import pytest
 from click.testing import CliRunner, Result
 
 from harness.launch import main
-from harness.methods import METHODS, build, defaults
-from harness.settings.layers import presets
-from harness.weights.models import MODELS
 
 SPECCOT = ("--method", "speccot", "--dataset", "demo", "--engine", "scripted")
 
@@ -58,25 +54,6 @@ def test_invalid_input_gets_one_line_that_names_what_is_valid(
     assert [path.name for path in folder.iterdir()] == ["file"]
 
 
-def test_a_run_prints_its_result_and_run_again_does_nothing(folder: Path) -> None:
-    command = (*SPECCOT, "--samples", "2", "--limit", "2", "--token-budget", "500")
-    first = launch(*command, cluster="debug")
-    assert first.exit_code == 0, first.output
-    again = launch(*command, cluster="debug")
-    assert again.exit_code == 0, again.output
-    for shown in (first, again):
-        assert "PARTIAL RUN" in shown.stdout
-        assert "pass@1" in shown.stdout
-    assert len(list((folder / "runs").glob("demo-speccot-*"))) == 1
-
-
-def test_a_dry_run_writes_nothing_and_plans_no_more_shards_than_samples(folder: Path) -> None:
-    result = launch(*SPECCOT, "--dry-run", "--limit", "1", "--samples", "2", "--shards", "5")
-    assert result.exit_code == 0, result.output
-    assert "2 shards, " in result.stdout
-    assert list(folder.iterdir()) == []
-
-
 def test_where_slurm_answers_the_default_models_are_the_papers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobs.submission.submit.client.check_controller", lambda: None)
     monkeypatch.setattr("jobs.submission.dispatch.preview", lambda *arguments: "#SBATCH\n\t[bold]x[/bold]")
@@ -85,14 +62,6 @@ def test_where_slurm_answers_the_default_models_are_the_papers(monkeypatch: pyte
     assert result.exit_code == 0, result.output
     assert "r1-distill-qwen-1.5b" in result.output
     assert "\n\t[bold]x[/bold]\n" in result.stdout, "the batch script as it is"
-
-
-def test_every_preset_names_a_method_its_parameters_and_existing_models() -> None:
-    for preset in presets().values():
-        method = str(preset["method"])
-        build(method, {name: cast(str, value) for name, value in preset.items() if name in defaults(method)})
-        assert {preset["draft"], preset["target"]} <= set(MODELS)
-        assert method in METHODS
 
 
 def test_a_warehouse_that_is_none_is_refused_before_anything_runs(folder: Path) -> None:

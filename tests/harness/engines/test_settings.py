@@ -37,41 +37,32 @@ def test_on_a_cpu_the_caches_have_a_size_and_small_blocks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cores", "ranks", "concurrency", "draft", "target"),
+    ("cores", "ranks", "concurrency", "expected"),
     [
-        (2, (1, 1), 1, "0,1", "0,1"),
-        (2, (1, 1), 16, "0", "1"),
-        (2, (2, 2), 16, "0|1", "0|1"),
-        (1, (1, 2), 16, "0", None),
-        (8, (1, 1), 2, "0,1,2,3,4,5,6,7", "0,1,2,3,4,5,6,7"),
-        (8, (1, 1), 16, "0,1", "2,3,4,5,6,7"),
-        (8, (2, 2), 16, "0|1", "2,3,4|5,6,7"),
+        (2, 1, 1, {"draft": "0,1", "target": "0,1"}),
+        (2, 1, 16, {"draft": "0", "target": "1"}),
+        (2, 2, 16, {"draft": "0|1", "target": "0|1"}),
+        (8, 1, 2, {"draft": "0,1,2,3,4,5,6,7", "target": "0,1,2,3,4,5,6,7"}),
+        (8, 1, 16, {"draft": "0,1", "target": "2,3,4,5,6,7"}),
+        (8, 2, 16, {"draft": "0|1", "target": "2,3,4|5,6,7"}),
+        (2, 1, 16, {"draft": "0", "target": "1", "reward": "0"}),  # it has cores of its own or those of the draft
+        (2, 1, 1, {"draft": "0,1", "target": "0,1", "reward": "0,1"}),
+        (1, 1, 16, {"draft": "0", "target": "0", "reward": "0"}),
+        (3, 1, 16, {"draft": "0", "target": "2", "reward": "1"}),
+        (8, 1, 16, {"draft": "0,1", "target": "4,5,6,7", "reward": "2,3"}),
+        (8, 1, 16, {"target": "2,3,4,5,6,7", "reward": "0,1"}),
+        (1, 1, 16, {"target": "0", "reward": "0"}),
     ],
 )
 def test_cores_are_shared_by_engines_that_take_turns_and_divided_between_others(
-    cores: int, ranks: tuple[int, int], concurrency: int, draft: str | None, target: str | None
+    cores: int, ranks: int, concurrency: int, expected: dict[Role, str]
 ) -> None:
-    lists = core_lists(PAIR, {"draft": ranks[0], "target": ranks[1]}, concurrency, list(range(cores)))
-    assert lists == {"draft": draft, "target": target}
+    roles = tuple(expected)
+    assert core_lists(roles, dict.fromkeys(roles, ranks), concurrency, list(range(cores))) == expected
 
 
-@pytest.mark.parametrize(
-    ("roles", "cores", "concurrency", "expected"),
-    [
-        (("draft", "target", "reward"), 2, 16, ("0", "1", "0")),
-        (("draft", "target", "reward"), 2, 1, ("0,1", "0,1", "0,1")),
-        (("draft", "target", "reward"), 1, 16, ("0", "0", "0")),
-        (("draft", "target", "reward"), 3, 16, ("0", "2", "1")),
-        (("draft", "target", "reward"), 8, 16, ("0,1", "4,5,6,7", "2,3")),
-        (("target", "reward"), 8, 16, ("2,3,4,5,6,7", "0,1")),
-        (("target", "reward"), 1, 16, ("0", "0")),
-    ],
-)
-def test_a_reward_model_has_cores_of_its_own_or_those_of_the_draft(
-    roles: tuple[Role, ...], cores: int, concurrency: int, expected: tuple[str, ...]
-) -> None:
-    lists = core_lists(roles, dict.fromkeys(roles, 1), concurrency, list(range(cores)))
-    assert lists == dict(zip(roles, expected, strict=True))
+def test_more_ranks_than_cores_are_bound_to_none() -> None:
+    assert core_lists(PAIR, {"draft": 1, "target": 2}, 16, [0]) == {"draft": "0", "target": None}
 
 
 def test_float32_is_calculated_with_all_bits_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
