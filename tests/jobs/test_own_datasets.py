@@ -70,14 +70,6 @@ def test_a_run_is_graded_and_loaded_and_a_renamed_file_is_compared_with_it(tmp_p
     assert {row.contrast.pair.num_shared_problems for row in compared.rows if row.contrast} == {6}
 
 
-def test_a_wrong_file_is_one_line_with_exit_code_2_before_anything_is_written(tmp_path: Path) -> None:
-    path = write(tmp_path / "my.jsonl", [*QUESTIONS, QUESTIONS[2]])
-    ended = run("--method", "vanilla", "--dataset", str(path), output=tmp_path / "runs")
-    assert (ended.exit_code, ended.stderr.count("\n")) == (2, 1)
-    assert f"{path}, line 7: " in ended.stderr
-    assert not (tmp_path / "runs").exists()
-
-
 def test_a_suite_and_a_configuration_file_name_files_beside_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,7 @@ from jobs.work.worker import run_shard
 from tests.harness.checks.question import asked, problem_texts
 from tests.harness.conftest import save_tokenizer
 from tests.harness.weights.chat_templates import MISTRAL, PLAIN, QWEN3, QWEN3_INSTRUCT, REFUSED, Case
-from tests.jobs.runs import finished_ids, launched, planned_ids
+from tests.jobs.runs import finished_ids, planned_ids
 
 OWN = "system = 'Sir.'\n[instruction.plain]\nmath = 'Mind the units.'\n[step_choice]\nitem = 'Try {label}: {text}'\n"
 
@@ -65,13 +65,6 @@ def test_a_changed_file_of_the_same_name_is_another_run(tmp_path: Path) -> None:
     launch(tmp_path)
     shown = prompts.prompt_hash(load(tmp_path / "own.toml"))
     assert one.prompt_hash == shown != other.prompt_hash
-
-
-def test_a_wrong_file_is_one_line_with_exit_code_2_before_anything_is_written(tmp_path: Path) -> None:
-    (tmp_path / "own.toml").write_text("[score]\nquestion = ''")
-    result = launched(tmp_path / "runs", prompts=tmp_path / "own.toml")
-    assert (result.exit_code, result.stderr.count("\n"), "score.question" in result.stderr) == (2, 1, True)
-    assert not (tmp_path / "runs").exists()
 
 
 _ASKS = "{% if add_generation_prompt %}assistant: {% endif %}"

@@ -1,12 +1,8 @@
-"""Suites: read, checked as a whole, launched under a tag and within a budget of GPU-hours; examples are bundled."""
+"""Suites: read, checked as a whole, launched under a tag and within a budget of GPU-hours; some are bundled."""
 
 from __future__ import annotations
 
-import ast
-import json
 import re
-import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -177,15 +173,6 @@ def test_a_dry_run_of_a_suite_adds_up_what_is_left(tmp_path: Path) -> None:
     refused = jobs(*words, "--max-gpu-hours", "15.9")
     assert (refused.exit_code, "15.9" in refused.stderr, "16.0" in refused.stderr) == (2, True, True)
     assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.parametrize("kind", EXAMPLES)
-def test_an_example_is_printed_as_it_is(kind: str) -> None:
-    result = jobs("example", kind)
-    assert result.exit_code == 0
-    assert kind == "notebook" or result.stdout == EXAMPLES[kind].read_text(encoding="utf-8"), "that is made of a page"
-    parsers: dict[str, Callable[[str], object]] = {"scrontab": str, "notebook": json.loads, "router": ast.parse}
-    assert parsers.get(kind, tomllib.loads)(result.stdout)
 
 
 def test_a_bundled_suite_is_named_and_a_file_of_its_name_comes_first(

@@ -78,7 +78,6 @@ def assert_refused(result: Result, message: str, folder: Path) -> None:
 DATA = "--method vanilla --engine scripted --dataset "
 PAIR = "--dataset demo --limit 2 --cluster local --draft demo-draft --target demo-target "
 VLLM = PAIR + "--engine vllm --token-budget 512 "
-SPECCOT = "--method speccot " + VLLM
 OWN = "--dataset demo --limit 2 --engine scripted --method "
 SERVED = "--method vanilla --dataset demo --limit 2 --cluster local --token-budget 600 --target "
 WRONG = [
@@ -87,11 +86,8 @@ WRONG = [
     (DATA + "semicolons.csv", "line 2: no field 'problem'; found: problem;answer; map it with --columns"),
     (DATA + "title.toml", "title.toml: title: contains a control character"),
     (DATA + f"{'a' * 5000}.jsonl", "no such file"),
-    (DATA + "my.jsonl --problems 0-99999999999", "--problems 0-99999999999: not a range of problems"),
     (OWN + "specreason --prompts step.toml", "score.question: unknown placeholder {step}; valid: none"),
     ("--method lookahead --prompts long.toml " + VLLM, "for the target demo-target, the labels must be distinct"),
-    (SPECCOT + "--draft.memory 0.9 --target.memory 0.9", "add up to more than 1, the whole memory of a GPU"),
-    (SPECCOT + "--draft gpt5", "unknown model 'gpt5'; valid: r1-distill-qwen-1.5b, "),
     (OWN + "ok.py", "--method ok.py: no class given; write ok.py:CLASS"),
     (OWN + "run.py:Confident", "has no `async def __call__`; a method is"),
     (OWN + "nul.py:X", "nul.py:X: cannot be imported: SyntaxError: source code"),

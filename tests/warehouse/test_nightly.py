@@ -14,7 +14,7 @@ from scipy import linalg, stats
 from syrupy.assertion import SnapshotAssertion
 
 from warehouse.nightly.judge import SPEED_UP, CellNight, CellVerdict, NightVerdict, Run, replay
-from warehouse.nightly.verdict import junit, junit_of_none
+from warehouse.nightly.verdict import junit
 from warehouse.statistics.intervals import Counts
 from warehouse.statistics.night import ESTIMATED, KNOWN, Look, Series, Spread, Value, _Nights, fitted, looks
 
@@ -291,11 +291,6 @@ def test_times_under_other_conditions_are_not_compared_and_that_is_said(snapshot
 def test_no_name_of_a_cell_breaks_the_junit_document(cell: str) -> None:
     [case] = cases(replay(calm(2, cell=cell))[-1])
     assert case.classname == cell.replace("\a", "\\x07").replace("\x1b", "\\x1b")
-
-
-def test_a_night_without_a_verdict_is_an_error_in_junit() -> None:
-    [[case]] = JUnitXml.fromstring(junit_of_none(FIRST, "nothing ran", 2))
-    assert (case.is_error, case.result[0].message) == (True, "nothing ran")
 
 
 def wandering(rng: np.random.Generator, cells: int, nights: int, deviation: float, rho: float) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The report's numbers, its tables as text, its size, and its error messages."""
+"""The report's numbers, its tables as text, and its size."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
@@ -118,17 +116,12 @@ def test_a_run_without_grades_has_no_accuracy(loaded: Loaded, tmp_path: Path, wr
     assert 'aria-label="Accuracy' in written(loaded.database, loaded.vanilla.path.name).read_text()
 
 
-def test_the_main_table_says_what_its_intervals_assume(loaded: Loaded) -> None:
+def test_the_main_table_says_what_its_intervals_assume_and_names_runs_by_their_labels(loaded: Loaded) -> None:
+    own, base = facts_of(loaded.database, *all_runs(loaded)[:2])
     [results, *others] = report(loaded.database, *all_runs(loaded)[:2]).stdout.split("\n## ")[1:]
-    for told in ("In n × k: ", "Unfinished: "):
+    for told in ("In n × k: ", "Unfinished: ", f"COMPARED IN PART: {own.label} vs. {base.label}, pass@1: "):
         assert told in results
     assert not any("Unfinished: " in other for other in others)
-
-
-def test_the_caption_of_the_main_table_names_runs_by_their_labels(loaded: Loaded) -> None:
-    own, base = facts_of(loaded.database, *all_runs(loaded)[:2])
-    results = report(loaded.database, *all_runs(loaded)[:2]).stdout.split("\n## ")[1]
-    assert f"COMPARED IN PART: {own.label} vs. {base.label}, pass@1: " in results
     assert own.summary.run_id not in results
 
 
@@ -168,20 +161,3 @@ def test_hostile_text_reaches_the_page_and_the_tables_neither_as_markup_nor_as_s
     latex = report(database, folder.path.name, "--format", "latex").stdout
     assert latex.count(r"\toprule") == latex.count(r"\end{tabular}") > 4
     assert r"drafts 2, note \textless{}script\textgreater{}window.pwned" in latex
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (("none", "-o", "a.html"), "'none'"),
-        (("RUN", "-o", "a.pdf"), ".html, .htm, .md, .tex"),
-        (("RUN", "--format", "html"), "-o FILE"),
-        (("RUN", "--grader", "9", "-o", "a.html"), "'9'"),
-    ],
-)
-def test_invalid_input_is_one_line_and_exit_code_2(loaded: Loaded, arguments: tuple[str, ...], named: str) -> None:
-    run = loaded.speculative.path.name
-    result = report(loaded.database, *(run if a == "RUN" else a for a in arguments))
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert named in result.stderr
-    assert not Path("a.html").exists()

@@ -76,10 +76,6 @@ def planned(name: str) -> list[tuple[papers.Suite, papers.Planned, Launch]]:
     return [(table, plan, papers.launch_of(plan.flags)) for plan in papers.planned(table)]
 
 
-def test_the_papers_own_run_is_comparable() -> None:
-    assert reasons(run()) == []
-
-
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
