@@ -49,9 +49,6 @@ def test_the_recorded_gpus_are_those_of_this_process(tmp_path: Path, monkeypatch
     [gpu] = environment.hardware()["gpus"]
     assert (gpu["name"], gpu["memory.total"], gpu["driver_version"]) == ("NVIDIA H200", "143771 MiB", "570.86.15")
     assert gpu["uuid"].startswith("GPU-00000003")
-    assert environment.accelerator() == "gpu"
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert (environment.hardware()["gpus"], environment.accelerator()) == ([], "cpu")
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from jobs.__main__ import main
-
-
-def texts(cell: Any) -> str:
-    """Everything that a cell printed or ended with, as text."""
-    return "".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.outputs)
 
 
 @pytest.mark.needs_tool("notebook", "matplotlib")
@@ -30,7 +24,8 @@ def test_the_page_runs_from_its_first_command_to_its_last(tmp_path: Path) -> Non
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
-    said = "\n".join(map(texts, code))
+    outputs = [output for cell in code for output in cell.outputs]
+    said = "".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in outputs)
     assert said.count("24/24 samples") == 2
     assert "Baseline: vanilla target" in said
     assert "fallback_rate" in said, "the SQL"

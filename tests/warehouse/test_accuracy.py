@@ -55,26 +55,14 @@ def test_standard_errors_of_many_problems(tmp_path: Path) -> None:
     assert (row["low_95"], row["high_95"]) == pytest.approx((interval.low, interval.high))
 
 
-def test_the_grader_version_loaded_last_counts(tmp_path: Path) -> None:
-    folder = runs.create(tmp_path)
-    sample = runs.speculative(runs.planned(folder)[0])
-    runs.write_part(folder, [sample])
-    for version, verdict in ((None, "not_run"), ("9", "wrong"), ("10", "correct")):
-        if version:
-            runs.write_grades(folder, {sample.sample_id: verdict}, version)
-        with views(folder) as ask:
-            [row] = [row for row in ask("sample_grade") if row["sample_id"] == sample.sample_id]
-        assert (row["verdict"], row["graded"], row["grader_version"]) == (verdict, bool(version), version)
-
-
-def test_one_grader_version_counts_and_no_sample_is_counted_twice(tmp_path: Path) -> None:
+def test_the_grader_version_that_graded_last_counts_and_no_sample_is_counted_twice(tmp_path: Path) -> None:
     folder = runs.finished(tmp_path)
     units = runs.planned(folder)
-    runs.write_grades(folder, {unit.sample_id: "wrong" for unit in units}, "1 sympy=1")
-    runs.write_grades(folder, {unit.sample_id: "correct" for unit in units[:4]}, "2 sympy=1")
+    runs.write_grades(folder, {unit.sample_id: "wrong" for unit in units}, "9 sympy=1")
+    runs.write_grades(folder, {unit.sample_id: "correct" for unit in units[:4]}, "10 sympy=1")
     for variable, version, correct, wrong, ungraded in (
-        (None, "2 sympy=1", 4, 0, 2),
-        ("1 sympy=1", "1 sympy=1", 0, 6, 0),
+        (None, "10 sympy=1", 4, 0, 2),
+        ("9 sympy=1", "9 sympy=1", 0, 6, 0),
         ("another", None, 0, 0, 6),
     ):
         with views(folder) as ask:
@@ -87,7 +75,7 @@ def test_one_grader_version_counts_and_no_sample_is_counted_twice(tmp_path: Path
         assert counts == {v: {"correct": correct, "wrong": wrong, "not_run": ungraded}.get(v, 0) for v in VERDICTS}
         assert (score["grader_version"], score["num_grader_versions"]) == (version, 2)
         assert (score["num_samples"], score["num_correct"], score["num_ungraded"]) == (6, correct, ungraded)
-        assert totals == {"1 sympy=1": 6, "2 sympy=1": 4, None: 0}
+        assert totals == {"9 sympy=1": 6, "10 sympy=1": 4, None: 0}
         assert (num_samples, counted["grader_version"]) == (6, version)
 
 

@@ -91,7 +91,7 @@ def test_a_guard_refuses_an_entry_that_is_not_its_workers(monkeypatch: pytest.Mo
             processes._guard(123, entry)
 
 
-_PRINT = "from harness.engines import processes; print(processes.node_variables()[{name!r}], flush=True); input()"
+_PRINT = "from harness.engines import processes; print(processes.node_variables()['TMPDIR'], flush=True); input()"
 
 
 @pytest.fixture
@@ -113,10 +113,10 @@ def disk(tmp_path: Path, short: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def started(disk: Path, name: str) -> tuple[subprocess.Popen[str], Path]:
-    """Start a worker that prints one of its variables and ends after a line of input; returns that folder, too."""
+def started(disk: Path, code: str = _PRINT) -> tuple[subprocess.Popen[str], Path]:
+    """Start a worker that prints a folder or file of its own and ends after a line of input; returns that, too."""
     worker = subprocess.Popen(
-        [sys.executable, "-c", _PRINT.format(name=name)],
+        [sys.executable, "-c", code],
         cwd=ROOT,
         env={**os.environ, "TMPDIR": str(disk)},
         stdin=subprocess.PIPE,
@@ -148,7 +148,7 @@ def test_every_cache_is_below_a_folder_of_the_user_on_the_nodes_disk(disk: Path)
 def test_two_workers_have_a_folder_each_and_a_later_one_finds_the_first_without_its_temporary_files(disk: Path) -> None:
     folders = []
     for held in (True, False):
-        worker, folder = started(disk, "TMPDIR")
+        worker, folder = started(disk)
         folders.append(folder)
         assert folder.stat().st_mode & 0o777 == 0o700
         (folder / "vllm_dist_0").touch()
@@ -187,12 +187,12 @@ def test_sockets_have_paths_that_are_short_enough(disk: Path, short: Path, monke
 
 
 def test_what_killed_workers_leave_is_removed_by_the_next_one(short: Path) -> None:
-    (first, of_first), (second, of_second) = (started(short, "TMPDIR") for _ in range(2))
+    (first, of_first), (second, of_second) = (started(short) for _ in range(2))
     (of_first / "vllm_dist_0").touch()
     (of_second / "vllm_dist_0").touch()
     first.kill()
     first.communicate()
-    next_one, of_next = started(short, "TMPDIR")
+    next_one, of_next = started(short)
     assert not (of_first / "vllm_dist_0").exists()
     assert of_next != of_second
     assert list(of_second.iterdir()), "a worker that runs keeps its own"
@@ -218,25 +218,16 @@ processes.node_variables()
 segment = SharedMemory(create=True, size=4096)
 resource_tracker.unregister(segment._name, "shared_memory")  # as if it had been killed
 processes.note_shared_memory([os.getpid()])
-print(segment.name, flush=True)
+print(f"/dev/shm/{segment.name}", flush=True)
 input()
 """
 
 
 def test_shared_memory_of_a_killed_worker_is_removed_by_the_next_one(short: Path) -> None:
-    worker = subprocess.Popen(
-        [sys.executable, "-c", _SHARE],
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(short)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert worker.stdout is not None
-    segment = Path("/dev/shm") / worker.stdout.readline().strip()
+    worker, segment = started(short, _SHARE)
     worker.kill()
     worker.communicate()
     assert segment.is_file()
-    next_one, _ = started(short, "TMPDIR")
+    next_one, _ = started(short)
     next_one.communicate("\n")
     assert not segment.exists()

@@ -87,11 +87,6 @@ def test_a_verdict_asks_for_all_tokens_only_after_many() -> None:
     assert numbers_listed(512) == [20, -1]
 
 
-def _settings(speculation: Speculation) -> EngineSettings:
-    settings = pair_settings("vllm", ("target",), dtype="float32", concurrency=4, speculation=speculation)["target"]
-    return replace(settings, kv_cache_bytes=32 << 20 if settings.device == "cpu" else None)
-
-
 @pytest.mark.vllm
 @pytest.mark.needs_tool("vllm")
 async def test_greedy_text_and_verdicts_are_those_without_it(tmp_path: Path) -> None:
@@ -102,7 +97,9 @@ async def test_greedy_text_and_verdicts_are_those_without_it(tmp_path: Path) -> 
     padded.resize_token_embeddings(512)
     padded.save_pretrained(folder)
     reference = await TransformersEngine.start(path, "target", EngineSettings(dtype="float32"))
-    settings = _settings(Speculation("draft", 3, str(folder)))
+    asked: dict[str, Any] = {"dtype": "float32", "concurrency": 4, "speculation": Speculation("draft", 3, str(folder))}
+    settings = pair_settings("vllm", ("target",), **asked)["target"]
+    settings = replace(settings, kv_cache_bytes=32 << 20 if settings.device == "cpu" else None)
     engine = await VLLMEngine.start(path, "target", settings, tmp_path / "engine.log")
     try:
         [written] = (await engine.generate(PROMPT, SAMPLING)).completions

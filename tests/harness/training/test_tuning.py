@@ -35,11 +35,6 @@ def _tuned(base: Path, work: Path, settings: Settings = SETTINGS) -> dict[str, A
     return _weights(tuning.tune(_base(base), _examples(), chain_loss, settings, work, "known", lambda line: None))
 
 
-def _losses(work: Path) -> list[tuple[int, float]]:
-    records = [json.loads(line) for line in (work / "log.jsonl").read_text().splitlines()]
-    return [(record["step"], record["loss"]) for record in records]
-
-
 class _Killed(Exception):
     pass
 
@@ -84,7 +79,8 @@ def test_an_interrupted_training_ends_with_the_very_same_weights(
     assert undisturbed.keys() == resumed.keys()
     assert all(torch.equal(undisturbed[name], resumed[name]) for name in undisturbed)
     assert not (work / "checkpoint.pt").exists()
-    logged = [_losses(folder) for folder in (tmp_path / "undisturbed", work)]
+    logs = [(folder / "log.jsonl").read_text().splitlines() for folder in (tmp_path / "undisturbed", work)]
+    logged = [[(record["step"], record["loss"]) for record in map(json.loads, log)] for log in logs]
     assert logged[0] == logged[1]
     assert [step for step, _ in logged[1]] == [1, 2, 3, 4, 5, 6]
 

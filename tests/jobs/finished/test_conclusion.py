@@ -197,18 +197,10 @@ def test_results_go_where_failed_samples_are_to_be_retried(
     assert not finished.results_path.exists()
 
 
-def test_a_file_that_is_no_database_is_found_before_a_run(tmp_path: Path) -> None:
-    database, folder = tmp_path / "warehouse.duckdb", tmp_path / "folder.duckdb"
-    database.write_text("notes", encoding="utf-8")
-    folder.mkdir()
-    with pytest.raises(after.WarehouseError, match=r"cannot be opened: .*if it is a damaged database, delete it"):
-        after.check(database)
-    with pytest.raises(after.WarehouseError, match=r"is a folder$"):
-        after.check(folder)
-
-
-def test_a_missing_a_readable_and_a_locked_database_pass_and_one_of_another_format_does_not(tmp_path: Path) -> None:
-    database = tmp_path / "warehouse.duckdb"
+def test_what_is_no_database_of_this_format_is_found_before_a_run_and_a_locked_one_passes(
+    tmp_path: Path,
+) -> None:
+    database, folder, notes, old = (tmp_path / f"{name}.duckdb" for name in ("warehouse", "folder", "notes", "old"))
     after.check(database)
     assert not database.exists()
     with writer(database):
@@ -216,7 +208,14 @@ def test_a_missing_a_readable_and_a_locked_database_pass_and_one_of_another_form
     after.check(database)
     with locked(database):
         after.check(database)
-    with writer(database) as connection:
+    notes.write_text("notes", encoding="utf-8")
+    folder.mkdir()
+    with writer(old) as connection:
         connection.execute("UPDATE schema_version SET digest = 'other'")
-    with pytest.raises(after.WarehouseError, match="recreate the database from the run folders"):
-        after.check(database)
+    for wrong, message in (
+        (notes, r"cannot be opened: .*if it is a damaged database, delete it"),
+        (folder, r"is a folder$"),
+        (old, "recreate the database from the run folders"),
+    ):
+        with pytest.raises(after.WarehouseError, match=message):
+            after.check(wrong)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from harness import prompts
-from harness.engine import Engine
 from harness.problems import benchmarks
 from harness.problems.problem import dataset_hash
 from harness.weights import models
 from jobs.run import derived
 from jobs.run.folder import RunFolder
-from jobs.run.spec import EngineSpec, RunSpec, assign_to_shards, units
+from jobs.run.spec import EngineSpec, assign_to_shards, units
 from jobs.run.trace_files import counting_records
 from jobs.work.run_part import RunPart
 from tests.conftest import VLLMPair
@@ -32,40 +29,15 @@ _CLOSE = 1e-3
 """Nats per token between two float32 implementations."""
 
 
-@dataclass(frozen=True)
-class Read:
-    """A run that its worker has scored, and the target's engine."""
-
-    run: RunFolder
-    target: Engine
-
-
-@cache
-def reference() -> Any:
-    """The target's weights, as the library transformers loads them."""
+async def test_each_step_has_the_numbers_of_a_forward_pass_behind_its_own_prompt_and_chain(
+    tmp_path: Path, vllm_pair: VLLMPair
+) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
-    path = models.resolve("demo-target").path_or_hub_id
-    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
-
-
-def distributions(ids: Sequence[int]) -> list[list[float]]:
-    """The log-probabilities of every token behind each of these, by one forward pass in float32."""
-    import torch
-
-    with torch.inference_mode():
-        rows: list[list[float]] = reference()(torch.tensor([ids])).logits[0].log_softmax(-1).tolist()
-    return rows
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def read(tmp_path_factory: pytest.TempPathFactory, vllm_pair: VLLMPair) -> Read:
-    where = tmp_path_factory.mktemp("read")
-    scripted: RunSpec = plan(where / "scripted").spec()
     problems = benchmarks.load("demo")[:4]
     spec = replace(
-        scripted,
+        plan(tmp_path / "scripted").spec(),
         params=_PARAMS,
         dataset_hash=dataset_hash(problems),
         num_problems=len(problems),
@@ -78,26 +50,25 @@ async def read(tmp_path_factory: pytest.TempPathFactory, vllm_pair: VLLMPair) ->
         prompt_hash=prompts.prompt_hash(),
         concurrency=8,
     )
-    run = RunFolder(where / spec.run_id)
+    run = RunFolder(tmp_path / spec.run_id)
     run.create(spec, problems, assign_to_shards(units(spec, problems), 1))
     derived.ask_for_logprobs(run)
     part = RunPart(run.path, [0])
     part.kv_bytes = vllm_pair.kv_bytes
     part.needs = vllm_pair.served(part.needs)
     await part.work(vllm_pair.pool, None)
-    return Read(run, vllm_pair.target)
-
-
-async def test_each_step_has_the_numbers_of_a_forward_pass_behind_its_own_prompt_and_chain(read: Read) -> None:
-    rows = {(row["sample_id"], row["step_index"]): row for row in rows_of(read.run)}
-    problems = {problem.id: problem for problem in read.run.problems()}
+    path = models.resolve("demo-target").path_or_hub_id
+    reference: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+    rows = {(row["sample_id"], row["step_index"]): row for row in rows_of(run)}
+    by_id = {problem.id: problem for problem in problems}
     authors = set()
-    for record in counting_records(read.run, ["problem_id", "target_prompt", "steps"], failed=False):
-        prompt, text = prompts.opening(read.target.tokenizer, problems[str(record["problem_id"])])
+    for record in counting_records(run, ["problem_id", "target_prompt", "steps"], failed=False):
+        prompt, text = prompts.opening(vllm_pair.target.tokenizer, by_id[str(record["problem_id"])])
         assert text == record["target_prompt"], "the chain is read behind the prompt that it was written behind"
         steps = record["steps"]
         ids = [*prompt, *(token for step in steps for token in step["token_ids"])]
-        known = distributions(ids)
+        with torch.inference_mode():
+            known = reference(torch.tensor([ids])).logits[0].log_softmax(-1).tolist()
         ends = list(accumulate((len(step["token_ids"]) for step in steps), initial=len(prompt)))
         for number, (step, start) in enumerate(zip(steps, ends, strict=False)):
             row, own = rows.pop((record["sample_id"], number)), step["num_tokens"] - (step["finish"] == "eos")

@@ -9,7 +9,6 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 from junitparser import JUnitXml
 
 from harness.engine import Sampling
@@ -112,10 +111,6 @@ def record(chosen: Night) -> NightRecord:
     return record
 
 
-def night_of(small: Path, *arguments: str) -> Result:
-    return jobs("nightly", "--suite", small, "--date", NIGHT, *arguments)
-
-
 def between_looks(monkeypatch: pytest.MonkeyPatch, *what: Callable[[], object]) -> None:
     steps = iter(what)
     monkeypatch.setattr("jobs.drive.sleep", lambda seconds: next(steps)())
@@ -123,7 +118,7 @@ def between_looks(monkeypatch: pytest.MonkeyPatch, *what: Callable[[], object]) 
 
 def test_a_night_here_writes_its_verdict_as_junit_and_json_and_ends_with_the_exit_code_of_it(small: Path) -> None:
     file = small.parent / "night.xml"
-    done = night_of(small, "--junit", str(file), "--json")
+    done = jobs("nightly", "--suite", small, "--date", NIGHT, "--junit", file, "--json")
     assert done.exit_code == 4, done.stderr
     [found] = JUnitXml.fromfile(str(file))
     properties = {p.name: p.value for p in found.properties()}  # type: ignore[no-untyped-call]

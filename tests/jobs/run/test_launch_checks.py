@@ -88,13 +88,9 @@ def test_a_context_that_does_not_hold_prompt_and_budget_is_refused_with_the_leas
     found = re.search(r"valid: (\d+)", str(refused.value))
     assert found is not None
     least = int(found[1])
-    assert not _short(prepared(max_context=least, **flags))
+    assert not [line for line in prepared(max_context=least, **flags).plan.notices if line.startswith("SHORT CONTEXT")]
     with pytest.raises(ValueError, match=f"valid: {least} or more"):
         prepared(max_context=least - 1, **flags)
-
-
-def _short(launch: PreparedLaunch) -> list[str]:
-    return [notice for notice in launch.plan.notices if notice.startswith("SHORT CONTEXT")]
 
 
 def with_config(folder: Path, **values: Any) -> None:

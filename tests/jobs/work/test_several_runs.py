@@ -153,10 +153,6 @@ def one_pair(folder: Path) -> list[RunFolder]:
     return [plan(folder, samples=2, shards=2, **options) for options in methods]  # type: ignore[arg-type]
 
 
-def is_complete(runs: list[RunFolder]) -> bool:
-    return not any(num_unfinished(run) for run in runs)
-
-
 def test_whatever_moment_a_shared_worker_is_killed_at_every_sample_exists_once(tmp_path: Path) -> None:
     dice = random.Random(20261123)
     undisturbed = one_pair(tmp_path / "undisturbed")
@@ -166,7 +162,7 @@ def test_whatever_moment_a_shared_worker_is_killed_at_every_sample_exists_once(t
     command = [sys.executable, "-c", _SLOW_WORKER, *(str(run.path) for run in runs)]
     witnesses = [Witness(run) for run in runs]
     kills = steps = 0
-    while not is_complete(runs):
+    while any(num_unfinished(run) for run in runs):
         before = {path for run in runs for path in run.journals()}
         worker = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         while worker.poll() is None and not {path for run in runs for path in run.journals()} - before:

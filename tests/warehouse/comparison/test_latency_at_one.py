@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -52,15 +51,12 @@ def with_timing_samples(run: RunFolder, number: int) -> None:
     run_shard(str(run.path), 0)
 
 
-def timing_samples(run: RunFolder) -> list[dict[str, Any]]:
-    return [row for path in folder.TimingFolder(run.path).trace_files() for row in trace_files.read_rows(path)]
-
-
 def test_the_estimate_is_of_all_samples_from_the_timed_ones(timed: tuple[RunFolder, RunFolder, Path]) -> None:
     run, _, where = timed
     [row] = select(where, "FROM latency_at_one WHERE run_id = $run", run=run.path.name)
     assert (row["n"], row["num_samples"], row["num_drawn"], row["num_timed"]) == (8, 24, 8, 8)
-    measured = [record["latency_seconds"] for record in timing_samples(run)]
+    timed_alone = folder.TimingFolder(run.path).trace_files()
+    measured = [row["latency_seconds"] for path in timed_alone for row in trace_files.read_rows(path)]
     assert row["mean_timed_seconds"] == pytest.approx(np.mean(measured))
     assert row["low_95"] < row["mean_seconds"] < row["high_95"]
     assert min(measured) < row["mean_seconds"] < max(measured)
@@ -168,13 +164,10 @@ def test_a_draft_begun_ahead_is_work_under_its_verdict_and_a_discarded_one_none(
     assert fit(list(by_latency.values())).sample_overhead_seconds == pytest.approx((10 - 4.5 + 12 - 7.5) / 2)
 
 
-def test_a_call_costs_its_prompt_and_its_longest_completion() -> None:
+def test_a_call_costs_its_prompt_and_its_longest_completion_and_company_slows_each_part() -> None:
     speed = ModelSpeed(call=1, prompt_token=0.1, output_token=2, output_token_per_completion=0.5)
     assert speed.seconds(Work("draft", 1, 30, 4)) == pytest.approx(1 + 3 + 8)
     assert speed.seconds(Work("draft", 1, 30, 4, further_completions=2)) == pytest.approx(1 + 3 + 8 + 4)
-
-
-def test_company_slows_every_part_of_a_call() -> None:
     speed = ModelSpeed(call_per_request=1, prompt_token_per_request=0.1, output_token_per_request=2)
     assert speed.seconds(Work("draft", 1, 30, 4)) == 0
     assert speed.seconds(Work("draft", 1, 30, 4, further_requests=3)) == pytest.approx(3 * (1 + 3 + 8))

@@ -43,17 +43,14 @@ def _answers(address: str) -> bool:
         return False
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def target(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServedEngine]:
     """The bundled target on vLLM's server."""
     environment = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "HF_HUB_OFFLINE": "1"}
-    port, folder, log = _free_port(), str(models.pair_folder("demo-target")), tmp_path_factory.mktemp("server") / "log"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    folder, log = str(models.pair_folder("demo-target")), tmp_path_factory.mktemp("server") / "log"
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", folder, *_VLLM.split()]
     command += ["--served-model-name", "demo-target", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--distributed-executor-backend", IN_CORE]

@@ -61,10 +61,6 @@ async def connected(fake: FakeServer) -> AsyncIterator[ServedEngine]:
         await link.close()
 
 
-def in_process(tokenizer: HFTokenizer) -> ScriptedEngine:
-    return ScriptedEngine(SimulatedModel(skill=0.9).write, judge_each, cast(ByteTokenizer, tokenizer))
-
-
 def prompts(tokenizer: HFTokenizer) -> tuple[list[int], list[int], list[int]]:
     """The ids of a question to continue, those of a verdict, and its options."""
     question = tokenizer.open_reply("What is 12 + 30?")
@@ -74,7 +70,7 @@ def prompts(tokenizer: HFTokenizer) -> tuple[list[int], list[int], list[int]]:
 
 async def test_texts_and_verdicts_are_those_of_the_same_model_in_process(fake: FakeServer) -> None:
     question, verdict, options = prompts(fake.tokenizer)
-    own = in_process(fake.tokenizer)
+    own = ScriptedEngine(SimulatedModel(skill=0.9).write, judge_each, cast(ByteTokenizer, fake.tokenizer))
     async with connected(fake) as engine:
         assert engine.context_tokens == 4096
         for sampling in (STEP, Sampling(2, seed=1), Sampling(400)):
