@@ -150,7 +150,7 @@ def files_packed(content: bytes) -> dict[str, bytes]:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
             if sum(member.file_size for member in members) > _MAX_BYTES:
-                raise BadMethod("the code archive is too large")
+                raise BadMethod(f"the code archive has more than {_MAX_BYTES:,} bytes")
             names = [member.filename for member in members]
             for name in names:
                 parts = PurePosixPath(name).parts

@@ -180,7 +180,10 @@ def behind_hashes(solution: str) -> str:
 
 def as_integer(text: str) -> str:
     """Normalize an integer such as 027, 27.0 or $27$. Raises ValueError."""
-    number = float(text.strip("$ ").removesuffix("^\\circ").replace(",", ""))
+    try:
+        number = float(text.strip("$ ").removesuffix("^\\circ").replace(",", ""))
+    except ValueError:
+        number = math.nan
     if not number.is_integer() or abs(number) > 1e15:
         raise ValueError(f"the answer {text[:60]!r} is not an integer")
     return str(int(number))

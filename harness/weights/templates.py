@@ -302,7 +302,8 @@ class ChatTemplate:
             )
         if (count := whole.count(first)) != 1 or first not in bare:
             raise BadTemplate(
-                f"the chat template renders the question {count} times, not once: the prompt ends in {_end(whole)}"
+                "the chat template must render the question exactly once, with and without the generation prompt; it "
+                f"renders it {count} times in a prompt that ends in {_end(whole)}"
             )
         if whole.replace(first, second) != other:
             raise BadTemplate(
