@@ -24,8 +24,8 @@ from jobs.cli.run_command import (
     JSON_OUTCOME,
     MAX_GPU_HOURS,
     RUN,
-    RunCommand,
     given,
+    main,
     run_folder,
     trusted_run,
 )
@@ -53,7 +53,7 @@ SUITES = {
 """Suites that can be launched by name, but not from a code archive, because they must be real files."""
 
 
-@click.command("suite", cls=RunCommand, prints_outcome=True, short_help="Launch the runs of a suite file.")
+@main.command("suite", prints_outcome=True, short_help="Launch the runs of a suite file.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--tag", help="Tag of every run; another tag creates new runs with new samples.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and exit.")
@@ -84,7 +84,7 @@ def launch_suite(
         suites.carry_out(known, chosen, tag, is_dry=dry_run, waits=wait, accept_code_change=accept)
 
 
-@click.command(cls=RunCommand, prints_outcome=True, short_help="Launch a nightly suite and report its verdict.")
+@main.command(prints_outcome=True, short_help="Launch a nightly suite and report its verdict.")
 @click.option(
     "--suite",
     type=click.Path(path_type=Path),
@@ -182,7 +182,7 @@ def _go_on(run: Path, plan: Callable[..., PreparedLaunch], shows: str, how: Flag
     return None
 
 
-@click.command("probe", cls=RunCommand, short_help="Measure the value of accepted and rejected drafts.")
+@main.command("probe", short_help="Measure the value of accepted and rejected drafts.")
 @click.option(
     "--points",
     type=click.IntRange(2),
@@ -226,7 +226,7 @@ def probe(run: Path, points: int, rollouts: int, seed: int, concurrency: int, la
         click.echo(f"{labels} is not written yet; when the probe has ended, run the same command again.")
 
 
-@click.command("sweep-budget", cls=RunCommand, short_help="Measure a run's accuracy at smaller token budgets.")
+@main.command("sweep-budget", short_help="Measure a run's accuracy at smaller token budgets.")
 @click.option(
     "--budgets",
     metavar="TOKENS,...",
@@ -254,7 +254,7 @@ def sweep_budget(run: Path, budgets: tuple[int, ...], answer_tokens: int, **how:
     _go_on(run, partial(plan, budgets=budgets, answer_tokens=answer_tokens), "jobs show", how)
 
 
-@click.command(cls=RunCommand, short_help="Print an example file: a profile, a suite, a scrontab, …")
+@main.command(short_help="Print an example file: a profile, a suite, a scrontab, …")
 @click.argument("kind", type=click.Choice(list(EXAMPLES)))
 def example(kind: str) -> None:
     """Print an example to edit: a cluster profile, a suite, a scrontab for nightly runs, a notebook, or a router fit.

@@ -67,6 +67,11 @@ class RunCommands(OneLineGroup):
     command_class = RunCommand
 
 
+@click.group(cls=RunCommands)
+def main() -> None:
+    """Watch, resume, cancel and finish runs; launch suites and nightly runs."""
+
+
 def given(cost: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that have a value, as flags for every run."""
     return {name: value for name, value in cost.items() if value is not None}

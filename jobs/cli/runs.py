@@ -13,7 +13,7 @@ from harness.cli.command import GRADER, TRUST
 from harness.cli.messages import counted
 from harness.cli.program import typed
 from jobs.arguments import RunPath
-from jobs.cli.run_command import RUN, RunCommand, check_shard, run_folder, trusted_run
+from jobs.cli.run_command import RUN, check_shard, main, run_folder, trusted_run
 
 if TYPE_CHECKING:
     from jobs.run.folder import RunFolder
@@ -22,7 +22,7 @@ FOLLOW_SECONDS = 30.0
 """Polling interval of `status --follow`."""
 
 
-@click.command(cls=RunCommand, short_help="Print the status of runs.")
+@main.command(short_help="Print the status of runs.")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=RunPath())
 @click.option("--follow", is_flag=True, help="Print the status every 30 seconds until nothing is running or queued.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; with --follow, one line per poll.")
@@ -53,7 +53,7 @@ def status(runs: tuple[Path, ...], follow: bool, as_json: bool) -> None:
         time.sleep(FOLLOW_SECONDS)
 
 
-@click.command("list", cls=RunCommand, short_help="List the runs in a folder.")
+@main.command("list", short_help="List the runs in a folder.")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path), required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def list_runs(folder: Path | None, as_json: bool) -> None:
@@ -91,7 +91,7 @@ def _run_folders(paths: tuple[Path, ...]) -> list[RunFolder]:
     return [RunFolder(path) for path in paths if path in readable]
 
 
-@click.command(cls=RunCommand, short_help="Print the end of a worker's log.")
+@main.command(short_help="Print the end of a worker's log.")
 @RUN
 @click.argument("shard", type=int, required=False)
 @click.option("--lines", type=click.IntRange(1), default=40, show_default=True, help="Number of lines per log.")
@@ -132,7 +132,7 @@ _DATABASE = click.option(
 )
 
 
-@click.command(cls=RunCommand, short_help="Print all metrics of a run.")
+@main.command(short_help="Print all metrics of a run.")
 @RUN
 @_DATABASE
 def show(run: Path, database: Path | None) -> None:
@@ -143,7 +143,7 @@ def show(run: Path, database: Path | None) -> None:
     after.show(run_folder(run), terminal(), database)
 
 
-@click.command(cls=RunCommand, short_help="Grade a run, load it into the database and print the result.")
+@main.command(short_help="Grade a run, load it into the database and print the result.")
 @RUN
 @_DATABASE
 @GRADER
@@ -157,7 +157,7 @@ def finalize(run: Path, database: Path | None, grader: str | None, trust: bool) 
     after.conclude(str(folder.path), str(database) if database else None)
 
 
-@click.command(cls=RunCommand, short_help="Score steps with a reward model.")
+@main.command(short_help="Score steps with a reward model.")
 @RUN
 @click.option(
     "--model", required=True, help="Process reward model in Math-Shepherd format: a Hugging Face id, or a folder."
@@ -192,7 +192,7 @@ def score(run: Path, model: str, kind: str, max_context: int | None, concurrency
     click.echo(f"  {typed('warehouse.load')} {quote(str(run))}")
 
 
-@click.command("target-logprobs", cls=RunCommand, short_help="Score steps with the run's target.")
+@main.command("target-logprobs", short_help="Score steps with the run's target.")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=RunPath())
 @click.option(
     "--target-of",
@@ -221,7 +221,7 @@ def target_logprob(runs: tuple[Path, ...], target_of: Path | None, trust: bool) 
     click.echo(f"  {typed('warehouse.load')} {' '.join(quote(str(run)) for run in runs)}")
 
 
-@click.command(cls=RunCommand, short_help="Check that two runs emitted the same tokens.")
+@main.command(short_help="Check that two runs emitted the same tokens.")
 @RUN
 @click.argument("baseline", metavar="BASELINE", type=RunPath())
 def lossless(run: Path, baseline: Path) -> None:

@@ -11,13 +11,13 @@ import click
 from harness.cli.command import TRUST
 from harness.cli.messages import counted
 from harness.cli.program import typed
-from jobs.cli.run_command import ACCEPT_CODE_CHANGE, RUN, RunCommand, check_shard, run_folder, trusted_run
+from jobs.cli.run_command import ACCEPT_CODE_CHANGE, RUN, check_shard, main, run_folder, trusted_run
 
 if TYPE_CHECKING:
     from jobs.run.folder import RunFolder
 
 
-@click.command(cls=RunCommand, short_help="Run one shard in this process.")
+@main.command(short_help="Run one shard in this process.")
 @RUN
 @click.argument("shard", type=int)
 @ACCEPT_CODE_CHANGE
@@ -37,7 +37,7 @@ def worker(run: Path, shard: int, accept: bool, trust: bool) -> None:
     click.echo(f"{counted(num_ended, 'sample')} finished")
 
 
-@click.command(cls=RunCommand, short_help="Cancel a run's Slurm jobs.")
+@main.command(short_help="Cancel a run's Slurm jobs.")
 @RUN
 def cancel(run: Path) -> None:
     """Cancel all Slurm jobs of a run. Recorded samples and steps are kept, and `resume` continues the run.
@@ -56,7 +56,7 @@ def cancel(run: Path) -> None:
     click.echo(f"canceled; to resume:  {typed('jobs resume')} {quote(str(run))}")
 
 
-@click.command(cls=RunCommand, short_help="Submit the unfinished shards.")
+@main.command(short_help="Submit the unfinished shards.")
 @RUN
 @ACCEPT_CODE_CHANGE
 @TRUST
@@ -84,7 +84,7 @@ def resume(run: Path, accept: bool, trust: bool) -> None:
     _submit_unfinished(folder, accept=accept)
 
 
-@click.command("retry-failed", cls=RunCommand, short_help="Retry samples that ended in an error.")
+@main.command("retry-failed", short_help="Retry samples that ended in an error.")
 @RUN
 @click.option(
     "--at-most",
