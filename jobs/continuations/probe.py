@@ -86,7 +86,7 @@ class Point:
     """The chain before the step."""
     draft: str
     """The draft's proposal."""
-    weight: float = 1.0
+    weight: float
     """Number of the run's decisions represented by the point: the inverse of its sampling probability."""
 
     @property
@@ -115,32 +115,27 @@ def draw(run: RunFolder, num_points: int, seed: int, *, writes: bool = True) -> 
     if not strata:
         raise NothingToProbe(_reason(run, num_ending))
     sizes = _sizes(strata, num_points)
-    drawn = {
-        key
+    weights = {
+        key: strata[stratum] / sizes[stratum]
         for stratum, keys in places.items()
         for key in random.Random(f"{seed}/{stratum}").sample(sorted(keys), sizes[stratum])
     }
     points = [
-        _point(sample, step_index, step, seed)
+        _point(sample, step_index, step, seed, weight)
         for sample in finished_records(run, _COLUMNS, writes=False)
         for step_index, step in _decided(sample)
-        if (sample["sample_id"], step_index) in drawn
+        if (weight := weights.get((sample["sample_id"], step_index)))
     ]
-    points = [replace(point, weight=strata[point.stratum] / sizes[point.stratum]) for point in points]
     return sorted(points, key=lambda point: (point.sample_id, point.step_index)), Population(strata, num_ending)
 
 
 def problems_of(points: Iterable[Point], problems: Mapping[str, Problem], dataset: str) -> list[Problem]:
     """Return two problems per point, in order: after the draft's proposal, and from where the proposal started."""
-    made = []
-    for number, point in enumerate(points):
-        problem = problems[point.problem_id]
-        beginnings = {"draft": point.before + point.draft, "own": point.before}
-        made += [
-            replace(problem, id=f"{dataset}/{number}-{arm}", dataset=dataset, beginning=beginning)
-            for arm, beginning in beginnings.items()
-        ]
-    return made
+    return [
+        replace(problems[point.problem_id], id=f"{dataset}/{number}-{arm}", dataset=dataset, beginning=beginning)
+        for number, point in enumerate(points)
+        for arm, beginning in (("draft", point.before + point.draft), ("own", point.before))
+    ]
 
 
 def _places(run: RunFolder, *, writes: bool) -> tuple[dict[Stratum, list[tuple[str, int]]], int]:
@@ -157,10 +152,11 @@ def _places(run: RunFolder, *, writes: bool) -> tuple[dict[Stratum, list[tuple[s
     return places, num_ending
 
 
-def _point(sample: SampleRow, step_index: int, step: StepRow, seed: int) -> Point:
+def _point(sample: SampleRow, step_index: int, step: StepRow, seed: int, weight: float) -> Point:
     accepted, candidates = _is_accepted(step), step["candidates"]
     if accepted:
-        candidate, text = _accepted_candidate(step), step["text"]
+        candidate = next((number for number, one in enumerate(candidates) if one["accepted"]), 0)
+        text = step["text"]
     else:
         offered = [number for number, one in enumerate(candidates) if one["finish"] != _ENDS_REPLY]
         candidate = random.Random(f"{seed}/{sample['sample_id']}/{step_index}").choice(offered)
@@ -178,6 +174,7 @@ def _point(sample: SampleRow, step_index: int, step: StepRow, seed: int) -> Poin
         accepted=accepted,
         before="".join(before["text"] for before in sample["steps"][:step_index]),
         draft=text,
+        weight=weight,
     )
 
 
@@ -201,10 +198,6 @@ def _decided_by(step: StepRow) -> tuple[str, float | None, bool]:
 def _is_accepted(step: StepRow) -> bool:
     made = step.get("decision") or step["verdicts"][-1]
     return bool(made["accepted"])
-
-
-def _accepted_candidate(step: StepRow) -> int:
-    return next((number for number, one in enumerate(step["candidates"]) if one["accepted"]), 0)
 
 
 def _ends_reply(step: StepRow) -> bool:
@@ -251,16 +244,15 @@ def plan(source: RunFolder, flags: Flags, *, settings: ProbeSettings, is_preview
     """
     points, population = draw(source, settings.points, settings.seed, writes=not is_preview)
     problems = problems_of(points, {p.id: p for p in source.problems()}, continuation.dataset_of(source, "probe"))
-    kept = {*trace_files.PROBE_POINTS.names}
     rows = [
         {
-            **{name: value for name, value in vars(point).items() if name in kept},
-            "draft_problem_id": problems[2 * number].id,
-            "own_problem_id": problems[2 * number + 1].id,
+            **{name: value for name, value in vars(point).items() if name in trace_files.PROBE_POINTS.names},
+            "draft_problem_id": behind.id,
+            "own_problem_id": own.id,
             "source_run_id": source.path.name,
             "num_ending": population.num_ending,
         }
-        for number, point in enumerate(points)
+        for point, behind, own in zip(points, problems[::2], problems[1::2], strict=True)
     ]
     continued = Continuation(source, "probe_points", "target", problems, rows, {}, {"seed": settings.seed})
     where = {**flags, "samples": settings.rollouts, "concurrency": settings.concurrency}
@@ -294,11 +286,10 @@ def rounds(
 
 def in_words(launches: Sequence[PreparedLaunch], settings: ProbeSettings) -> str:
     """Describe the probes of these launches."""
-    looks = (
-        f"{settings.points} decisions, each continued by the target alone, with and without the draft's proposal, "
-        f"{settings.rollouts} times each"
+    return (
+        f"Then a probe of {counted(len(_probed(launches)), 'run')}: {settings.points} decisions, each continued by the "
+        f"target alone, with and without the draft's proposal, {settings.rollouts} times each."
     )
-    return f"Then a probe of {counted(len(_probed(launches)), 'run')}: {looks}."
 
 
 def _probed(launches: Sequence[PreparedLaunch]) -> list[PreparedLaunch]:
