@@ -207,7 +207,7 @@ def _ends_reply(step: StepRow) -> bool:
 
 
 def _third(step_index: int, num_steps: int) -> int:
-    return _THIRDS * step_index // max(num_steps, 1)
+    return _THIRDS * step_index // num_steps
 
 
 def _sizes(strata: Mapping[Stratum, int], num_points: int) -> dict[Stratum, int]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from harness.sizing.memory import Option
@@ -57,25 +57,20 @@ class PythonCommand:
     words: tuple[str, ...]
     mounts: str | None = None
     """Mounts from the profile for Pyxis's container, possibly empty; None without Pyxis."""
-    folders: tuple[str, ...] = ()
-    """Folders that must be mounted in the job's container, in addition to those in the node's environment."""
 
     @property
     def starts_container(self) -> bool:
         """Whether the command starts a container that needs mounted folders; unknown wrappers must mount them."""
         return self.mounts is not None or PurePath(self.words[0]).name in _RUNTIMES
 
-    def showing(self, names: Sequence[str]) -> PythonCommand:
-        """Return the command with additional folders to mount: those in `names` that are absolute and exist."""
-        found = [name for name in names if Path(name).is_absolute() and Path(name).is_dir()]
-        return replace(self, folders=tuple(dict.fromkeys([*self.folders, *found])))
-
-    def shell_lines(self, named: Sequence[str] = ()) -> list[str]:
+    def shell_lines(self, named: Sequence[str] = (), folders: Sequence[str] = ()) -> list[str]:
         """Return bash lines that define the array `harness_python`, the command.
 
-        In a container, the command's folders and the expansions of `named` (bash words) are mounted. Folders with a
-        comma or colon, which are special characters in mounts, are skipped; the profile must mount them.
+        In a container, those of `folders` that are absolute and exist here and the expansions of `named` (bash words)
+        are mounted. Folders with a comma or colon, which are special characters in mounts, are skipped; the profile
+        must mount them.
         """
+        found = dict.fromkeys(name for name in folders if Path(name).is_absolute() and Path(name).is_dir())
         words = [_shell_word(word) for word in self.words]
         runtime = _RUNTIMES.get(PurePath(self.words[0]).name)
         if not self.starts_container:
@@ -93,7 +88,7 @@ class PythonCommand:
             words.insert(place, '"${harness_bind[@]}"')
         return [
             f"harness_bind={begin}",
-            f"for folder in {' '.join([*map(shlex.quote, self.folders), *named])}; do",
+            f"for folder in {' '.join([*map(shlex.quote, found), *named])}; do",
             f'  [[ $folder == /?* && $folder != *[,:]* && -d $folder && "{seen}" != *"{value}"* ]] || continue',
             f"  harness_bind+={add}",
             "done",

@@ -86,18 +86,13 @@ def dispatch_together(requests: Sequence[Request]) -> list[Dispatched]:
     for request in requests:
         profiles.submitit_parameters(request.options)
         request.run.check()
-    done: dict[int, Dispatched] = {}
-    for group in _groups(requests):
-        done |= dict(zip(group, _dispatch_group([requests[number] for number in group]), strict=True))
-    return [done[number] for number in range(len(requests))]
-
-
-def _groups(requests: Sequence[Request]) -> list[list[int]]:
-    """Return the indices of requests whose runs share jobs, ordered by the first of each group."""
     groups: dict[str, list[int]] = {}
     for number, request in enumerate(requests):
         groups.setdefault(_in_common(request) if len(requests) > 1 else "", []).append(number)
-    return list(groups.values())
+    done: dict[int, Dispatched] = {}
+    for group in groups.values():
+        done |= dict(zip(group, _dispatch_group([requests[number] for number in group]), strict=True))
+    return [done[number] for number in range(len(requests))]
 
 
 def _in_common(request: Request) -> str:
