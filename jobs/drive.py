@@ -262,9 +262,7 @@ class _Round:
         """Run launches in worker processes; each process takes one shard of every run, one run after the other."""
         runs = [prepared.run for prepared in launches]
         parts = [(run, by_shard(run, read_endings(run)).unfinished_shards) for run in runs]
-        most = max(len(left) for _, left in parts)
-        workers = [[(run, [left[number]]) for run, left in parts if number < len(left)] for number in range(most)]
-        jobs = start_workers(runs[0], workers) if workers else []  # empty if another launch finished the runs
+        jobs = start_workers(runs[0], parts)  # empty if another launch finished the runs
         follow(runs, jobs, self.console)
         reasons = _reasons(runs[0], jobs)
         for prepared in launches:

@@ -88,15 +88,14 @@ Job = InProcessJob | ProcessJob
 """A worker started on this machine."""
 
 
-def start_workers(logged_in: RunFolder, workers: Sequence[Sequence[tuple[RunFolder, list[int]]]]) -> list[ProcessJob]:
-    """Start worker processes on this machine, each with its shards of one or several runs."""
-    merged = _with_cards_for_each(workers)
+def start_workers(logged_in: RunFolder, shards: Sequence[tuple[RunFolder, list[int]]]) -> list[ProcessJob]:
+    """Start worker processes on this machine, at most one per shard of a run; each takes its share of every run."""
+    shares = _shares(shards)
     folder = logged_in.logs_dir / "jobs"
     folder.mkdir(parents=True, exist_ok=True)
     jobs = []
-    for number, worker in enumerate(merged):
-        parts = [(str(run.path), shards) for run, shards in worker]
-        share = json.dumps({"parts": parts, "number": number, "count": len(merged)})
+    for number, parts in enumerate(shares):
+        share = json.dumps({"parts": parts, "number": number, "count": len(shares)})
         log = folder / f"{os.getpid()}-{number}_0_log.err"
         logs = [os.fdopen(opened(path, os.O_TRUNC), "wb") for path in (log, log.with_suffix(".out"))]
         with logs[0] as errors, logs[1] as output:
@@ -112,20 +111,13 @@ def start_workers(logged_in: RunFolder, workers: Sequence[Sequence[tuple[RunFold
     return jobs
 
 
-def _with_cards_for_each(
-    workers: Sequence[Sequence[tuple[RunFolder, list[int]]]],
-) -> list[list[tuple[RunFolder, list[int]]]]:
-    """Merge workers until this machine has enough GPUs for the engines of each."""
-    cards = len(gpus.visible_gpus()) if accelerator() == "gpu" else 0
-    if not cards:
-        return [list(worker) for worker in workers]
-    needed = max(num_cards(run.spec()) for worker in workers for run, _ in worker)
-    count = min(len(workers), max(1, cards // needed))
-    merged: list[dict[Path, tuple[RunFolder, list[int]]]] = [{} for _ in range(count)]
-    for number, worker in enumerate(workers):
-        for run, shards in worker:
-            merged[number % count].setdefault(run.path, (run, []))[1].extend(shards)
-    return [list(parts.values()) for parts in merged]
+def _shares(shards: Sequence[tuple[RunFolder, list[int]]]) -> list[list[tuple[str, list[int]]]]:
+    """Divide the shards of each run among as many workers as this machine has GPUs for, by run folder."""
+    count = max(len(of_run) for _, of_run in shards)
+    if count and accelerator() == "gpu" and (cards := len(gpus.visible_gpus())):
+        needed = max(num_cards(run.spec()) for run, of_run in shards if of_run)
+        count = min(count, max(1, cards // needed))
+    return [[(str(run.path), own) for run, of_run in shards if (own := of_run[n::count])] for n in range(count)]
 
 
 def num_cards(spec: RunSpec) -> int:

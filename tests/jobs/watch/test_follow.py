@@ -83,7 +83,7 @@ def test_an_interruption_ends_the_jobs_and_the_display(tmp_path: Path, *, elsewh
 def test_a_killed_worker_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(scripted.SCRIPTED_SECONDS, "5")
     run = plan(tmp_path)
-    [job] = start_workers(run, [[(run, [0])]])
+    [job] = start_workers(run, [(run, [0])])
     job.process.kill()
     assert job.exception() is not None
     assert job.done()

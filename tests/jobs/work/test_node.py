@@ -136,7 +136,7 @@ def test_on_this_machine_there_are_no_more_workers_at_a_time_than_cards_for_thei
     put_nvidia_smi(tmp_path / "bin", monkeypatch, [card(index) for index in range(cards)])
     monkeypatch.setattr(here, "accelerator", lambda: "gpu" if cards else "cpu")
     run = plan(tmp_path, shards=shards)
-    divided = here._with_cards_for_each([[(run, [shard])] for shard in range(shards)])
+    divided = here._shares([(run, list(range(shards)))])
     assert len(divided) == workers
     assert sorted(s for parts in divided for _, own in parts for s in own) == list(range(shards))
 
