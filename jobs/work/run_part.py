@@ -25,7 +25,7 @@ from jobs.run.derived import are_logprobs_asked
 from jobs.run.endings import RunState, by_shard
 from jobs.run.folder import RunFolder
 from jobs.run.journal import JournalWriter, read_journal
-from jobs.run.spec import RunSpec, Unit
+from jobs.run.spec import RunSpec
 from jobs.work.attempt import new_attempt
 from jobs.work.engine_settings import engine_needs
 from jobs.work.shard_run import ShardRun, TakenShard, TimingRun, units_to_time
@@ -127,8 +127,7 @@ class RunPart:
             if self.free is not None:
                 _check_shards(self.run, self.shards)
                 if (taken := self.free.take(locks)) is not None:
-                    further = partial(self.free.take, locks)
-                    await self._run(pool, ends_at, self.run, *taken, further)
+                    await self._run(pool, ends_at, self.run, taken, partial(self.free.take, locks))
                 self.is_held_by_others = self.free.is_held_by_others
                 if taken is None and not self.is_held_by_others:
                     await self._time(pool, ends_at)
@@ -146,7 +145,7 @@ class RunPart:
             todo = [unit for unit in units if unit.sample_id not in state.finished]
             todo.sort(key=attrgetter("sample_index"))
             if todo:
-                await self._run(pool, ends_at, self.run, self.shards[0], todo, state)
+                await self._run(pool, ends_at, self.run, (self.shards[0], todo, state))
             await self._time(pool, ends_at)
 
     async def _time(self, pool: EnginePool, ends_at: float | None) -> None:
@@ -162,19 +161,18 @@ class RunPart:
                 return
             if todo := units_to_time(self.run, self.problems, self.spec.seed):
                 # Lease the engines again, which clears the prompts of the full batches.
-                await self._run(pool, ends_at, folder, self.shards[0], todo, RunState())
+                await self._run(pool, ends_at, folder, (self.shards[0], todo, RunState()))
 
     async def _run(
         self,
         pool: EnginePool,
         ends_at: float | None,
         folder: RunFolder,
-        shard: int,
-        todo: list[Unit],
-        state: RunState,
+        taken: TakenShard,
         further: Callable[[], TakenShard | None] | None = None,
     ) -> None:
-        """Run samples as one attempt that writes its journal and trace file to `folder`; `shard` is its first shard."""
+        """Run samples as one attempt that writes its journal and trace file to `folder`; `taken`: its first shard."""
+        shard, todo, state = taken
         other_codes, load = codes.claim(self.run), environment.load()
         engines = await pool.lease(self.needs, self.run.logs_dir / f"shard-{shard}")
         attempt = new_attempt(self.run, shard, engines, other_codes, load)

@@ -135,10 +135,9 @@ class Worker:
         """Return the parts in execution order. Engine needs are resolved now, before any engine is open."""
         if self._order is None:
             kv_bytes = cpu_kv_bytes()  # measured once, so all runs have equal settings
-            for part in self.parts:
-                part.kv_bytes = kv_bytes if part.kv_bytes is None else part.kv_bytes
             needs: list[list[EngineNeed]] = [[] for _ in self.parts]
             for place, part in enumerate(self.parts):
+                part.kv_bytes = kv_bytes if part.kv_bytes is None else part.kv_bytes
                 with contextlib.suppress(Exception):  # errors of one run are raised when it starts
                     needs[place] = part.needs
             self._order = [self.parts[place] for place in self.pool.plan(needs)]
