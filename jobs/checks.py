@@ -136,8 +136,7 @@ def check_run(question: Question) -> Iterator[Check]:
         yield from (warning("run", notice) for notice in notices)
         if cluster == "slurm":
             check_cards(whole, spec, question.sbatch)
-        workers, shards = whole.workers_per_task, whole.shards
-        sizes = sizing.lines_for_launch(spec, planned.problems, cluster, question.sbatch, workers, shards)
+        sizes = sizing.lines_for_launch(whole, spec, planned.problems, cluster, question.sbatch)
     except (ValueError, OSError, models.ModelUnavailable, DatasetNotFound) as problem:
         yield failure(subject, str(problem))
     else:

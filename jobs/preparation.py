@@ -128,7 +128,7 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
         planned.notices.extend(check_new(launch, planned, typed, is_here=is_here))
         if planned.spec.dataset_origin is not None and grader is None:
             planned.notices.extend(check_golds(launch, planned.problems))
-    sizes = lines_for_launch(planned.spec, planned.problems, cluster, sbatch, launch.workers_per_task, launch.shards)
+    sizes = lines_for_launch(launch, planned.spec, planned.problems, cluster, sbatch)
     if launch.target_logprobs and planned.spec.target is None:
         planned.notices.append(
             "--target-logprobs: this run has no target; when it has finished, run: python -m jobs target-logprobs RUN "

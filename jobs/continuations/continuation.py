@@ -99,7 +99,7 @@ def prepare(continued: Continuation, flags: Flags, notices: Sequence[str]) -> Pr
         trust.require(source, trust.servers({continued.role: address}))
         served[continued.role] = ServedRole(model, address, [])
     sbatch, cluster = sbatch_options(launch), resolve_cluster(launch.cluster)
-    sizes = lines_for_launch(own, problems, cluster, sbatch, launch.workers_per_task)
+    sizes = lines_for_launch(launch, own, problems, cluster, sbatch)
     run = run_folder(launch.output, own)
     notice = codes.check(run, accept=launch.accept_code_change)
     planned = RunPlan(own, problems, [*notices, *([notice] if notice else [])], served)

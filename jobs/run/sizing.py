@@ -61,12 +61,7 @@ def sizing_of(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> Run
 
 
 def lines_for_launch(
-    spec: RunSpec,
-    problems: list[Problem],
-    cluster: Cluster,
-    sbatch: Mapping[str, Option],
-    workers_per_task: int = 1,
-    shards: int = 1,
+    launch: Launch, spec: RunSpec, problems: list[Problem], cluster: Cluster, sbatch: Mapping[str, Option]
 ) -> list[str]:
     """Return the lines that a launch prints about engine sizes; empty if it uses no GPU.
 
@@ -77,7 +72,7 @@ def lines_for_launch(
         return []
     sizing, uncounted = sizing_of(spec, build(spec.method, dict(spec.params)), problems), unplanned_arguments(spec)
     if cluster == "slurm":
-        job = cards_of_worker(sbatch, workers_per_task)
+        job = cards_of_worker(sbatch, launch.workers_per_task)
         check_flags(sizing, None if job is None else job.count)
         if job is None:  # no_gpus warns of it
             return []
@@ -91,7 +86,8 @@ def lines_for_launch(
     if accelerator() != "gpu":
         check_flags(sizing, None)
         return []
-    return list(_memory_lines(sizing, cards_here(), uncounted, "use the others with --shards" if shards == 1 else ""))
+    rest = "use the others with --shards" if launch.shards == 1 else ""
+    return list(_memory_lines(sizing, cards_here(), uncounted, rest))
 
 
 def _memory_lines(
@@ -232,12 +228,12 @@ def resolve(launch: Launch, role: Role, address: ServerAddress, cluster: Cluster
     own = discovery.own_tokenizer(role, model, found.root if found else None, named)
     if found is not None:
         notices += discovery.check_here(address, role, found, own)
-    name = model.rstrip("/").rpartition("/")[2] if model.startswith("/") else model
-    fingerprint = discovery.fingerprint(model, own.tokenizer)
-    kind = found.kind if found else UNKNOWN
-    source = own.source
     spec = ModelSpec(
-        model=name, path=source.path_or_hub_id, revision=source.revision, fingerprint=fingerprint, server=kind
+        model=model.rstrip("/").rpartition("/")[2] if model.startswith("/") else model,
+        path=own.source.path_or_hub_id,
+        revision=own.source.revision,
+        fingerprint=discovery.fingerprint(model, own.tokenizer),
+        server=found.kind if found else UNKNOWN,
     )
     return ServedRole(spec, address.root, notices, found.context_tokens if found else None)
 
