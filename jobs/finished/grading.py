@@ -126,8 +126,9 @@ def grade_by(run: RunFolder, version: str, grader: GradeOne | OwnGrader | None, 
 
 def _golds(run: RunFolder, grader: GradeOne | OwnGrader | None) -> dict[str, Gold]:
     """Return the reference answer of each problem, by problem id."""
-    of = own_gold_of if isinstance(grader, OwnGrader) else gold_of
-    return {problem.id: of(problem) for problem in run.problems()}
+    if isinstance(grader, OwnGrader):
+        return {one.id: OwnGold(one.answer, problem=json.dumps(asdict(one))) for one in run.problems()}
+    return {problem.id: gold_of(problem) for problem in run.problems()}
 
 
 def _counts(run: RunFolder, version: str) -> bool:
@@ -232,8 +233,3 @@ def golds_of(
 def gold_of(problem: Problem) -> Gold:
     """Return the fields of a problem needed by the grader."""
     return Gold(**{field.name: getattr(problem, field.name) for field in fields(Gold)})
-
-
-def own_gold_of(problem: Problem) -> OwnGold:
-    """Return the fields of a problem passed to a custom grader."""
-    return OwnGold(problem.answer, problem=json.dumps(asdict(problem)))

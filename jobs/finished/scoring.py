@@ -39,8 +39,6 @@ from jobs.work.engine_settings import reopen, without_speculation
 from jobs.work.target_logprobs import COLUMNS, Scored
 from jobs.work.target_logprobs import score as score_chains
 
-_OF_TARGET = ("target", "engine")
-"""Fields that a run without a target inherits from another run."""
 _SAMPLES_PER_WRITE = 200
 """Samples between two writes of the file: the maximum loss if the command is killed."""
 _UNSCORED_ROLES = frozenset({"answer", "chain", "closing", "rethink"})
@@ -58,10 +56,6 @@ class _Judgment:
     problem_id: str
     steps: tuple[str, ...]
     place: _Place
-
-    @property
-    def num_characters(self) -> int:
-        return sum(map(len, self.steps))
 
 
 def source(ref: ModelRef) -> ModelFiles:
@@ -141,7 +135,7 @@ def longest_judgment(run: RunFolder, tokenizer: Tokenizer, scorer: str) -> int |
     """Return the context needed for the longest missing judgment, in tokens; None if none is missing."""
     problems = {problem.id: problem.text for problem in run.problems()}
     longest = (
-        max(judgments, key=lambda judgment: judgment.num_characters)
+        max(judgments, key=lambda judgment: sum(map(len, judgment.steps)))
         for judgments in _unscored(run, _places(_scored(run, scorer)))
     )
     needed = [len(judgment_ids(tokenizer, problems[one.problem_id], one.steps)) + 1 for one in longest]
@@ -263,22 +257,18 @@ def _spec_of(run: RunFolder, target_of: RunFolder | None) -> RunSpec:
             "would not match: use the version that generated it"
         )
     if spec.target is None:
-        spec = _with_target_of(run, spec, target_of)
+        remedy = "with --target-of RUN, pass a run whose target is to score the chains, e.g. a target-only run"
+        if target_of is None:
+            raise ValueError(f"{run.path.name} has no target: {remedy}")
+        theirs = target_of.spec()
+        if theirs.target is None:
+            raise ValueError(f"--target-of {target_of.path.name} has no target either: {remedy}")
+        spec = replace(spec, target=theirs.target, engine=theirs.engine)
     derived.scored_ids(run, _scorer(spec))
     for model in (spec.target, spec.draft):
         if model is not None:
             check_model(run.path.name, model)
     return without_speculation(spec)
-
-
-def _with_target_of(run: RunFolder, spec: RunSpec, other: RunFolder | None) -> RunSpec:
-    remedy = "with --target-of RUN, pass a run whose target is to score the chains, e.g. a target-only run"
-    if other is None:
-        raise ValueError(f"{run.path.name} has no target: {remedy}")
-    theirs = other.spec()
-    if theirs.target is None:
-        raise ValueError(f"--target-of {other.path.name} has no target either: {remedy}")
-    return replace(spec, **{name: getattr(theirs, name) for name in _OF_TARGET})
 
 
 def _tokenizers(spec: RunSpec, engine: Engine) -> dict[Role, Tokenizer]:
