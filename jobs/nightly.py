@@ -215,8 +215,11 @@ class Night:
     def write_page(self, verdict: str, gaps: Sequence[Gap], notes: Sequence[str] = ()) -> None:
         """Write the page. `verdict`: Markdown text that starts with a line for the verdict."""
         opening, _, rest = verdict.partition("\n")
-        lines = [opening, *([f"\n**{_partial(gaps)}**"] if gaps else []), rest.rstrip("\n")]
+        lines = [opening, rest.rstrip("\n")]
         if gaps:
+            runs, missing = {gap.run for gap in gaps}, sum(gap.num_missing for gap in gaps)
+            samples = f"; {counted(missing, 'sample')} missing" if missing else ""
+            lines.insert(1, f"\n**PARTIAL NIGHT: {counted(len(runs), 'run is', 'runs are')} incomplete{samples}**")
             lines += ["\n## Missing\n", *(f"- {_escaped(str(gap))}" for gap in gaps)]
         if happened := [*_recoveries(self.record), *notes]:
             lines += ["\n## Recovered\n", *(f"- {_escaped(line)}" for line in happened)]
@@ -360,12 +363,6 @@ def _hand_on(record: NightRecord, job: str | None) -> int:
     record.append("handed on", job=job)
     print(f"no verdict yet: job {job} will report it", flush=True)
     return 0
-
-
-def _partial(gaps: Sequence[Gap]) -> str:
-    """Return the line that marks a night as partial."""
-    runs, missing = counted(len({gap.run for gap in gaps}), "run is", "runs are"), sum(gap.num_missing for gap in gaps)
-    return f"PARTIAL NIGHT: {runs} incomplete" + (f"; {counted(missing, 'sample')} missing" if missing else "")
 
 
 def _recoveries(record: NightRecord) -> Iterator[str]:

@@ -172,7 +172,7 @@ def _is_concluded(run: RunFolder) -> bool:
         return False
 
 
-def active_jobs(runs: Sequence[RunFolder]) -> dict[str, list[str]]:
+def active_jobs(runs: Sequence[RunFolder]) -> dict[str, set[str]]:
     """Return the ids of each run's running or queued jobs, by run name; an array has one id.
 
     Queries Slurm once. Raises SlurmError.
@@ -182,12 +182,11 @@ def active_jobs(runs: Sequence[RunFolder]) -> dict[str, list[str]]:
         for submission in submissions.current(run):
             for name in (submission.name, submissions.finalizer_of(run, submission)):
                 names.setdefault(name, []).append(run.path.name)
-    active: dict[str, dict[str, None]] = {}
+    active: dict[str, set[str]] = {}
     for task in client.queue(list(names)):
-        if task.is_active:
-            for run_name in names[task.name]:
-                active.setdefault(run_name, {})[task.job_id.partition("_")[0]] = None
-    return {name: list(jobs) for name, jobs in active.items()}
+        for run_name in names[task.name] if task.is_active else ():
+            active.setdefault(run_name, set()).add(task.job_id.partition("_")[0])
+    return active
 
 
 def unfinished(run: RunFolder) -> Gap | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from pathlib import Path
+from statistics import fmean
 
 import pyarrow as pa
 
@@ -74,18 +75,14 @@ def write(probe: RunFolder, source: RunFolder, path: Path) -> str:
             | {"problem": own.text, "choices": own.choices, "context": own.beginning}
             | {"draft_step": behind.beginning.removeprefix(own.beginning)}
             | {"target_step": _first_step(first.get(own.id, ""), own.beginning, spec.wording.step_separator)}
-            | {"draft_worth": _share(right[behind.id]), "num_draft_rollouts": len(right[behind.id])}
-            | {"target_worth": _share(right[own.id]), "num_target_rollouts": len(right[own.id])}
+            | {"draft_worth": fmean(right[behind.id]), "num_draft_rollouts": len(right[behind.id])}
+            | {"target_worth": fmean(right[own.id]), "num_target_rollouts": len(right[own.id])}
             | {**of_run, "grader_version": version}
         )
     files.write_atomically(path, trace_files.content_of(pa.Table.from_pylist(rows, schema=LABELS), {}))
     ungraded = len(points) - len(rows)
     left_out = f"; left out: {counted(ungraded, 'point')} without grades" if ungraded else ""
     return f"{path}: {counted(len(rows), 'point')}{left_out}."
-
-
-def _share(right: list[bool]) -> float:
-    return sum(right) / len(right)
 
 
 def _first_step(reply: str, beginning: str, separator: str) -> str | None:

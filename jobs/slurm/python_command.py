@@ -58,11 +58,6 @@ class PythonCommand:
     mounts: str | None = None
     """Mounts from the profile for Pyxis's container, possibly empty; None without Pyxis."""
 
-    @property
-    def starts_container(self) -> bool:
-        """Whether the command starts a container that needs mounted folders; unknown wrappers must mount them."""
-        return self.mounts is not None or PurePath(self.words[0]).name in _RUNTIMES
-
     def shell_lines(self, named: Sequence[str] = (), folders: Sequence[str] = ()) -> list[str]:
         """Return bash lines that define the array `harness_python`, the command.
 
@@ -73,19 +68,18 @@ class PythonCommand:
         found = dict.fromkeys(name for name in folders if Path(name).is_absolute() and Path(name).is_dir())
         words = [_shell_word(word) for word in self.words]
         runtime = _RUNTIMES.get(PurePath(self.words[0]).name)
-        if not self.starts_container:
-            return [f"harness_python=({' '.join(words)})"]
         if self.mounts is not None:
             begin, seen, value = _shell_word(self.mounts), ",$harness_bind,", ",$folder:$folder,"
             add = '"${harness_bind:+,}$folder:$folder"'
             end = [f"harness_bind=${{harness_bind:+--{_MOUNTS}=$harness_bind}}"]
             words.insert(0, '${harness_bind:+"$harness_bind"}')
-        else:
-            assert runtime is not None
+        elif runtime is not None:
             begin, seen, value = "()", " ${harness_bind[*]} ", f" {runtime.value} "
             add, end = f'({runtime.flag} "{runtime.value}")', []
             place = 1 + next((n for n, word in enumerate(self.words) if word in runtime.after), 0)
             words.insert(place, '"${harness_bind[@]}"')
+        else:  # no container, or an unknown wrapper, which must mount the folders
+            return [f"harness_python=({' '.join(words)})"]
         return [
             f"harness_bind={begin}",
             f"for folder in {' '.join([*map(shlex.quote, found), *named])}; do",

@@ -485,7 +485,8 @@ def _listed(run: RunFolder) -> ListedRun:
         spec, ended = run.spec(), by_shard(run, read_endings(run, whole=False))
         age = max(0.0, time.time() - run.spec_path.stat().st_mtime)
         state = state_of(run, ended)
-        is_stopped = state == "under way" and _is_left(run)
+        is_local = state == "under way" and not (submissions.read(run) or timings.is_at_work(run))
+        is_stopped = is_local and not run.are_held(range(run.num_shards()))
     except (FileDamaged, OSError) as error:
         return ListedRun(str(run.path), run_id=run.path.name, error=" ".join(str(error).split()))
     return ListedRun(
@@ -509,11 +510,6 @@ def _listed(run: RunFolder) -> ListedRun:
 def table_of(runs: Sequence[ListedRun]) -> Table:
     """Return one row per run."""
     return _table([_listed_row(run) for run in runs])
-
-
-def _is_left(run: RunFolder) -> bool:
-    """Return whether no worker is active on a local run."""
-    return not (submissions.read(run) or timings.is_at_work(run) or run.are_held(range(run.num_shards())))
 
 
 def _listed_row(run: ListedRun) -> dict[str, str]:
