@@ -17,7 +17,7 @@ from harness.methods.plugins import BadMethod
 from jobs import after, graders
 from jobs.arguments import RunPath
 from jobs.finished.grading import finish
-from jobs.run.derived import Change, GradeFile, GradesError, changes, find, grade_files, read_grades
+from jobs.run.derived import Change, GradesError, changes, find, grade_files, read_grades
 from jobs.run.folder import RunFolder, run_folders
 from jobs.run.trust import NotTrusted
 
@@ -111,7 +111,12 @@ def _print_versions(run: RunFolder) -> None:
 
 def _print_diff(run: RunFolder, old: str | None, new: str | None, num_shown: int | None) -> None:
     """Print how many verdicts changed from which to which, then the changed samples with both answers and reasons."""
-    before, after_it = _two_versions(grade_files(run), graders.recorded(run).version, old, new)
+    files, version = grade_files(run), graders.recorded(run).version
+    # By default, compare the run's version if it graded the run, else the newest, with the newest of the others.
+    current = [file for file in files if file.version == version]
+    after_it = find(files, new) if files and new else next(reversed(current or files), None)
+    others = [file for file in files if file is not after_it]
+    before = find(files, old) if files and old else next(reversed(others), None)
     if before is None or after_it is None:
         click.echo(f"{run.path.name}: nothing to compare: graded by fewer than two grader versions")
         return
@@ -125,22 +130,6 @@ def _print_diff(run: RunFolder, old: str | None, new: str | None, num_shown: int
     print_rows(_COLUMNS, map(row_of, changed[:num_shown]))
     if num_shown is not None and len(changed) > num_shown:
         click.echo(f"… and {len(changed) - num_shown} more; list them with --all")
-
-
-def _two_versions(
-    files: list[GradeFile], version: str, old: str | None, new: str | None
-) -> tuple[GradeFile | None, GradeFile | None]:
-    """Return the older and the newer file to compare; None if missing.
-
-    By default, the newer file is that of `version` if there is one, else the most recent; the older file is the most
-    recent of the others.
-    """
-    if not files:
-        return None, None
-    current = [file for file in files if file.version == version]
-    newer = find(files, new) if new else (current or files)[-1]
-    others = [file for file in files if file is not newer]
-    return find(files, old) if old else (others[-1] if others else None), newer
 
 
 def row_of(change: Change) -> tuple[str, ...]:
