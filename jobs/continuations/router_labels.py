@@ -87,8 +87,7 @@ def write(probe: RunFolder, source: RunFolder, path: Path) -> str:
 
 def _first_step(reply: str, beginning: str, separator: str) -> str | None:
     """Return the first step of a reply after its beginning, up to the separator; None if empty."""
-    opening = (
-        beginning if reply.startswith(beginning) else beginning.replace(THINK_END, "")
-    )  # a plain model's reply lacks the closing tag
+    # A plain model's reply lacks the closing tag.
+    opening = beginning if reply.startswith(beginning) else beginning.replace(THINK_END, "")
     head, found, _ = reply.removeprefix(opening).partition(separator)
     return head + found or None

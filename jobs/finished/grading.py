@@ -179,9 +179,8 @@ def grade_candidates(run: RunFolder, workers: int | None = None) -> int:
             continue
         columns = {"verdict": grade.verdict, "extracted": grade.extracted, "detail": grade.detail}
         rows.append({**keys[number], "grader_version": version, **columns})
-    rows = [
-        row for row in rows if row["sample_id"] not in ungraded
-    ]  # either all or none of a sample's drafts are graded
+    # Either all or none of a sample's drafts are graded.
+    rows = [row for row in rows if row["sample_id"] not in ungraded]
     if keys:
         derived.write(run, "candidate_grades", version, rows)
     graded(ungraded.values())

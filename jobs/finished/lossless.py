@@ -44,7 +44,7 @@ _DECISIVE: Mapping[str, Callable[[RunSpec], object]] = {
 
 def compare(run: RunFolder, baseline: RunFolder) -> list[Pair]:
     """Compare every sample that both runs finished. Raises ValueError if equal tokens cannot be expected."""
-    specs = (run.spec(), baseline.spec())
+    specs, both = (run.spec(), baseline.spec()), f"{run.path.name} and {baseline.path.name}"
     for folder, spec in zip((run, baseline), specs, strict=True):
         temperature = spec.sampling["target"].get("temperature", spec.temperature)
         if temperature > 0:
@@ -55,14 +55,12 @@ def compare(run: RunFolder, baseline: RunFolder) -> list[Pair]:
     differing = ["target"] if _target(specs[0], specs) != _target(specs[1], specs) else []
     differing += [name for name, of in _DECISIVE.items() if of(specs[0]) != of(specs[1])]
     if differing:
-        raise ValueError(
-            f"{run.path.name} and {baseline.path.name} are not comparable: different {', '.join(differing)}"
-        )
+        raise ValueError(f"{both} are not comparable: different {', '.join(differing)}")
     (tokens, prompts), (baseline_tokens, baseline_prompts) = map(_emitted_tokens, (run, baseline))
     other = next((key for key, text in prompts.items() if baseline_prompts.get(key, text) != text), None)
     if other is not None:
         raise ValueError(
-            f"{run.path.name} and {baseline.path.name} sent different prompts to the target, e.g. for {other[0]}; "
+            f"{both} sent different prompts to the target, e.g. for {other[0]}; "
             f"dates in the chat template: {specs[0].prompt_date} and {specs[1].prompt_date}"
         )
     return [

@@ -178,7 +178,19 @@ def score_each(
     `target_of`: the run whose target scores chains of runs without a target. Raises ValueError, before anything is
     scored, if the chains of a run cannot be scored.
     """
-    return asyncio.run(_read_runs(runs, [_spec_of(run, target_of) for run in runs], say))
+    specs, kv_bytes = _of_one_size([_spec_of(run, target_of) for run in runs]), cpu_kv_bytes()
+
+    async def read() -> list[Scored | ValueError | EngineDied]:
+        found: list[Scored | ValueError | EngineDied] = []
+        async with EnginePool() as pool:
+            for run, spec in zip(runs, specs, strict=True):
+                try:
+                    found.append(await _read_run(pool, run, spec, kv_bytes, say))
+                except (EngineDied, ValueError) as error:
+                    found.append(error)
+        return found
+
+    return asyncio.run(read())
 
 
 def notice(run: RunFolder) -> str:
@@ -195,20 +207,6 @@ def notice(run: RunFolder) -> str:
     has, command = counted(number, "sample has", "samples have"), f"{typed('jobs target-logprobs')} "
     by, ending = ("the target", "") if spec.target else ("a target", " --target-of RUN")
     return f"{has} no log-probabilities from {by} yet: {command}{quote(str(run.path))}{ending}"
-
-
-async def _read_runs(
-    runs: Sequence[RunFolder], specs: Sequence[RunSpec], say: Callable[[str], None]
-) -> list[Scored | ValueError | EngineDied]:
-    kv_bytes = cpu_kv_bytes()
-    found: list[Scored | ValueError | EngineDied] = []
-    async with EnginePool() as pool:
-        for run, spec in zip(runs, _of_one_size(specs), strict=True):
-            try:
-                found.append(await _read_run(pool, run, spec, kv_bytes, say))
-            except (EngineDied, ValueError) as error:
-                found.append(error)
-    return found
 
 
 def _of_one_size(specs: Sequence[RunSpec]) -> list[RunSpec]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter
 
@@ -27,6 +27,7 @@ from jobs.run.trace_files import counting_records
 _COLUMNS = ("problem_id", "sample_index", "seed", "steps", "calls")
 _UNTIMED = Timing(0.0, 0.0, 0.0, 0.0, 1)
 _NO_LIMIT = 1 << 30
+_COMPARED = ("purpose", "model", "n", "prompt_tokens")
 
 
 @dataclass(frozen=True)
@@ -146,8 +147,6 @@ def _sent(calls: Sequence[Call], recorded: Sequence[Call], engines: Mapping[Role
             left -= len(prompts[-1])
         decoded = tuple(engines[call.model].tokenizer.decode(ids) for ids in prompts)
         was = recorded[number] if number < len(recorded) else None
-        same = was is not None and all(
-            asdict(was)[name] == asdict(call)[name] for name in ("purpose", "model", "n", "prompt_tokens")
-        )
+        same = was is not None and all(getattr(was, name) == getattr(call, name) for name in _COMPARED)
         found.append(SentCall(call, decoded, same))
     return found + [SentCall(call, (), False) for call in recorded[len(calls) :]]
