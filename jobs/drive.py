@@ -327,9 +327,8 @@ def print_dispatched(dispatched: Dispatched, console: Console) -> None:
         if warning:
             _warn(warning, console)
     if number := dispatched.num_active_shards:
-        console.print(
-            f"Already running or queued: {counted(number, 'shard')}; these are not submitted again.", soft_wrap=True
-        )
+        shards = counted(number, "shard")
+        console.print(f"Already running or queued: {shards}; these are not submitted again.", soft_wrap=True)
     elif not dispatched.submitted:
         console.print("Nothing to submit: all samples are finished.")
 

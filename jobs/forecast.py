@@ -63,9 +63,8 @@ def so_far(run: RunFolder, num_finished: int, num_left: int) -> Forecast | None:
     if not device_hours:
         return None
     left = device_hours / num_finished * num_left
-    return Forecast(
-        left, left, left, int(has_gpu), f"history: the {counted(num_finished, 'finished sample')} of this run"
-    )
+    source = f"history: the {counted(num_finished, 'finished sample')} of this run"
+    return Forecast(left, left, left, int(has_gpu), source)
 
 
 def _attempts(run: RunFolder) -> Iterator[tuple[AttemptRow, float]]:
@@ -117,14 +116,12 @@ def total_of(forecasts: Sequence[Forecast | None]) -> str:
 
 def check_forecasts(left: Mapping[str, Forecast | None], limit: float) -> None:
     """Raise ValueError if runs need more than the limit in total, or one has no forecast. `left`: by run name."""
-    forecasts = []
-    for name, forecast in left.items():
-        if forecast is None:
-            raise ValueError(
-                f"--max-gpu-hours {limit:g}: no estimate for {name}; run a few problems without this flag first "
-                "(--limit 5; for a probe --points 5)"
-            )
-        forecasts.append(forecast)
+    forecasts = [forecast for forecast in left.values() if forecast is not None]
+    if unknown := [name for name, forecast in left.items() if forecast is None]:
+        raise ValueError(
+            f"--max-gpu-hours {limit:g}: no estimate for {unknown[0]}; run a few problems without this flag first "
+            "(--limit 5; for a probe --points 5)"
+        )
     needed = sum(forecast.hours for forecast in forecasts)
     if needed > limit:
         together = f"{hours(needed)} {unit(has_gpu=any(forecast.has_gpu for forecast in forecasts))} left"

@@ -151,9 +151,7 @@ def check_engines(launches: Sequence[PreparedLaunch]) -> None:
     """
     for launch in launches:
         on_slurm = launch.cluster == "slurm"
-        if on_slurm and _prepares_python(launch.sbatch):
-            continue
-        if launch.num_left:
+        if not (on_slurm and _prepares_python(launch.sbatch)) and launch.num_left:
             profile = "set another python in the profile, " if on_slurm else ""
             kind = launch.plan.spec.engine.kind
             remedy = (

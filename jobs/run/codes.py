@@ -196,9 +196,8 @@ def _archived(run: RunFolder, name: str, source: MethodSource) -> tuple[str, byt
     """Return the expected hash and the archive of a method's code. Raises BadMethod."""
     hashes = [recorded_hash(record.files) for record in reversed(read(run))]
     code_hash = next(filter(None, hashes), source.code_hash)
-    return code_hash, kept(
-        run, "method", code_hash, f"its method {name}", f"launch it with --method {source.reference}"
-    )
+    remedy = f"launch it with --method {source.reference}"
+    return code_hash, kept(run, "method", code_hash, f"its method {name}", remedy)
 
 
 def keep(run: RunFolder, kind: str, code_hash: str, content: bytes) -> None:

@@ -94,9 +94,8 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     notices = [*dataset.notices, *model_notices]
     if engine.spec_decode is not None and "target" in specs and engine.can.speculates:
         proposes = speculator or (specs.get("draft") if engine.spec_decode == "draft" else None)
-        speculation.check_pair(
-            engine.spec_decode, _reference(specs["target"]), _reference(proposes) if proposes else None
-        )
+        weights = _reference(proposes) if proposes else None
+        speculation.check_pair(engine.spec_decode, _reference(specs["target"]), weights)
         notices += filter(None, [greedy_drafts_notice(engine.spec_sampling, launch.temperature_of("target"))])
     if dataset.is_training:
         notices.append(f"TRAINING DATA: {dataset.name} is not a benchmark; this run's metrics are not results.")

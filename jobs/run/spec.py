@@ -222,11 +222,8 @@ class RunSpec:
             return False  # draft acceptance depends on each sample's seed
         only_proposes = self.engine.spec_decode == "draft" and self.method in ("vanilla", "specdecode")
         never_draws = self.method == "scot" and self.params.get("greedy_target")
-        writers: dict[Role, ModelSpec | None] = {
-            "draft": None if only_proposes else self.draft,
-            "target": None if never_draws else self.target,
-        }
-        own = [self.sampling[role] for role, model in writers.items() if model is not None]
+        draft, target = self.draft and not only_proposes, self.target and not never_draws
+        own = [*([self.sampling["draft"]] if draft else []), *([self.sampling["target"]] if target else [])]
         return not any(one.get("temperature", self.temperature) > 0 and one.get("top_k", 0) != 1 for one in own)
 
     @property
@@ -325,10 +322,8 @@ class Unit:
 
 def units(spec: RunSpec, problems: list[Problem]) -> list[Unit]:
     """Return all units of a run, ordered by sample index so an interrupted run covers all problems equally."""
-    ids = [spec.sample_ids(problem) for problem in problems]
-    return [
-        Unit(own[i], problem.id, i) for i in range(spec.samples) for problem, own in zip(problems, ids, strict=True)
-    ]
+    ids = [(problem.id, spec.sample_ids(problem)) for problem in problems]
+    return [Unit(own[index], problem_id, index) for index in range(spec.samples) for problem_id, own in ids]
 
 
 def assign_to_shards(

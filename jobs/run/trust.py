@@ -123,9 +123,8 @@ def ask(run: RunFolder, recorded: Sequence[Recorded], *, accept: bool) -> None:
 
 
 def _lines(given: Mapping[str, Any]) -> str:
-    return "\n".join(
-        f"{json.dumps(name)} = {json.dumps(value, sort_keys=True)}" for name, value in sorted(given.items())
-    )
+    pairs = sorted(given.items())
+    return "\n".join(f"{json.dumps(name)} = {json.dumps(value, sort_keys=True)}" for name, value in pairs)
 
 
 def _unknown(run: RunFolder, recorded: Iterable[Recorded]) -> list[Recorded]:

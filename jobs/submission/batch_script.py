@@ -42,6 +42,7 @@ def running(archive: Path, parameters: Mapping[str, Any], folders: Sequence[str]
     command, setup = parameters.get("python"), parameters.get("setup", ())
     if not isinstance(command, PythonCommand):
         return {**parameters, "setup": [*setup, *_code(archive, f'rm -f "${CODE}"')]}
+    named = [f'"${{{CODE}%/*}}"', *(f'"${{{name}:-}}"' for name in _FOLDERS)]
     asked = 'timeout 30 squeue -h -j "$harness_job" -o %e 2>/dev/null | grep . || echo unknown'
     own = [
         "harness_job=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}",
@@ -52,9 +53,7 @@ def running(archive: Path, parameters: Mapping[str, Any], folders: Sequence[str]
         *_code(archive, "at_end $?"),
         f"export {client.REQUEUE_CODE}={client.ASKS_FOR_REQUEUE}",
         f'export {client.END_TIME}=${{{client.END_TIME}:-$(date -d "$({asked})" +%s 2>/dev/null)}}',
-        *command.shell_lines(
-            [f'"${{{CODE}%/*}}"', *(f'"${{{name}:-}}"' for name in _FOLDERS)], [str(archive.parent.parent), *folders]
-        ),
+        *command.shell_lines(named, [str(archive.parent.parent), *folders]),
     ]
     return {**parameters, "setup": [*_BEFORE, *setup, *own], "python": '"${harness_python[@]}"'}
 

@@ -30,8 +30,7 @@ def submit_array(run: RunFolder, submission: Submission, parameters: Mapping[str
 def script_of(run: RunFolder, submission: Submission, parameters: Mapping[str, Option]) -> str:
     """Return the batch script of a submission, without submitting it."""
     executor, command = _array(run, submission, parameters)
-    script: str = executor._make_submission_file_text(command, "preview")
-    return script
+    return str(executor._make_submission_file_text(command, "preview"))
 
 
 def _array(run: RunFolder, submission: Submission, parameters: Mapping[str, Option]) -> tuple[Any, str]:
