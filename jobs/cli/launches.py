@@ -25,6 +25,7 @@ from jobs.cli.run_command import (
     MAX_GPU_HOURS,
     RUN,
     given,
+    integer,
     main,
     run_folder,
     trusted_run,
@@ -44,12 +45,8 @@ EXAMPLES = {
 }
 """Files by their name in `jobs example`. In a checkout, the Slurm files are links into the folder slurm."""
 _BUNDLED = Path(str(resources.files("harness"))) / "data"
-SUITES = {
-    "demo": _BUNDLED / "demo.toml",
-    "demo-full": _BUNDLED / "demo_full.toml",
-    "demo-methods": _BUNDLED / "demo_methods.toml",
-    "specreason-probe": _BUNDLED / "specreason_probe.toml",
-}
+_SUITES = ("demo", "demo-full", "demo-methods", "specreason-probe")
+SUITES = {name: _BUNDLED / f"{name.replace('-', '_')}.toml" for name in _SUITES}
 """Suites that can be launched by name, but not from a code archive, because they must be real files."""
 
 
@@ -131,9 +128,7 @@ def nightly(
 
 _OF_A_CONTINUATION = (
     RUN,
-    click.option(
-        "--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Samples in flight per worker."
-    ),
+    integer("--concurrency", 64, "Samples in flight per worker."),
     click.option(
         "--cluster",
         type=click.Choice(["auto", "slurm", "local", "debug"]),
@@ -143,7 +138,7 @@ _OF_A_CONTINUATION = (
     ),
     click.option("--profile", help="Cluster profile: name of a file in slurm/clusters, or path of a file."),
     click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="Any other sbatch option; may be repeated."),
-    click.option("--shards", type=click.IntRange(1), default=1, show_default=True, help="Number of shards."),
+    integer("--shards", 1, "Number of shards."),
     MAX_GPU_HOURS,
     click.option("--dry-run", is_flag=True, help="Print the plan and exit."),
     click.option("--wait", is_flag=True, help="On Slurm, wait for the run to finish, then print its result."),
@@ -183,19 +178,14 @@ def _go_on(run: Path, plan: Callable[..., PreparedLaunch], shows: str, how: Flag
 
 
 @main.command("probe", short_help="Measure the value of accepted and rejected drafts.")
-@click.option(
+@integer(
     "--points",
-    type=click.IntRange(2),
-    default=200,
-    show_default=True,
-    help="Number of decisions to sample: accepted and rejected ones from each third of the chain, if there are any.",
+    200,
+    "Number of decisions to sample: accepted and rejected ones from each third of the chain, if there are any.",
+    least=2,
 )
-@click.option(
-    "--rollouts",
-    type=click.IntRange(1),
-    default=8,
-    show_default=True,
-    help="Continuations per point after the draft's proposal, and as many from where the proposal started.",
+@integer(
+    "--rollouts", 8, "Continuations per point after the draft's proposal, and as many from where the proposal started."
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed for sampling points and continuations.")
 @click.option(
@@ -234,13 +224,7 @@ def probe(run: Path, points: int, rollouts: int, seed: int, concurrency: int, la
     callback=whole_numbers("token counts such as 256,512,1024", least=0),
     help="Token budgets for truncating every chain, e.g. 256,512,1024.",
 )
-@click.option(
-    "--answer-tokens",
-    type=click.IntRange(1),
-    default=512,
-    show_default=True,
-    help="Maximum answer length after a truncated chain, in tokens; not counted in the budget.",
-)
+@integer("--answer-tokens", 512, "Maximum answer length after a truncated chain, in tokens; not counted in the budget.")
 @_of_a_continuation
 def sweep_budget(run: Path, budgets: tuple[int, ...], answer_tokens: int, **how: Value) -> None:
     """Truncate a run's finished chains to token budgets, close them and generate answers (accuracy vs. budget).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,11 @@ JSON_OUTCOME = click.option(
     help="Print the result as JSON on the last line of standard output; all other output goes to standard error.",
 )
 """Option of commands that return the result of several runs."""
+
+
+def integer(name: str, default: int, text: str, least: int = 1) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return an option for a whole number, with its default in the help."""
+    return click.option(name, type=click.IntRange(least), default=default, show_default=True, help=text)
 
 
 class RunCommand(OneLineErrors):

@@ -13,7 +13,7 @@ from harness.cli.command import GRADER, TRUST
 from harness.cli.messages import counted
 from harness.cli.program import typed
 from jobs.arguments import RunPath
-from jobs.cli.run_command import RUN, check_shard, main, run_folder, trusted_run
+from jobs.cli.run_command import RUN, check_shard, integer, main, run_folder, trusted_run
 
 if TYPE_CHECKING:
     from jobs.run.folder import RunFolder
@@ -94,7 +94,7 @@ def _run_folders(paths: tuple[Path, ...]) -> list[RunFolder]:
 @main.command(short_help="Print the end of a worker's log.")
 @RUN
 @click.argument("shard", type=int, required=False)
-@click.option("--lines", type=click.IntRange(1), default=40, show_default=True, help="Number of lines per log.")
+@integer("--lines", 40, "Number of lines per log.")
 def logs(run: Path, shard: int | None, lines: int) -> None:
     """Print the end of the log of a shard's latest worker; without SHARD, of all stopped shards.
 
@@ -175,7 +175,7 @@ def finalize(run: Path, database: Path | None, grader: str | None, trust: bool) 
     type=click.IntRange(16),
     help="Maximum judgment length, in tokens.  [default: the longest missing judgment, up to the model's context]",
 )
-@click.option("--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Judgments in flight.")
+@integer("--concurrency", 64, "Judgments in flight.")
 def score(run: Path, model: str, kind: str, max_context: int | None, concurrency: int) -> None:
     """Score a run's stored steps and candidates with a process reward model.
 

@@ -11,7 +11,7 @@ import click
 from harness.cli.command import TRUST
 from harness.cli.messages import counted
 from harness.cli.program import typed
-from jobs.cli.run_command import ACCEPT_CODE_CHANGE, RUN, check_shard, main, run_folder, trusted_run
+from jobs.cli.run_command import ACCEPT_CODE_CHANGE, RUN, check_shard, integer, main, run_folder, trusted_run
 
 if TYPE_CHECKING:
     from jobs.run.folder import RunFolder
@@ -86,13 +86,7 @@ def resume(run: Path, accept: bool, trust: bool) -> None:
 
 @main.command("retry-failed", short_help="Retry samples that ended in an error.")
 @RUN
-@click.option(
-    "--at-most",
-    type=click.IntRange(1),
-    default=2,
-    show_default=True,
-    help="Maximum retries per sample, over all calls of this command.",
-)
+@integer("--at-most", 2, "Maximum retries per sample, over all calls of this command.")
 @ACCEPT_CODE_CHANGE
 @TRUST
 def retry_failed(run: Path, at_most: int, accept: bool, trust: bool) -> None:
