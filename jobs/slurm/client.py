@@ -149,15 +149,10 @@ def accounts(job_ids: Sequence[str], since: float) -> list[Task]:
         name, job_id, state, node, elapsed, resources, *ended = line.split("|")
         index = job_id.rpartition("_")[2] if "_" in job_id else "0"
         if index.isdigit():  # pending tasks of an array share one line, 7_[3-9]
-            state_name = state.partition(" ")[0]  # "CANCELLED by 1000"
             code, _, number = "".join(ended).partition(":")
-            tasks.append(
-                Task(
-                    *(name, int(index), job_id, state_name, node, "", float(elapsed or 0), _num_gpus(resources)),
-                    exit_code=int(code or 0),
-                    exit_signal=int(number or 0),
-                )
-            )
+            known = name, int(index), job_id, state.partition(" ")[0], node  # "CANCELLED by 1000"
+            used, exit_code, signal = float(elapsed or 0), int(code or 0), int(number or 0)
+            tasks.append(Task(*known, "", used, _num_gpus(resources), exit_code=exit_code, exit_signal=signal))
     return tasks
 
 

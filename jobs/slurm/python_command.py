@@ -29,25 +29,15 @@ _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _EXAMPLE = 'python = "apptainer exec --nv /scratch/vllm.sif python3"'
 
 
-@dataclass(frozen=True)
-class _Runtime:
-    """How a container runtime mounts a folder."""
-
-    flag: str
-    value: str = "$folder"
-    """Value of the flag, in a shell with the variable `folder`."""
-    after: tuple[str, ...] = ()
-    """Subcommands after which the flag is inserted; empty: directly after the program."""
-
-
-_TWICE = "$folder:$folder"
-_RUNTIMES: Mapping[str, _Runtime] = {
-    "apptainer": _Runtime("--bind", after=("exec", "run")),
-    "singularity": _Runtime("--bind", after=("exec", "run")),
-    "podman": _Runtime("--volume", _TWICE, after=("run",)),
-    "docker": _Runtime("--volume", _TWICE, after=("run",)),
-    "ch-run": _Runtime("--bind"),
+_RUNTIMES: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
+    "apptainer": ("--bind", "$folder", ("exec", "run")),
+    "singularity": ("--bind", "$folder", ("exec", "run")),
+    "podman": ("--volume", "$folder:$folder", ("run",)),
+    "docker": ("--volume", "$folder:$folder", ("run",)),
+    "ch-run": ("--bind", "$folder", ()),
 }
+"""How each container runtime mounts a folder: a flag, its value in a shell with the variable `folder`, and the
+subcommands after which the flag is inserted; none: directly after the program."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +64,10 @@ class PythonCommand:
             end = [f"harness_bind=${{harness_bind:+--{_MOUNTS}=$harness_bind}}"]
             words.insert(0, '${harness_bind:+"$harness_bind"}')
         elif runtime is not None:
-            begin, seen, value = "()", " ${harness_bind[*]} ", f" {runtime.value} "
-            add, end = f'({runtime.flag} "{runtime.value}")', []
-            place = 1 + next((n for n, word in enumerate(self.words) if word in runtime.after), 0)
+            flag, mounted, after = runtime
+            begin, seen, value = "()", " ${harness_bind[*]} ", f" {mounted} "
+            add, end = f'({flag} "{mounted}")', []
+            place = 1 + next((n for n, word in enumerate(self.words) if word in after), 0)
             words.insert(place, '"${harness_bind[@]}"')
         else:  # no container, or an unknown wrapper, which must mount the folders
             return [f"harness_python=({' '.join(words)})"]
