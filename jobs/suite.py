@@ -186,9 +186,8 @@ def _runs(common: dict[str, Any], run: dict[str, Any], folder: Path) -> Iterator
     flags = _flags(common, {name: value for name, value in run.items() if name != "row"})
     lists = {name: value for name, value in flags.items() if isinstance(value, list)}
     swept = {name: values for name, values in lists.items() if name.replace("-", "_") not in _REPEATED}
-    for name, chosen_from in swept.items():
-        if not chosen_from:
-            raise ValueError(f"{name}: empty list; valid: a value or a list of values to run")
+    if empty := [name for name, values in swept.items() if not values]:
+        raise ValueError(f"{empty[0]}: empty list; valid: a value or a list of values to run")
     for values in itertools.product(*swept.values()):
         chosen = {**flags, **dict(zip(swept, values, strict=True))}
         models = {str(role): chosen.pop(role) for role in ROLES if isinstance(chosen.get(role), Mapping)}

@@ -144,10 +144,11 @@ def _places(run: RunFolder, *, writes: bool) -> tuple[dict[Stratum, list[tuple[s
     num_ending = 0
     for sample in finished_records(run, _COLUMNS, writes=writes):
         for step_index, step in _decided(sample):
-            if _ends_reply(step):
+            accepted = _is_accepted(step)
+            if all(offer["finish"] == _ENDS_REPLY for offer in ([step] if accepted else step["candidates"])):
                 num_ending += 1
             else:
-                stratum = _is_accepted(step), _third(step_index, len(sample["steps"]))
+                stratum = accepted, _third(step_index, len(sample["steps"]))
                 places[stratum].append((sample["sample_id"], step_index))
     return places, num_ending
 
@@ -198,12 +199,6 @@ def _decided_by(step: StepRow) -> tuple[str, float | None, bool]:
 def _is_accepted(step: StepRow) -> bool:
     made = step.get("decision") or step["verdicts"][-1]
     return bool(made["accepted"])
-
-
-def _ends_reply(step: StepRow) -> bool:
-    if _is_accepted(step):
-        return bool(step["finish"] == _ENDS_REPLY)
-    return all(candidate["finish"] == _ENDS_REPLY for candidate in step["candidates"])
 
 
 def _third(step_index: int, num_steps: int) -> int:
