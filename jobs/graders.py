@@ -51,8 +51,7 @@ def resolve(reference: str) -> OwnCode | None:
     if reference == BUILT_IN_GRADER:
         return None
     try:
-        source, name, shown = located(reference, "function")
-        return _grader(source, name, shown)
+        return _grader(*located(reference, "function"))
     except BadMethod as error:
         raise BadMethod(f"--grader {reference}: {error}") from error
 

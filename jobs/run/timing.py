@@ -17,6 +17,7 @@ would make an identical repeat faster than a new chain.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -84,12 +85,10 @@ def finished(run: RunFolder) -> set[str]:
     timings, ids = TimingFolder(run.path), run.ids()
     ended: set[str] = set()
     for path in timings.journals():  # read before the trace files: a compaction writes these first
-        try:
+        with contextlib.suppress(FileNotFoundError):  # compacted since the listing
             journal = read_journal(path)
-        except FileNotFoundError:
-            continue
-        if is_own_journal(path, journal.attempt, ids):
-            ended.update(journal.finished)
+            if is_own_journal(path, journal.attempt, ids):
+                ended.update(journal.finished)
     return ended.union(*(trace_files.finished_ids(path) for path in timings.trace_files()))
 
 
