@@ -18,6 +18,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import get_args
 
 from harness.chain.chain_ending import num_cut
 from harness.cli.messages import counted
@@ -30,6 +31,7 @@ from jobs.continuations import continuation
 from jobs.continuations.continuation import Continuation
 from jobs.preparation import PreparedLaunch
 from jobs.run.endings import finished_records, num_unfinished
+from jobs.run.files import RunDamaged
 from jobs.run.folder import RunFolder
 from jobs.run.plan import tokenizer_of_role
 from jobs.run.trace_files import FAILED, SampleRow, StepRow
@@ -98,12 +100,15 @@ def plan(
     samples = list(finished_records(source, _COLUMNS, writes=not is_preview, failed=True))
     steps = [step for sample in samples for step in sample["steps"]]
     authors = {step["author"] for step in steps if step["role"] == _WHOLE}
-    tokenizers = {author: tokenizer_of_role(spec, author) for author in authors}
+    tokenizers = {author: tokenizer_of_role(spec, author) for author in authors & {*get_args(Role)}}
     answering = Counter(step["author"] for step in steps if step["role"] == "answer").most_common(1)
     name, problems, rows = continuation.dataset_of(source, "budgets"), list[Problem](), list[dict[str, Json]]()
     for sample, budget in itertools.product(samples, budgets):
         one, problem_id = known[sample["problem_id"]], f"{name}/{sample['sample_id']}-{budget}"
-        made = cut(sample, budget, tokenizers)
+        try:
+            made = cut(sample, budget, tokenizers)
+        except (LookupError, OverflowError, TypeError) as error:
+            raise RunDamaged(f"{source.path} is damaged: unknown author of {sample['sample_id']}") from error
         if made.text is not None:
             family = one.family or one.id
             problems.append(replace(one, id=problem_id, dataset=name, beginning=made.text, family=family))

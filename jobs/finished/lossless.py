@@ -59,10 +59,9 @@ def compare(run: RunFolder, baseline: RunFolder) -> list[Pair]:
     (tokens, prompts), (baseline_tokens, baseline_prompts) = map(_emitted_tokens, (run, baseline))
     other = next((key for key, text in prompts.items() if baseline_prompts.get(key, text) != text), None)
     if other is not None:
-        raise ValueError(
-            f"{both} sent different prompts to the target, e.g. for {other[0]}; "
-            f"dates in the chat template: {specs[0].prompt_date} and {specs[1].prompt_date}"
-        )
+        first, second = (spec.prompt_date for spec in specs)
+        dates = f"; dates in the chat template: {first} and {second}" if first != second else ""
+        raise ValueError(f"{both} sent different prompts to the target, e.g. for {other[0]}{dates}")
     return [
         Pair(*key, (len(ids), len(baseline_tokens[key])), first_divergence(ids, baseline_tokens[key]))
         for key, ids in sorted(tokens.items())

@@ -82,8 +82,8 @@ def checked(request: TrainingRequest, run: RunFolder) -> tuple[RunSpec, ModelSpe
     assert spec.target is not None
     for name, number in comparison.accepted.items():
         click.echo(f"WARNING: {number} training problems are test questions of {name}; results on them are invalid.")
-    others = [name for name in comparison.compared if name not in comparison.accepted]
-    click.echo(f"No training problem occurs in: {', '.join(others)}.")
+    if others := [name for name in comparison.compared if name not in comparison.accepted]:
+        click.echo(f"No training problem occurs in: {', '.join(others)}.")
     if comparison.missing_benchmarks:
         click.echo(f"WARNING: not compared with {', '.join(comparison.missing_benchmarks)}: not found on this machine.")
     source: dict[str, Json] = {

@@ -81,6 +81,11 @@ def record_job(run: RunFolder, job_id: str) -> None:
     run.append("job", id=job_id)
 
 
+def job_ids(run: RunFolder) -> list[str]:
+    """Return the ids of all jobs of a run, in order."""
+    return [event["id"] for event in run.events("job")]
+
+
 def job_name(run: RunFolder, number: int) -> str:
     """`<run id>.<folder>.<number>`: the folder part distinguishes copies of a run in Slurm."""
     folder = hashlib.sha256(str(run.path.resolve()).encode()).hexdigest()[:6]
@@ -175,6 +180,11 @@ def logs_dir(run: RunFolder, job_name: str) -> Path:
     """Return the folder with a job's logs; for a shared job, that of its first run."""
     firsts = (one.runs[0] for one in read(run) if one.runs and one.name == job_name)
     return RunFolder(run.path.parent / next(firsts, run.path.name)).logs_dir
+
+
+def record_canceled(run: RunFolder, names: Sequence[str]) -> None:
+    """Durably record that the jobs with these names were canceled."""
+    run.append("canceled", names=list(names))
 
 
 def is_canceled(run: RunFolder) -> bool:

@@ -28,7 +28,7 @@ def cancel(run: RunFolder) -> list[str] | None:
             return None
         client.cancel_tasks([task for task in own_tasks if task.colleague])  # first: Slurm may reject this
         # Recorded before any job ends, so no verdict job treats them as killed.
-        run.append("canceled", names=[submission.name for submission in submitted])
+        submissions.record_canceled(run, [submission.name for submission in submitted])
         client.cancel(own)
         for name in shared.keys() - submissions.left(run):
             submissions.leave(run, name)

@@ -223,7 +223,7 @@ def _accounts(runs: Sequence[RunFolder], queued: Sequence[Task]) -> list[Task]:
 
     A launcher that died right after sbatch has not recorded the job's id.
     """
-    ids = [event["id"] for run in runs for event in run.events("job")]
+    ids = [job_id for run in runs for job_id in submissions.job_ids(run)]
     ids += [task.job_id.partition("_")[0] for task in queued]
     since = min(submission.submitted_at for run in runs for submission in submissions.read(run))
     return client.accounts(list(dict.fromkeys(ids)), since)
