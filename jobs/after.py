@@ -1,4 +1,4 @@
-"""The only module of jobs that imports warehouse, which depends on jobs; the import is lazy."""
+"""The only module of jobs that imports warehouse. The import is lazy, because warehouse depends on jobs."""
 
 from typing import TYPE_CHECKING
 

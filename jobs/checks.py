@@ -32,7 +32,7 @@ Group = Callable[[], Iterable[Check]]
 
 
 def question_of(launch: PartialLaunch, typed: Collection[str] = (), *, on_node: bool = False) -> Question:
-    """Return the checks to make for a launch; `typed`: the flags on its command line. Raises ValueError, one line."""
+    """Return the checks to make for a launch; `typed`: the flags on its command line. Raises a one-line ValueError."""
     try:
         cluster = "slurm" if on_node else resolve(launch.cluster)
     except ValueError:  # reported as a failed check
@@ -113,7 +113,7 @@ def _outcome(name: str, future: Future[list[Check]], question: Question) -> list
 
 
 def check_run(question: Question) -> Iterator[Check]:
-    """Check the dataset; with a method, also everything that a launch validates before it starts a worker."""
+    """Check the dataset and, with a method, everything that a launch validates before it starts a worker."""
     subject, is_here = "dataset", question.packages_are_here
     try:
         launch = question.launch.changed(data_dir=question.data_dir)

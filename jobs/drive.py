@@ -146,7 +146,7 @@ def create(prepared: PreparedLaunch) -> None:
 def carry_out(launches: Sequence[PreparedLaunch], console: Console) -> None:
     """Carry out one round of checked launches; with several, print one line per run.
 
-    If a run fails, the others still run; LaunchFailed is raised after the last one.
+    If a run fails, the others still run; LaunchFailed is raised after the last run.
     """
     launches = distinct(launches)
     listed = {prepared.run.path: prepared.plan.spec for prepared in launches if prepared.write_derived is None}
@@ -344,10 +344,10 @@ def _warn(line: str, console: Console) -> None:
 
 
 def wait(runs: Sequence[RunFolder], console: Console) -> None:
-    """Wait until no job works on the runs, then print results that were not available before.
+    """Wait until no job works on the runs, then print the results that were not available when the wait began.
 
-    Slurm is polled as rarely as by `jobs status --follow`: one queue query per poll for all runs, and accounting when
-    a task has left the queue. Progress is read from the run folders.
+    Slurm is polled as rarely as by `jobs status --follow`: one query of the queue per poll for all runs, and one of
+    accounting when a task has left the queue. Progress is read from the run folders.
 
     If the job that grades and loads a finished run died, this process grades and loads the run. Raises LaunchFailed if
     samples are unfinished or a result could not be loaded. An interrupt does not affect the jobs.

@@ -2,7 +2,7 @@
 
 Nothing polls: Slurm starts the verdict job after the last jobs of the runs. If workers died, the verdict job resubmits
 their unfinished shards and then submits another verdict job (jobs.recovery). If results are suspicious, it launches
-those runs again with another tag, and a second verdict decides.
+their runs again with another tag, and a second verdict decides.
 
     <output>/nights/<date>.md       the verdict, missing results with reasons, recoveries
     <output>/nights/<date>.jsonl    the events: launches, verdict jobs, resubmissions
@@ -204,7 +204,8 @@ class Night:
         def look() -> Look:
             if self.record.last("concluded"):
                 return "ended"
-            own = {event["job"] for event in self.record.events("verdict job")}  # others are of another folder
+            # Jobs of other folders may have the same names.
+            own = {event["job"] for event in self.record.events("verdict job")}
             try:
                 return "at work" if own & {task.job_id for task in client.queue(names) if task.is_active} else "idle"
             except client.SlurmError:
@@ -238,7 +239,8 @@ def launch(night: Night, only: Sequence[int] | None = None, *, accept_code_chang
     numbers = range(len(night.suite.launches)) if only is None else only
     prepared = suite.prepare(night.suite, night.tag, numbers, accept_code_change=accept_code_change)
     check_engines(prepared)
-    if not night.is_confirming:  # a confirmation is only one round, and without it the verdict would stay open
+    # A confirmation is not checked: it is only one round, and without it the verdict would stay open.
+    if not night.is_confirming:
         check_budget(prepared)
     requests = {
         one.run.path.name: {"options": dict(one.sbatch), **{name: getattr(one.launch, name) for name in _PER_TASK}}

@@ -78,7 +78,7 @@ def _of_run(run: RunFolder) -> dict[str, JsonValue]:
 
 @contextmanager
 def printed(known: Outcome, *, as_json: bool) -> Iterator[Outcome]:
-    """Convert errors to one line (see `explained`); with `as_json`, print the outcome, also after an error.
+    """Convert errors to one line (see `explained`); with `as_json`, print the outcome, even after an error.
 
     The JSON is the last line of standard output; all other output goes to standard error.
     """

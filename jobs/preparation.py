@@ -47,7 +47,7 @@ UNKNOWN = (
     "GPU-hours: unknown (no finished run with these settings in the database); run a few problems first (--limit 5)"
 )
 MOST_GRADED = 2_000
-"""Maximum number of reference answers a launch grades, spread over the dataset: takes a second or two."""
+"""Maximum number of reference answers, spread over the dataset, that a launch grades in a second or two."""
 _NAMED = 3
 _MOST_CHARACTERS = 60
 _ALONE = r"give only the answer; put words that the model must repeat in \text{…}"
@@ -300,8 +300,8 @@ def check_budget(launches: Sequence[PreparedLaunch]) -> None:
 def check_golds(launch: PartialLaunch, problems: Sequence[Problem]) -> Iterator[str]:
     """Yield warnings about reference answers of a custom dataset that are prose or match no answer.
 
-    Reference answers are graded as if they were answers, before a model runs. Raises ValueError for datasets that would
-    silently give wrong results: reference answers are solutions from which a rule can extract the answer, or no
+    Reference answers are graded as if they were answers, before a model runs. Raises ValueError if results would be
+    silently wrong, because some reference answers are solutions from which a rule can extract the answer, or because no
     reference answer can be matched. Other reference answers that are prose or match no answer are listed in warnings.
     """
     from grading.check import to_grade

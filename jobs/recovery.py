@@ -1,9 +1,9 @@
 """Recover the missing parts of a night: resubmit shards of dead workers a limited number of times.
 
-Nothing polls. The verdict job starts after all other jobs of the night have ended, and resubmits unfinished shards and
-then submits another verdict job. A run is given up after `recoveries` rounds, or after two consecutive rounds without a
-finished sample or accepted step. If the job that grades and loads a run died, the verdict job grades and loads it
-instead, in at most two attempts.
+Nothing polls. The verdict job starts after all other jobs of the night have ended. It resubmits unfinished shards and
+then submits another verdict job. A run is no longer resubmitted after `recoveries` rounds, or after two consecutive
+rounds without a finished sample or accepted step. If the job that grades and loads a run died, the verdict job grades
+and loads it instead, in at most two attempts.
 
 A verdict job may die at any time; the next one continues from the night's record.
 """
@@ -110,11 +110,11 @@ class Found:
     resumed: dict[str, int] = field(default_factory=dict)
     """Number of tasks resubmitted now, by run."""
     gaps: list[Gap] = field(default_factory=list)
-    """Missing parts that are given up, one per run."""
+    """Missing parts that are not waited for, one per run."""
 
 
 def recover(runs: Sequence[RunFolder], record: NightRecord, recoveries: int) -> Found:
-    """Resubmit unfinished work of dead jobs, within the night's limit; return jobs to wait for and parts given up.
+    """Resubmit unfinished work of dead jobs, within the night's limit; return the jobs to wait for and the gaps.
 
     Raises SlurmError if Slurm does not respond.
     """

@@ -120,7 +120,7 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[st
 
 
 def _suite(path: Path, content: dict[str, Any], default_output: str, overrides: Mapping[str, Any]) -> Suite:
-    """Validate the content of a suite file. Raises ValueError with one line."""
+    """Validate the content of a suite file. Raises a one-line ValueError."""
     runs, latency = content.pop("run", []), content.pop("latency", None)
     nightly = _from_table(NightSettings, "nightly", content.pop("nightly", {}))
     probed = _from_table(ProbeSettings, "probe", content.pop("probe")) if "probe" in content else None
@@ -157,7 +157,7 @@ def _suite(path: Path, content: dict[str, Any], default_output: str, overrides: 
 
 
 def _from_table(model: type[_Table], name: str, table: object) -> _Table:
-    """Validate a table of a suite's file. Raises ValueError with one line."""
+    """Validate a table of a suite's file. Raises a one-line ValueError."""
     try:
         return model.model_validate(table)
     except ValidationError as error:
@@ -226,9 +226,10 @@ def _flat(table: dict[str, Any]) -> dict[str, Any]:
 def prepare(
     suite: Suite, tag: str | None, only: Sequence[int] | None = None, *, accept_code_change: bool = False
 ) -> list[PreparedLaunch]:
-    """Plan all runs of a suite, or some by number, with a tag, without writing anything.
+    """Plan the runs of a suite; nothing is written.
 
-    `accept_code_change`: resume runs that were started with other code. Raises the errors of planning a launch.
+    `tag`: tag of every run; None: as in the file. `only`: numbers of the runs to plan; None: all. `accept_code_change`:
+    resume runs that were started with other code. Raises the errors of planning a launch.
     """
     launches = suite.launches if only is None else [suite.launches[number] for number in only]
     changes = {**({"tag": tag} if tag else {}), **({"accept_code_change": True} if accept_code_change else {})}

@@ -181,11 +181,13 @@ def _go_on(run: Path, plan: Callable[..., PreparedLaunch], shows: str, how: Flag
 @integer(
     "--points",
     200,
-    "Number of decisions to sample: accepted and rejected ones from each third of the chain, if there are any.",
+    "Number of decisions to sample in total: accepted and rejected drafts, from each third of the chain if possible.",
     least=2,
 )
 @integer(
-    "--rollouts", 8, "Continuations per point after the draft's proposal, and as many from where the proposal started."
+    "--rollouts",
+    8,
+    "Number of continuations after the draft's proposal at each point; as many again start before the proposal.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed for sampling points and continuations.")
 @click.option(
@@ -200,8 +202,8 @@ def _go_on(run: Path, plan: Callable[..., PreparedLaunch], shows: str, how: Flag
 def probe(run: Path, points: int, rollouts: int, seed: int, concurrency: int, labels: Path | None, **how: Any) -> None:
     """Continue a run's chains with the target alone from sampled decisions, and grade the results.
 
-    At each point the target continues twice: after the draft's proposal, and from where the proposal started, where it
-    writes the step itself. The difference in the share of correct continuations is the value of the proposal. Together,
+    At each point the target continues twice: after the draft's proposal, and before it, where the target writes the
+    step itself. The difference in the share of correct continuations is the value of the proposal. Together,
     the points give the rates at which the judge accepts wrong steps and rejects correct ones. The probe is a separate
     run next to RUN; the same command resumes it.
     """
@@ -213,7 +215,7 @@ def probe(run: Path, points: int, rollouts: int, seed: int, concurrency: int, la
     if labels is not None and ended is not None:
         click.echo(router_labels.write(ended, run_folder(run), labels))
     elif labels is not None and not how["dry_run"]:
-        click.echo(f"{labels} is not written yet; when the probe has ended, run the same command again.")
+        click.echo(f"{labels} has not been written yet; when the probe has ended, run the same command again.")
 
 
 @main.command("sweep-budget", short_help="Measure a run's accuracy at smaller token budgets.")

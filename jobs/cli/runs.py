@@ -179,8 +179,8 @@ def finalize(run: Path, database: Path | None, grader: str | None, trust: bool) 
 def score(run: Path, model: str, kind: str, max_context: int | None, concurrency: int) -> None:
     """Score a run's stored steps and candidates with a process reward model.
 
-    Judgments that the model cannot make have no score; the next call retries them. The last line of the output is the
-    command that loads the scores into the database.
+    Judgments that the model cannot make have no score; repeating the command retries them. The last line of the output
+    is the command that loads the scores into the database.
     """
     from harness.weights import models
     from jobs.finished import scoring
@@ -202,7 +202,7 @@ def score(run: Path, model: str, kind: str, max_context: int | None, concurrency
 )
 @TRUST
 def target_logprob(runs: tuple[Path, ...], target_of: Path | None, trust: bool) -> None:
-    """Store the target's log-probability of each accepted step of finished samples.
+    """Store the target's log-probability of each accepted step in finished samples.
 
     The target reads every chain once, at temperature 1, with the target's prompt. Samples that already have
     log-probabilities are skipped. The last line of the output is the command that loads the log-probabilities into the

@@ -52,7 +52,7 @@ def cancel(run: Path) -> None:
         click.echo(f"{folder.path.name} is finished; nothing to cancel")
         return
     if others:
-        click.echo(f"shared jobs continue with {', '.join(others)}")
+        click.echo(f"the shared jobs keep working on {', '.join(others)}")
     click.echo(f"canceled; to resume:  {typed('jobs resume')} {quote(str(run))}")
 
 
@@ -86,7 +86,7 @@ def resume(run: Path, accept: bool, trust: bool) -> None:
 
 @main.command("retry-failed", short_help="Retry samples that ended in an error.")
 @RUN
-@integer("--at-most", 2, "Maximum retries per sample, over all calls of this command.")
+@integer("--at-most", 2, "Maximum number of retries per sample, counted over all uses of this command.")
 @ACCEPT_CODE_CHANGE
 @TRUST
 def retry_failed(run: Path, at_most: int, accept: bool, trust: bool) -> None:
@@ -135,7 +135,7 @@ def _check_code(run: RunFolder, *, accept: bool, goes_on: bool = False) -> None:
     """
     from jobs.run import codes
 
-    codes.method_of(run)  # required by submissions, also before any work
+    codes.method_of(run)  # a submission needs the method even before any work
     if notice := codes.check(run, accept=accept, goes_on=goes_on):
         click.echo(notice, err=True)
     if goes_on:

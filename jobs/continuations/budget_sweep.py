@@ -137,10 +137,10 @@ def _notices(
     source: RunFolder, budgets: Sequence[int], rows: Sequence[Mapping[str, object]], num_cut: int
 ) -> Iterator[str]:
     chains = counted(len(rows) // len(budgets), "chain")
-    how = "" if all(row["is_exact"] for row in rows) else " They are truncated at step boundaries, not re-planned."
+    how = "" if all(row["is_exact"] for row in rows) else " Chains are truncated at step boundaries, not re-planned."
     yield (
         f"BUDGETS of {source.path.name}: {chains} at {counted(len(budgets), 'budget')}; "
-        f"{counted(num_cut, 'truncated chain')} to answer, the others ended within the budget.{how}"
+        f"answers are generated for {counted(num_cut, 'truncated chain')}; all others ended within the budget.{how}"
     )
     if unfinished := num_unfinished(source):
         yield (

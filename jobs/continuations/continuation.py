@@ -54,7 +54,7 @@ class Continuation:
     """Whether problems run in order, so that problems with the same beginning are adjacent."""
 
     def write(self, run: RunFolder) -> None:
-        if not derived.rows_to_extend(run, self.kind, "1"):  # also if the file is damaged
+        if not derived.rows_to_extend(run, self.kind, "1"):  # also empty if the file is damaged
             derived.write(run, self.kind, "1", self.rows)
 
 

@@ -1,8 +1,8 @@
 """Probes: the value of a run's accepted and rejected drafts, measured by continuing its chains from sampled steps.
 
 Points are a weighted, stratified random sample of the decided steps: steps of finished samples with a draft proposal
-that was accepted or rejected. The target continues each point twice: after the draft's proposal, and from where the
-proposal started, where it writes the step itself.
+that was accepted or rejected. The target continues each point twice: after the draft's proposal, and before it, where
+the target writes the step itself.
 
 A probe is a separate run (see `continuation`): the target alone, on two problems per point. Probes of a suite share the
 target, so those with equal target settings run consecutively on one engine.
@@ -58,7 +58,7 @@ class ProbeSettings(BaseModel):
     points: Annotated[int, Field(ge=2, strict=True)] = 200
     """Number of decisions to sample per run."""
     rollouts: _Count = 8
-    """Continuations per point after the draft's proposal, and as many from where the proposal started."""
+    """Number of continuations after the draft's proposal at each point; as many again start before the proposal."""
     seed: Annotated[int, Field(strict=True)] = 0
     """Seed for sampling points and continuations."""
     concurrency: _Count = 64
@@ -97,7 +97,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Population:
-    """Counts of a run's decisions that can be probed, by stratum, and of the others."""
+    """Counts of a run's decisions that can be probed, by stratum, and of those that cannot."""
 
     strata: Mapping[Stratum, int]
     num_ending: int
@@ -107,8 +107,8 @@ class Population:
 def draw(run: RunFolder, num_points: int, seed: int, *, writes: bool = True) -> tuple[list[Point], Population]:
     """Return a random sample of the run's decisions, half of them rejections if there are enough.
 
-    Among accepted and rejected drafts, each third of the chain is represented proportionally. The same run, number and
-    seed give the same points. `writes` as in `finished_records`. Raises NothingToProbe.
+    Among accepted drafts and among rejected ones, each third of the chain is represented proportionally. The same run,
+    number and seed give the same points. `writes`: see `finished_records`. Raises NothingToProbe.
     """
     places, num_ending = _places(run, writes=writes)
     strata = {stratum: len(keys) for stratum, keys in places.items()}
@@ -130,7 +130,7 @@ def draw(run: RunFolder, num_points: int, seed: int, *, writes: bool = True) -> 
 
 
 def problems_of(points: Iterable[Point], problems: Mapping[str, Problem], dataset: str) -> list[Problem]:
-    """Return two problems per point, in order: after the draft's proposal, and from where the proposal started."""
+    """Return two problems per point, in order: one starts after the draft's proposal, the other before it."""
     return [
         replace(problems[point.problem_id], id=f"{dataset}/{number}-{arm}", dataset=dataset, beginning=beginning)
         for number, point in enumerate(points)
@@ -139,7 +139,7 @@ def problems_of(points: Iterable[Point], problems: Mapping[str, Problem], datase
 
 
 def _places(run: RunFolder, *, writes: bool) -> tuple[dict[Stratum, list[tuple[str, int]]], int]:
-    """Return the sample and step of each decision that can be probed, by stratum, and the number of the others."""
+    """Return sample and step of each decision that can be probed, by stratum, and the number of those that cannot."""
     places: dict[Stratum, list[tuple[str, int]]] = defaultdict(list)
     num_ending = 0
     for sample in finished_records(run, _COLUMNS, writes=writes):
@@ -257,7 +257,7 @@ def plan(source: RunFolder, flags: Flags, *, settings: ProbeSettings, is_preview
 def rounds(
     launches: Sequence[PreparedLaunch], settings: ProbeSettings | None, console: Console
 ) -> Iterator[list[PreparedLaunch]]:
-    """Yield the probes of a suite, if configured, in one round; repeated calls resume them.
+    """Yield the probes of a suite, if configured, in one round; another call resumes them.
 
     If runs are unfinished, print how to continue. Runs without a decision to probe are reported and skipped. Raises the
     errors of planning a probe.
@@ -288,7 +288,7 @@ def in_words(launches: Sequence[PreparedLaunch], settings: ProbeSettings) -> str
 
 
 def _probed(launches: Sequence[PreparedLaunch]) -> list[PreparedLaunch]:
-    """Return the launches to probe: methods that use both models, without duplicates.
+    """Return the launches to probe, without duplicates: those whose method uses both models.
 
     If runs differ only in concurrency or in the number of problems and samples, e.g. those added by `[latency]`, only
     the first is probed.

@@ -132,7 +132,7 @@ def _golds(run: RunFolder, grader: GradeOne | OwnGrader | None) -> dict[str, Gol
 
 
 def _counts(run: RunFolder, version: str) -> bool:
-    """Return whether a version's grades are the newest; True also if no grader was ever selected for the run."""
+    """Return whether a version's grades are the newest; also True if no grader was ever selected for the run."""
     return not run.events("grader") or derived.grade_files(run)[-1].version == version
 
 

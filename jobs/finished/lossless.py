@@ -49,7 +49,7 @@ def compare(run: RunFolder, baseline: RunFolder) -> list[Pair]:
         temperature = spec.sampling["target"].get("temperature", spec.temperature)
         if temperature > 0:
             raise ValueError(
-                f"{folder.path.name} samples at temperature {temperature}, so outputs differ anyway: "
+                f"{folder.path.name} was sampled at temperature {temperature}, so its outputs vary in any case: "
                 "run both with --temperature 0"
             )
     differing = ["target"] if _target(specs[0], specs) != _target(specs[1], specs) else []
@@ -60,7 +60,7 @@ def compare(run: RunFolder, baseline: RunFolder) -> list[Pair]:
     other = next((key for key, text in prompts.items() if baseline_prompts.get(key, text) != text), None)
     if other is not None:
         first, second = (spec.prompt_date for spec in specs)
-        dates = f"; dates in the chat template: {first} and {second}" if first != second else ""
+        dates = f"; the chat template inserted the dates {first} and {second}" if first != second else ""
         raise ValueError(f"{both} sent different prompts to the target, e.g. for {other[0]}{dates}")
     return [
         Pair(*key, (len(ids), len(baseline_tokens[key])), first_divergence(ids, baseline_tokens[key]))

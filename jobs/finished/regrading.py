@@ -112,7 +112,8 @@ def _print_versions(run: RunFolder) -> None:
 def _print_diff(run: RunFolder, old: str | None, new: str | None, num_shown: int | None) -> None:
     """Print how many verdicts changed from which to which, then the changed samples with both answers and reasons."""
     files, version = grade_files(run), graders.recorded(run).version
-    # By default, compare the run's version if it graded the run, else the newest, with the newest of the others.
+    # By default, the newer grades are those from the run's own version or, without them, the newest.
+    # The older grades are the newest of the others.
     current = [file for file in files if file.version == version]
     after_it = find(files, new) if files and new else next(reversed(current or files), None)
     others = [file for file in files if file is not after_it]

@@ -1,7 +1,7 @@
 """Score finished runs: steps with a reward model (`jobs score`), chains with a target (`target-logprobs`).
 
 Scores are stored in `derived/scores-<scorer>.parquet` and `derived/target_logprobs-….parquet` in the run folder and
-loaded into the database. A judgment without a score has a row with the reason, and is retried by the next call. A
+loaded into the database. A judgment without a score has a row with the reason, and is retried the next time. A
 scorer is identified by the model's content and the prompt version.
 """
 
@@ -92,7 +92,7 @@ async def score(
 ) -> tuple[int, int]:
     """Score every step and candidate that has no score from this scorer.
 
-    Returns the numbers of judgments and of judgments without a score.
+    Returns the number of judgments, and how many of them have no score.
     """
     rows = _scored(run, scorer)
     problems = {problem.id: problem.text for problem in run.problems()}

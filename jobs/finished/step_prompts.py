@@ -36,7 +36,7 @@ class SentCall:
 
     call: Call
     prompts: tuple[str, ...]
-    """One prompt, or one per concurrent request; empty for a call that was not repeated."""
+    """One prompt, or one for each concurrent request; empty for a call that was not repeated."""
     is_as_recorded: bool
     """False if the recorded call with this index differs in purpose, model, number of completions or prompt tokens, or
     if only one of the two calls exists."""
@@ -138,7 +138,7 @@ def _recorded(run: RunFolder, problem_id: str, sample_index: int) -> Trace:
 
 
 def _sent(calls: Sequence[Call], recorded: Sequence[Call], engines: Mapping[Role, _RecitingEngine]) -> list[SentCall]:
-    """Assign prompts to calls: each call takes prompts of its engine until they add up to the call's prompt tokens."""
+    """Assign prompts to calls: each takes prompts sent to its engine until they add up to its prompt tokens."""
     found, waiting = [], {role: list(engine.sent) for role, engine in engines.items()}
     for number, call in enumerate(calls):
         prompts, left = [], call.prompt_tokens

@@ -85,7 +85,10 @@ def checked(request: TrainingRequest, run: RunFolder) -> tuple[RunSpec, ModelSpe
     if others := [name for name in comparison.compared if name not in comparison.accepted]:
         click.echo(f"No training problem occurs in: {', '.join(others)}.")
     if comparison.missing_benchmarks:
-        click.echo(f"WARNING: not compared with {', '.join(comparison.missing_benchmarks)}: not found on this machine.")
+        click.echo(
+            "WARNING: the training problems were not compared with these benchmarks, which are not on this machine: "
+            f"{', '.join(comparison.missing_benchmarks)}."
+        )
     source: dict[str, Json] = {
         "run_id": run.path.name,
         "run_spec": json.loads(spec.to_json()),
@@ -108,7 +111,7 @@ def target_chains(run: RunFolder) -> Iterator[TargetChain]:
 
 
 def graded_drafts(run: RunFolder) -> Iterator[Drafts]:
-    """Yield the drafts of every finished sample as shown to the target, with the verdicts of the run's grader."""
+    """Yield the drafts of every finished sample as shown to the target, with the verdicts from the run's grader."""
     grading.grade_candidates(run)
     grades = {
         (row["sample_id"], row["step_index"], row["candidate_index"]): row["verdict"]

@@ -2,7 +2,7 @@
 
 The run's events record each code version that may work on the run. The code is not part of the run's id, because users
 decide whether a change matters: `--tag` makes the launch a new run, `--accept-code-change` continues the existing run.
-Each attempt records its own code version and the others.
+Each attempt records its own code version and the others of the run.
 
 Code of a method outside this package is stored in the run folder:
 
@@ -148,7 +148,7 @@ def _has_attempts(run: RunFolder) -> bool:
 
 
 def _begun(run: RunFolder, records: Sequence[CodeRecord]) -> str:
-    """Describe which code versions started a run, how this differs from the last, and how to start a separate run."""
+    """Describe which code versions started a run, how this code differs, and how to start a separate run."""
     this, code = CodeRecord(code_of(run).hash, environment.git_commit()), code_of(run)
     names = changed_files(records[-1].files, code.digests) if records[-1].files else ""
     difference = f": {names} differ{'' if ' ' in names else 's'}" if names else ""
@@ -187,7 +187,7 @@ def recorded_method(run: RunFolder) -> list[trust.Recorded]:
 
 
 def load_submitted(name: str) -> PlugIn | None:
-    """Return the method submitted with this process's code under this name; None if there is none. Raises BadMethod."""
+    """Return the method of this name if it was submitted with the code of this process, else None. Raises BadMethod."""
     archive = ROOT / SUBMITTED / f"{name}.zip"
     return load_packed(archive.read_bytes()) if archive.is_file() else None
 

@@ -2,7 +2,7 @@
 
     grades-VERSION              verdict on each sample, by a grader version
     candidate_grades-VERSION    the same for candidates that are whole chains
-    scores-SCORER               quality of steps and candidates by a process reward model
+    scores-SCORER               quality of steps and candidates, judged by a process reward model
     target_logprobs-WRITE       the target's log-probability of each step; every write is a separate file
     probe_points-1              steps of another run that this one probes (jobs.continuations.probe)
     budget_cuts-1               where the chains of another run are cut (jobs.continuations.budget_sweep)

@@ -198,7 +198,7 @@ def by_shard(run: RunFolder, endings: Endings) -> ShardEndings:
 
 
 def endings_in_journal(path: Path, content: bytes, ids: frozenset[str]) -> dict[str, bool]:
-    """Return the samples whose end is recorded in a journal: by id, whether the sample ended in an error.
+    """Return, by id, the samples whose end a journal records; the value is True for an end in an error.
 
     `ids`: the ids of the run (`RunFolder.ids`); for a journal of another run, the result is empty. If a line is
     damaged, only samples with all lines intact count. Raises WrongFormat.
@@ -223,7 +223,7 @@ _FEW_FILES = 32
 
 @dataclass
 class RunState:
-    """Which samples of a run are finished, and the progress of the others."""
+    """Which samples of a run are finished, and the progress of the interrupted ones."""
 
     finished: set[str] = field(default_factory=set)
     unfinished: dict[str, Trace] = field(default_factory=dict)

@@ -131,8 +131,8 @@ class RunFolder:
         """Return a lock; acquiring it waits, or raises filelock.Timeout after `wait_seconds`.
 
         `submission` is held while shards are chosen and submitted, `compaction` while journals are compacted or grades
-        are written, `code` while it is decided which code may work on the run, `timing` by the worker that times
-        samples. Acquiring it raises LocksRefused if the filesystem has no locks.
+        are written, `code` while a process checks and records its code, `timing` by the worker that times samples.
+        Acquiring it raises LocksRefused if the filesystem has no locks.
         """
         return Lock(self.locks_dir / f"{name}.lock", timeout=wait_seconds)
 

@@ -252,7 +252,8 @@ class JournalWriter:
             if not self._closed.is_set():
                 try:
                     os.fsync(self._handle)
-                except OSError as failure:  # the system reports it once; the next write reports it to the worker
+                except OSError as failure:
+                    # The system reports the error only once; the next write raises it in the worker.
                     self._failure = failure
                     return
                 self._closed.wait(_SYNC_SECONDS)

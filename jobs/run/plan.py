@@ -301,7 +301,7 @@ _HUB_SECONDS = 5.0
 def check_new(launch: Launch, planned: RunPlan, typed: Collection[str], *, is_here: bool) -> Iterator[str]:
     """Yield warnings about a new run. `typed`: see `check_used`; `is_here`: see `check_models`.
 
-    Raises ValueError, one line, if its workers could not run it.
+    Raises a one-line ValueError if workers could not carry out the run.
     """
     check_used(launch, typed)
     yield from check_models(planned.spec, is_here=is_here)
@@ -394,7 +394,7 @@ def tokenizer_of_role(spec: RunSpec, role: Role) -> Tokenizer:
 
 
 def check_prompts(launch: PartialLaunch, spec: RunSpec, *, is_here: bool = True) -> Iterator[str]:
-    """Yield warnings for models without a chat template, and models that may reason without being prompted to.
+    """Yield warnings for models without a chat template, and for models that may reason without being prompted to.
 
     Raises ValueError if a local model would get a prompt that deviates from its chat template, if the template does not
     use a given variable, if a prompt's answer labels are not single tokens, or if the workers' libraries cannot load
@@ -426,9 +426,9 @@ def check_prompts(launch: PartialLaunch, spec: RunSpec, *, is_here: bool = True)
             yield NO_TEMPLATE.format(role=role, name=model.name)
         if tags := tokenizer.unopened_tags:
             yield (
-                f"PLAIN MODEL: the prompt of the {role} {model.name} does not start a reasoning block, but its "
-                f"vocabulary has {','.join(tags)}: if it reasons, set --{role}.thinking-tags '{','.join(tags)}'; "
-                "otherwise, set none."
+                f"PLAIN MODEL: the prompt of the {role} {model.name} does not start a reasoning block, but the model's "
+                f"vocabulary has {','.join(tags)}. If the model reasons, set --{role}.thinking-tags "
+                f"'{','.join(tags)}'; otherwise, set it to none."
             )
 
 

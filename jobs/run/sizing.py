@@ -65,7 +65,7 @@ def lines_for_launch(
 ) -> list[str]:
     """Return the lines that a launch prints about engine sizes; empty if it uses no GPU.
 
-    Raises ValueError (including DoesNotFit), one line, if the run cannot start on its GPUs as far as this machine can
+    Raises a one-line ValueError (including DoesNotFit) if the run cannot start on its GPUs as far as this machine can
     tell.
     """
     if not spec.engine.can.is_planned:
@@ -102,7 +102,10 @@ def _memory_lines(
         if rest and plan.num_cards < len(plan.cards):
             yield f"{plan.num_cards} of the {len(plan.cards)} GPUs of a worker are used: {rest}"
     except NotPlannable as reason:
-        yield f"memory: {reason}; the engines use one GPU with fixed shares (12 and 78 %) unless set by flags"
+        yield (
+            f"memory: {reason}; the engines use one GPU with fixed shares (12 % for a draft, 78 % for the target "
+            "beside it) unless flags set others"
+        )
     except DoesNotFit as reason:
         if not (is_assumed or uncounted):
             raise

@@ -124,7 +124,7 @@ class EngineSpec:
     spec_sampling: str | None = None
     """Sampling of proposed tokens by a model, `greedy` or `probabilistic`; None: no model proposes."""
     logprobs: bool | None = None
-    """Whether mean log-probabilities of candidates are requested; None: if the method uses them."""
+    """Whether mean log-probabilities of candidates are requested; None: only if the method uses them."""
     take_turns: bool = False
     """True if draft and target never run at the same time."""
 
@@ -209,7 +209,7 @@ class RunSpec:
 
     @property
     def sampling(self) -> dict[Role, Mapping[str, int | float]]:
-        """Sampling settings of each model that differ from `temperature` and `top_p`."""
+        """Sampling settings by role; values equal to `temperature`, `top_p` or another default are left out."""
         return {role: settings.sampling() for role, settings in self.settings.items()}
 
     @property
@@ -331,7 +331,7 @@ def assign_to_shards(
 ) -> list[list[Unit]]:
     """Distribute units over shards round-robin, longest problems first; empty shards are left out.
 
-    Every shard gets about equally many samples of long and short problems. `lengths`: problem lengths by id.
+    Samples of long and of short problems are thus spread evenly over the shards. `lengths`: problem lengths by id.
     If `in_order`, each shard gets consecutive units instead.
     """
     if in_order:

@@ -39,7 +39,7 @@ variance within strata; strata of four leave three quarters."""
 
 @dataclass(frozen=True)
 class TimingFolder(RunFolder):
-    """The files of a run's timing samples; everything else is the run's own."""
+    """The files of a run's timing samples; all other files are those of the run itself."""
 
     journal_dir = Below("timing/journal")
     """Folder of the journals of the attempts that timed samples."""
@@ -118,7 +118,7 @@ def progress(run: RunFolder) -> Progress:
 
 
 def check_request(asked: int | None, spec: RunSpec, run: RunFolder) -> None:
-    """Raise ValueError, one line, if a run cannot time this many samples."""
+    """Raise a one-line ValueError if a run cannot time this many samples."""
     if asked is None:
         return
     if asked > spec.num_samples:
@@ -136,7 +136,7 @@ def check_request(asked: int | None, spec: RunSpec, run: RunFolder) -> None:
 
 
 def num_left(asked: int | None, run: RunFolder) -> int:
-    """Return how many samples a launch would still time; `asked`: its request, None: use the recorded one."""
+    """Return how many samples a launch would still time; `asked`: the number it requests; None: the recorded number."""
     if run.exists() and (num_asked(run) or asked is None):
         return progress(run).left
     return asked or 0

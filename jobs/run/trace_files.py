@@ -51,7 +51,8 @@ _LONG = {"seed": pa.int64()}
 def _load_no_pandas() -> None:
     """Make pyarrow treat pandas as missing: it would spend half a second importing pandas to check list types.
 
-    Code that requests a pandas table loads it later. In notebooks pandas is not blocked, because users have its arrays.
+    Code that requests a pandas table loads it later. If pandas or `harness.api` is already imported, e.g. in notebooks,
+    pandas is not hidden, because users may pass pandas arrays.
     """
 
     class Missing:
@@ -302,8 +303,9 @@ FAILED = "error"
 def counting_records(run: RunFolder, columns: Sequence[str], *, failed: bool = True) -> Iterator[SampleRow]:
     """Yield each finished sample once: `sample_id`, `stop_reason` and the given columns, nested ones by path.
 
-    Without `failed`, samples that ended in an error in every attempt are left out. Samples in files that are damaged or
-    belong to another run are unfinished unless another file has them; samples outside the plan are left out.
+    Without `failed`, samples that ended in an error in every attempt are left out. Files that are damaged or belong to
+    another run are skipped, so their samples count as unfinished unless another file has them. Samples outside the plan
+    are left out.
     """
     found = {path: endings(path) for path in run.trace_files()}
     planned = set(run.units_by_shard()["sample_id"].to_pylist())

@@ -80,7 +80,7 @@ def code(kind: Literal["method", "grader"], reference: str, archive: bytes) -> l
 
 
 def remember(run: RunFolder, recorded: Sequence[Recorded]) -> None:
-    """Trust content that this user gave or accepted, also in jobs and workers of this process."""
+    """Trust content that this user gave or accepted, in this process and in its jobs and workers."""
     if recorded:
         digests = {_digest(run, one): one.what for one in recorded}
         _rely_on(digests)
@@ -128,7 +128,7 @@ def _lines(given: Mapping[str, Any]) -> str:
 
 
 def _unknown(run: RunFolder, recorded: Iterable[Recorded]) -> list[Recorded]:
-    """Return the untrusted content; from now on, this process relies on the rest."""
+    """Return the untrusted content; from now on, this process relies on the trusted content."""
     digests = {_digest(run, one): one for one in recorded}
     known = digests.keys() & (_accepted() | _relied_on())
     _rely_on(known)
@@ -150,8 +150,11 @@ def _rely_on(digests: Collection[str]) -> None:
 
 
 def _file(flags: int) -> int:
-    """Open the file with this user's digests. Raises RuntimeError, and OSError, also if another user owns the file (as
-    with `su`)."""
+    """Open the file with this user's digests.
+
+    Raises RuntimeError if there is no home folder, and OSError if opening fails or another user owns the file (as with
+    `su`).
+    """
     named = Path(os.environ.get("XDG_STATE_HOME", ""))
     folder = (named if named.is_absolute() else Path("~/.local/state").expanduser()) / "speculative-harness"
     if flags & os.O_CREAT:

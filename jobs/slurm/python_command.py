@@ -51,9 +51,9 @@ class PythonCommand:
     def shell_lines(self, named: Sequence[str] = (), folders: Sequence[str] = ()) -> list[str]:
         """Return bash lines that define the array `harness_python`, the command.
 
-        In a container, those of `folders` that are absolute and exist here and the expansions of `named` (bash words)
-        are mounted. Folders with a comma or colon, which are special characters in mounts, are skipped; the profile
-        must mount them.
+        Mounted in a container are those of `folders` that are absolute and exist here, and the folders to which the
+        bash words in `named` expand. Folders with a comma or colon, which are special characters in mounts, are
+        skipped; the profile must mount them.
         """
         found = dict.fromkeys(name for name in folders if Path(name).is_absolute() and Path(name).is_dir())
         words = [_shell_word(word) for word in self.words]
@@ -122,7 +122,7 @@ def _joined(value: Option) -> str:
 
 
 def _shell_word(word: str) -> str:
-    """Quote a word for bash with variables expanded; an unset variable ends the batch script with a message."""
+    """Quote a word for bash, which still expands its variables; an unset one ends the batch script with a message."""
     quoted = ""
     if word == "~" or word.startswith("~/"):
         quoted, word = '"$HOME"', word[1:]

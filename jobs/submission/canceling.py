@@ -26,7 +26,8 @@ def cancel(run: RunFolder) -> list[str] | None:
         own_tasks = client.queue(own)
         if not own_tasks and not endings.num_unfinished(run, whole=False):
             return None
-        client.cancel_tasks([task for task in own_tasks if task.colleague])  # first: Slurm may reject this
+        # First, because Slurm may refuse to cancel tasks of another user.
+        client.cancel_tasks([task for task in own_tasks if task.colleague])
         # Recorded before any job ends, so no verdict job treats them as killed.
         submissions.record_canceled(run, [submission.name for submission in submitted])
         client.cancel(own)

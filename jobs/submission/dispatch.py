@@ -186,7 +186,8 @@ def to_submit(run: RunFolder) -> tuple[list[int], int]:
     """Return the shards of a run that need a job, and the number of shards running or queued.
 
     Waits for tasks that are ending (COMPLETING), e.g. after a cancellation: they will not finish their shards, but hold
-    the locks until they end. The caller holds the run's submission lock. Raises SlurmError, also if tasks do not end.
+    the locks until they end. The caller holds the run's submission lock. Raises SlurmError if
+    a Slurm command fails or tasks do not end in time.
     """
     before = submissions.current(run)
     deadline, has_said = time.monotonic() + _ENDING_SECONDS, False

@@ -37,7 +37,7 @@ class InProcessJob:
     _has_ended: bool = field(default=False, init=False)
 
     def done(self) -> bool:
-        """Run the job unless it has run; always return True. Raises KeyboardInterrupt if a signal ended it."""
+        """Run the job unless it has run; always return True. Raises KeyboardInterrupt if a signal ended the job."""
         if not self._has_ended:
             self._has_ended = True
             self.log.unlink(missing_ok=True)
@@ -54,7 +54,7 @@ class InProcessJob:
         return True
 
     def exception(self) -> RuntimeError | None:
-        """Return an error with the traceback if the function raised, else None."""
+        """Return an error with the traceback if the job failed, else None."""
         self.done()
         return self._failure
 

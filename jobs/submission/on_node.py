@@ -55,7 +55,7 @@ class NodeAnswer:
 def examine(
     launch: PartialLaunch, typed: Collection[str], wait_seconds: float | None, tell: Callable[[str], None]
 ) -> dict[str, NodeAnswer]:
-    """Check a launch `here` and, if `wait_seconds` is given, in a job on a `node`. Raises ValueError with one line.
+    """Check a launch `here` and, if `wait_seconds` is given, in a job on a `node`. Raises a one-line ValueError.
 
     `typed`: the names of the flags on the command line; `tell` is called with progress lines.
     """
@@ -105,7 +105,7 @@ def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None
             client.cancel([name])
         shutil.rmtree(folder, ignore_errors=True)
         if is_new_folder:
-            with contextlib.suppress(OSError):  # it may be in use by now
+            with contextlib.suppress(OSError):  # another process may use the folder by now
                 output.rmdir()
 
 

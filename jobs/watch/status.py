@@ -107,10 +107,10 @@ class RunStatus:
     """`not graded` or `not loaded` if the finished run has no grades or no result; otherwise empty."""
     next_step: str = ""
     """One line for a finished run without results, or an unfinished local run without workers: the reason if known,
-    and what happens next or which command to run. Otherwise empty, also if Slurm's queue did not respond."""
+    and what happens next or which command to run. Empty otherwise, or if Slurm's queue did not respond."""
     is_concluding: bool = False
-    """True if a job that grades and loads the finished run is running or queued, also if this is unknown because
-    Slurm's queue did not respond."""
+    """True if a job that grades and loads the finished run is running or queued, or if this is unknown because Slurm's
+    queue did not respond."""
     slurm_error: str = ""
     """Why Slurm's queue or accounting did not respond, in one line; empty if both did."""
 
@@ -170,8 +170,8 @@ class RunStatus:
 class Watch:
     """Reads the status of runs repeatedly, with one query of Slurm's queue for all runs.
 
-    Accounting is a database shared by all users of a site. It is queried at the first poll, when a task has left the
-    queue, and otherwise every ten minutes.
+    Accounting is a database shared by all users of a site. It is queried at the first poll, whenever a task has left
+    the queue, after a failed query, and otherwise every ten minutes.
     """
 
     def __init__(self, runs: Sequence[RunFolder]) -> None:

@@ -212,7 +212,7 @@ class FreeShards:
         self.is_held_by_others = False
         """Whether the last search found a shard held by another worker."""
         self._done: set[int] = set()
-        """Shards that are finished, taken by this worker, or given up."""
+        """Shards that are finished, taken by this worker, or skipped because workers died on them."""
         self._begun_at: float | None = None
 
     def take(self, locks: contextlib.ExitStack) -> TakenShard | None:

@@ -74,7 +74,7 @@ class ShardRun:
         )
 
     async def run_all(self, units: list[Unit], further: Callable[[], TakenShard | None] | None = None) -> None:
-        """Run samples as memory and time allow. The first infrastructure failure cancels the rest.
+        """Run samples as memory and time allow. The first infrastructure failure cancels all other samples.
 
         `further` is called for another shard whenever all samples have begun and there is room for one more.
 
@@ -193,7 +193,7 @@ def units_to_time(run: RunFolder, problems: Mapping[str, Problem], seed: int) ->
         return []
     ended = by_shard(run, read_endings(run))
     if ended.num_unfinished and not run.are_held(ended.unfinished_shards):
-        wait_for_endings(run)  # other machines may have just finished the others
+        wait_for_endings(run)  # other machines may have just finished their samples
         ended = by_shard(run, read_endings(run))
     if ended.num_unfinished:
         return []

@@ -302,8 +302,8 @@ def end_with_launcher() -> None:
 def run_side_by_side(parts: Parts, workers: int, job_name: str | None = None) -> None:
     """Run shards of runs in several workers that take free shards.
 
-    `job_name`: the Slurm job shared by several runs. Raises Unfinished, also if the time limit was reached and the job
-    could not be requeued.
+    `job_name`: the Slurm job shared by several runs. Raises Unfinished if shards are left, e.g. because the time limit
+    was reached and the job could not be requeued.
     """
     take_as_slurm_task()
     _wait_for_plans(parts)
@@ -362,7 +362,7 @@ def _run_all(shares: Sequence[dict[str, Any]], variables: Sequence[dict[str, str
 
 
 def _left(parts: Parts, job_name: str | None) -> str:
-    """List the unfinished shards of runs that have not left the job; empty if there are none."""
+    """List the unfinished shards, except those of runs that have left their shared job; empty if there are none."""
     left = []
     for folder, shards in parts:
         run, unfinished = RunFolder(Path(folder)), shards
@@ -401,7 +401,7 @@ def _passing_signals_on() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def share(items: Sequence[_T], number: int, count: int) -> list[_T]:
-    """Return the items of worker `number` (from 0): one of `count` equal groups of adjacent items; the rest is unused.
+    """Return the items of worker `number` (from 0): one of `count` equal groups of adjacent items, without leftovers.
 
     With fewer items than workers, all groups are empty.
     """
