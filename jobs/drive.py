@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from jobs.watch.status import RunStatus
 
 Schedule = Iterable[Sequence[PreparedLaunch]]
-"""Rounds of launches; each is requested when the previous one has ended or, on Slurm, was submitted."""
+"""Rounds of launches; each is requested when the previous one has ended or, on Slurm, has been submitted."""
 Look = Literal["ended", "idle", "at work"]
 LOOK_SECONDS = 30.0
 """Time between two polls of Slurm; not shorter than the interval of `jobs status --follow`."""

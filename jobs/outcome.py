@@ -42,7 +42,7 @@ class Outcome:
     """The outcome of a command, as far as it is known."""
 
     found: dict[str, JsonValue] = field(default_factory=dict)
-    """Keys that the command adds to the `--json` output; an error that it raises replaces the key `error`."""
+    """Keys that the command adds to the `--json` output; an error raised by the command replaces the key `error`."""
     runs: Sequence[RunFolder] = ()
     """The run folders, which need not exist; empty before planning."""
     is_one_run: bool = False

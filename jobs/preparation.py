@@ -47,7 +47,7 @@ UNKNOWN = (
     "GPU-hours: unknown (no finished run with these settings in the database); run a few problems first (--limit 5)"
 )
 MOST_GRADED = 2_000
-"""Maximum number of reference answers, spread over the dataset, that a launch grades in a second or two."""
+"""Maximum number of reference answers that a launch grades, spread over the dataset; this takes a second or two."""
 _NAMED = 3
 _MOST_CHARACTERS = 60
 _ALONE = r"give only the answer; put words that the model must repeat in \text{…}"

@@ -208,7 +208,7 @@ def unfinished(run: RunFolder) -> Gap | None:
 
 
 def work_of(run: RunFolder) -> list[int]:
-    """Return a run's progress: the number of ended or timed samples, and of accepted steps of unfinished samples."""
+    """Return a run's progress: how many samples ended or were timed, and how many steps unfinished samples have."""
     if not run.exists():
         return [0, 0]
     state = read_state(run)

@@ -83,7 +83,10 @@ def has_served_target(spec: RunSpec) -> bool:
 
 
 def first_divergence(first: Sequence[int], second: Sequence[int]) -> int | None:
-    """Return the index of the first difference; if one is a prefix of the other, its length; None if both are equal."""
+    """Return the index of the first difference; None if both are equal.
+
+    If one is a prefix of the other, the index is the length of the prefix.
+    """
     differing = (index for index, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1])
     return next(differing, None if len(first) == len(second) else min(len(first), len(second)))
 

@@ -174,7 +174,7 @@ def read_grades(file: GradeFile) -> dict[str, GradeRow]:
 
 
 def changes(run: RunFolder, old: Mapping[str, GradeRow], new: Mapping[str, GradeRow]) -> list[Change]:
-    """Return the planned samples with different verdicts, in the order of problems and sample indices.
+    """Return the planned samples whose old and new verdicts differ, in the order of problems and sample indices.
 
     A sample graded by neither version is not a change.
     """

@@ -364,7 +364,7 @@ def _tokenizer_here(spec: RunSpec, model: ModelSpec, role: Role) -> HFTokenizer 
 def tokenizer_of(model: ModelSpec, asked: Conventions) -> HFTokenizer | None:
     """Return the tokenizer of a model that generates; None if its files or the package transformers are missing here.
 
-    Raises ValueError, one line, if it cannot be loaded as requested.
+    Raises a one-line ValueError if it cannot be loaded as requested.
     """
     folder = local_folder(model)
     if folder is None or models.tokenizer_problem(folder):

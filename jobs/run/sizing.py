@@ -210,8 +210,8 @@ def check_speculation(proposing: str | None, served: Collection[Role]) -> None:
 def resolve(launch: Launch, role: Role, address: ServerAddress, cluster: Cluster) -> ServedRole:
     """Query a role's server for its model and required features.
 
-    If this machine does not run the samples and cannot reach the server, the workers query it. Raises ValueError with
-    one line.
+    If this machine does not run the samples and cannot reach the server, the workers query it. Raises a one-line
+    ValueError.
     """
     from harness.engines.served import discovery
 

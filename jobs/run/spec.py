@@ -394,10 +394,10 @@ class Attempt:
     """Package versions."""
     hardware: Mapping[str, Any] = field(default_factory=dict)
     engines: Mapping[str, Any] = field(default_factory=dict)
-    """Per model: KV-cache and context tokens. On GPUs also tensor-parallel size, memory share and GPU indices. With
-    token-level speculation by a model also vLLM's draft sampling (`draft_sample_method`) and model runner
-    (`model_runner`). Id of the engine start (`engine_start`) and its duration. `startup_seconds`: total duration of the
-    starts that this attempt waited for."""
+    """For each engine: tokens in KV cache and context, id (`engine_start`) and duration of its start; on GPUs also
+    tensor-parallel size, memory share and GPU indices; with token-level speculation by a model also vLLM's draft
+    sampling (`draft_sample_method`) and model runner (`model_runner`). `startup_seconds`: total duration of the starts
+    that this attempt waited for."""
     code_hash: str | None = None
     """Hash of the code that affects results (harness.code_hash)."""
     code_archive: str | None = None

@@ -94,7 +94,7 @@ def sbatch_options(profile: str | None, pairs: Sequence[str], flags: Mapping[str
     submitit_parameters(options)  # rejects invalid values before anything is planned
     of_finalizer = {key.replace("_", "-") for key in options.get(FINALIZE, {})}
     for key in sorted((options.keys() | of_finalizer) - _KEYS):
-        if hint := did_you_mean(key, _KEYS):  # others are left to sbatch, which adds options in every release
+        if hint := did_you_mean(key, _KEYS):  # sbatch checks all others: every release adds options
             raise ValueError(f"--slurm {key}: not an sbatch option{hint}")
     finalizer_parameters(options)
     cards_of_job(options)
