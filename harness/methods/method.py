@@ -93,8 +93,11 @@ class Method(Protocol):
 
     @property
     def ends_at_box(self) -> bool:
-        """True if the chain ends with the first step that contains an answer, even inside the thought."""
-        return False
+        """True if the chain ends with the first step that contains an answer, even inside the thought.
+
+        A method does not override this: grading reads the same parameter from the run's specification.
+        """
+        return getattr(self, "ends_at", None) == "boxed"
 
     @property
     def asks_equivalence(self) -> bool:

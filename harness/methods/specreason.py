@@ -83,10 +83,6 @@ class SpecReason(Method):
         """Return 2 with lookahead, because a discarded completion may still be running next to the following one."""
         return 2 if self.lookahead else 1
 
-    @property
-    def ends_at_box(self) -> bool:
-        return self.ends_at == "boxed"
-
     def questions(self, role: Role, tokenizer: Tokenizer, wording: Prompts) -> Iterator[Question]:
         if role == "target":
             yield score_question(tokenizer, wording)

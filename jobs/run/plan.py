@@ -20,6 +20,7 @@ from harness.engines import placement, registry, speculation
 from harness.engines.scripted import ByteTokenizer
 from harness.engines.settings import check_arguments
 from harness.engines.speculation import (
+    Proposer,
     check_flags,
     draft_sampling,
     greedy_drafts_notice,
@@ -73,8 +74,9 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     roles = method.roles
     check_used(launch)
     is_here = not (is_own_python and cluster == "slurm")
-    servers = sizing.addresses(launch, (*roles, *proposing_roles(launch.spec_decode, launch.spec_model)))
-    engine = _engine(launch, cluster, roles, servers, is_here=is_here)
+    proposing = proposer(launch.method, launch.spec_decode)
+    servers = sizing.addresses(launch, (*roles, *proposing_roles(proposing, launch.spec_model)))
+    engine = _engine(launch, cluster, roles, servers, proposing, is_here=is_here)
     _check_cards(launch, engine.kind, cluster, roles)
     if launch.take_turns and len(roles) < 2:
         raise ValueError(f"--take-turns: {launch.method} uses one engine; speccot, specreason and scot use two")
@@ -130,12 +132,17 @@ _OF_LAUNCH = ("method", "samples", "seed", "temperature", "top_p", "token_budget
 
 
 def _engine(
-    launch: Launch, cluster: Cluster, roles: Collection[Role], servers: Collection[Role], *, is_here: bool
+    launch: Launch,
+    cluster: Cluster,
+    roles: Collection[Role],
+    servers: Collection[Role],
+    proposing: Proposer | None,
+    *,
+    is_here: bool,
 ) -> EngineSpec:
     """Return the engine settings. Raises ValueError if the engine does not support the requested speculation."""
     is_served = bool(servers) and set(roles) <= set(servers)  # the run does not start engines
     kind = "served" if is_served else registry.resolved(launch.engine, is_here=is_here)
-    proposing = proposer(launch.method, launch.spec_decode)
     sizing.check_speculation(proposing, servers)
     check_flags(proposing, launch.spec_model, launch.spec_sampling, launch.spec_tokens)
     # A node may have GPUs that this machine lacks; the worker checks again.
@@ -252,8 +259,7 @@ def check_used(launch: PartialLaunch, typed: Collection[str] = ()) -> None:
             f"{role_flag('reward', name)}: {launch.method} does not use a reward model with these parameters "
             f"(see --method {launch.method} --help)"
         )
-    proposing = launch.spec_decode or ("draft" if launch.method == "specdecode" else None)
-    used = (*roles, *proposing_roles(proposing, launch.spec_model))
+    used = (*roles, *proposing_roles(proposer(launch.method, launch.spec_decode), launch.spec_model))
     for role in _ROLES:
         for name, value in launch.roles[role].given().items():
             is_meant = name in _OF_A_MODEL and flat_role_name(role, name) in typed

@@ -103,8 +103,8 @@ def _memory_lines(
             yield f"{plan.num_cards} of the {len(plan.cards)} GPUs of a worker are used: {rest}"
     except NotPlannable as reason:
         yield (
-            f"memory: {reason}; the engines use one GPU with fixed shares (12 % for a draft, 78 % for the target "
-            "beside it) unless flags set others"
+            f"memory: {reason}; the engines use one GPU with fixed shares (beside the target: 12 % for a draft, "
+            "20 % for a reward model) unless flags set others"
         )
     except DoesNotFit as reason:
         if not (is_assumed or uncounted):

@@ -239,8 +239,11 @@ def test_the_runs_own_threshold_is_replayed_wherever_it_lies(tmp_path: Path, sco
         value = 9.0 if score == "greedy" else average
         step.verdicts = [replace(step.verdicts[0], score=value, accepted=value >= 6.7)]
     spec = replace(SPEC, params={"threshold": 6.7, "score": score})
-    with views(of_chains(tmp_path, [chain], "correct", spec)) as ask:
+    with views(of_chains(tmp_path / "constant", [chain], "correct", spec)) as ask:
         rows = ask("threshold_replay")
+    sloped = replace(SPEC, params={**spec.params, "threshold_slope": 0.1})
+    with views(of_chains(tmp_path / "sloped", [chain], "correct", sloped)) as ask:
+        assert not any(row["is_own"] for row in ask("threshold_replay")), "no constant threshold is this run's rule"
     [own] = [row for row in rows if row["is_own"]]
     assert (own["score"], own["threshold"], own["num_changed_samples"]) == (score, 6.7, 0)
     assert len(rows) == len({(row["score"], row["threshold"]) for row in rows}) == 31

@@ -146,6 +146,10 @@ def test_a_key_stands_in_no_file(
         (("--target", "TARGET", "--target.memory", "0.5"), "--target.memory: set by the target's server"),
         (("--target", "TARGET", "--draft", "TARGET", "--dtype", "float32"), "--dtype float32"),
         (("--target", "TARGET", "--spec-decode", "ngram"), "--spec-decode: token proposals are configured"),
+        (
+            ("--method", "specdecode", "--draft", "http://127.0.0.1:9/v1"),
+            "--spec-decode draft requires the draft's weights",
+        ),
         (("--target.tokenizer", "demo-target"), "--target.tokenizer requires a model on a server"),
     ],
 )

@@ -308,6 +308,7 @@ SELECT run_id, grader_version, score, threshold,
     coalesce(CASE
         WHEN score IN ('greedy', 'average') THEN json_extract_string(run.params, '$.score') = score
             AND try_cast(json_extract_string(run.params, '$.threshold') AS DOUBLE) = threshold
+            AND coalesce(try_cast(json_extract_string(run.params, '$.threshold_slope') AS DOUBLE), 0) = 0
         ELSE threshold = single.own_threshold
     END, false) AS is_own, count(*) AS num_problems,
     count(*) FILTER (num_changed = 0) AS num_exact_problems, sum(num_samples) AS num_samples,
