@@ -216,8 +216,11 @@ class Chain:
 
         `verdict`: the verdict on the candidates, or several in order, the last of which decided. `decision`: the reason
         for accepting or rejecting the candidates, if no verdict contains it. Raises Stop if the chain cannot continue
-        after the step, and ValueError for a decision of kind `choice` or `score` without a verdict of this kind.
+        after the step, TypeError for candidates without a record (see `as_candidates`), and ValueError for a decision
+        of kind `choice` or `score` without a verdict of this kind.
         """
+        if not all(isinstance(candidate, Candidate) for candidate in candidates):
+            raise TypeError("candidates: pass the records made by as_candidates(…), not completions")
         step = self._step(author, role, completion, closing=closing)
         step.verdicts = [verdict] if isinstance(verdict, Verdict) else list(verdict or ())
         if (
@@ -351,8 +354,11 @@ class Chain:
         """Let one model write the next step, which is not judged. Raises Stop.
 
         Recorded with the step: the rejected candidates (`refused`), and the `verdict` or `decision` that rejected them
-        (see `accept`). `opening`: text added at the beginning of the step, not generated.
+        (see `accept`). `opening`: text added at the beginning of the step, not generated. `stop`: by default, the step
+        separator, or nothing for roles that end the chain.
         """
+        if stop is None and role in WHOLE_REPLY_ROLES:
+            stop = ()
         for other in self._models.values():
             other.discard()  # a draft that was started early may follow a candidate that is now rejected
         purpose: Purpose = "draft" if role == "draft" else role

@@ -159,7 +159,10 @@ def parse_columns(text: str) -> dict[str, str | list[str]]:
     for item in text.split(","):
         name, equals, column = (part.strip() for part in item.partition("="))
         if not (name and equals and column):
-            raise ValueError(f"--columns {text}: expected FIELD=COLUMN,FIELD=COLUMN, such as problem=question")
+            raise ValueError(
+                f"--columns {text}: expected FIELD=COLUMN,FIELD=COLUMN, such as problem=question; a "
+                "column whose name contains a comma needs a TOML file with [columns]"
+            )
         if name in mapped:
             raise ValueError(f"--columns {text}: {name} occurs twice")
         several = [part.strip() for part in column.split("+")]
@@ -229,4 +232,9 @@ def _value(own: Description, row: Row, name: str) -> Any:
             has = ", ".join(names[:_MOST_COLUMNS_SHOWN])[:200] or "none"
             [close] = difflib.get_close_matches(each, names, n=1) or ["COLUMN"]
             raise ValueError(f"no field {each!r}; found: {has}; map it with --columns {name}={close}")
-    return row.get(column) if isinstance(column, str) else [row[each] for each in several]
+    if isinstance(column, str):
+        return row.get(column)
+    cells = [row[each] for each in several]
+    while cells and cells[-1] in (None, ""):  # a row with fewer options, or without any
+        cells.pop()
+    return cells

@@ -14,7 +14,7 @@ from harness.engines.scripted import ScriptedEngine
 from harness.methods.method import Method
 from harness.recording import Model
 from harness.sample import run_sample
-from harness.trace import Trace
+from harness.trace import StepRole, Trace
 from tests.harness.scripts import PROBLEM, OtherTokenizer, Script, new_trace
 
 Loop = Callable[[Chain, Model, Model], Awaitable[None]]
@@ -101,3 +101,24 @@ async def test_a_proposal_that_its_limit_cut_is_continued_as_one_step() -> None:
 
     trace = await run(loop, draft.engine(), Script().engine())
     assert [(c.step, c.output_tokens) for c in trace.calls] == [(0, 3), (0, 6)]
+
+
+@pytest.mark.parametrize(("role", "stops"), [("fallback", True), ("own", True), ("rethink", False), ("chain", False)])
+async def test_what_ends_the_chain_is_written_to_its_end(role: StepRole, stops: bool) -> None:
+    target = Script(["\\boxed{5}"])
+
+    async def loop(chain: Chain, first: Model, second: Model) -> None:
+        await chain.write(second, role, max_tokens=50)
+
+    await run(loop, Script().engine(), target.engine())
+    assert bool(target.samplings[0].stop) is stops
+
+
+async def test_a_completion_is_no_record_of_a_candidate() -> None:
+    async def loop(chain: Chain, first: Model, second: Model) -> None:
+        [step] = await chain.propose(first, 1, max_tokens=50)
+        with pytest.raises(TypeError, match="as_candidates"):
+            chain.accept(first, "draft", step, [step])  # type: ignore[list-item]
+        assert not chain.steps
+
+    await run(loop, Script(["one\n\n"]).engine(), Script().engine())

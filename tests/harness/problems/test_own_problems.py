@@ -94,10 +94,12 @@ def test_a_wrong_file_is_one_line_with_its_place(ending: str, text: str | bytes,
 
 
 def test_columns_are_mapped(tmp_path: Path) -> None:
-    text = "question,final,a,b\nEven?,4,3,4\n"
-    columns = ("problem=question,answer=final", "choices=a+b")
-    [only] = problems(tmp_path / "my.csv", text, columns)
-    assert (only.text, only.kind, only.choices, only.answer) == ("Even?", "choice", ("3", "4"), "B")
+    text = "question,final,a,b,c\nEven?,4,3,4,\nOdd?,3,2,3,4\n2 + 2?,4,,,\n"
+    columns = ("problem=question,answer=final", "choices=a+b+c")
+    two, three, none = problems(tmp_path / "my.csv", text, columns)
+    assert (two.text, two.kind, two.choices, two.answer) == ("Even?", "choice", ("3", "4"), "B")
+    assert (three.choices, three.answer) == (("2", "3", "4"), "B")
+    assert (none.kind, none.choices, none.answer) == ("math", (), "4")
 
 
 def test_options_stay_in_their_order_unless_they_are_to_be_shuffled(tmp_path: Path) -> None:
