@@ -39,7 +39,7 @@ def launch(*arguments: str, cluster: str = "local") -> Result:
         ((*SPECCOT, "--method", "vanilla", "--take-turns"), "vanilla uses one engine"),
         (
             (*SPECCOT, "--method", "scot", "--engine", "vllm", "--target.adapter", "x"),
-            "not contain adapter_config",
+            "the folder must contain both adapter_config.json",
         ),
         ((*SPECCOT, "--output", "file/below"), "is not a folder"),
     ],

@@ -119,7 +119,7 @@ def test_a_run_without_grades_has_no_accuracy(loaded: Loaded, tmp_path: Path, wr
 def test_the_main_table_says_what_its_intervals_assume_and_names_runs_by_their_labels(loaded: Loaded) -> None:
     own, base = facts_of(loaded.database, *all_runs(loaded)[:2])
     [results, *others] = report(loaded.database, *all_runs(loaded)[:2]).stdout.split("\n## ")[1:]
-    for told in ("In n × k: ", "Unfinished: ", f"COMPARED IN PART: {own.label} vs. {base.label}, pass@1: "):
+    for told in ("n × k: ", "Unfinished: ", f"COMPARED IN PART: {own.label} vs. {base.label}, pass@1: "):
         assert told in results
     assert not any("Unfinished: " in other for other in others)
     assert own.summary.run_id not in results
