@@ -6,25 +6,23 @@ because they depend on the load: with such counts, chains from full batches woul
 chains that ran alone, and the estimate would be biased.
 
 A call's time is linear in its token counts, with a few coefficients per model: first its uncached prompt tokens are
-processed, then the tokens of its longest completion. Both take longer if more requests are running. A sample's calls
-are sequential, so its latency is the sum over calls plus the harness's overhead. SpecReason section 4.1 and SpecCoT
-section 3.4 count a verdict in the same way: one short prefill and one token. A draft started during a verdict
-(specreason's `--lookahead`) adds only the time beyond that verdict.
+processed, then the tokens of its longest completion. A sample's calls are sequential, so its latency is the sum over
+calls plus the harness's overhead. SpecReason section 4.1 and SpecCoT section 3.4 count a verdict in the same way: one
+short prefill and one token. A draft started during a verdict (specreason's `--lookahead`) adds only the time beyond
+that verdict.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.engine import Role
-from warehouse.database import Connection, Record, rows
+from warehouse.database import Connection, rows
 from warehouse.statistics.intervals import Floats, Interval
 from warehouse.statistics.two_phase import Measured, Predicted, TwoPhaseMean, two_phase_mean, two_phase_ratio
 
@@ -35,7 +33,8 @@ FOLDS = 10
 USABLE = "num_attempts = 1 AND stop_reason <> 'error' AND latency_seconds IS NOT NULL AND isfinite(latency_seconds)"
 """SQL condition for timing samples with a valid time."""
 _CALLS = f"""
-SELECT sample_id, model, purpose, unread_prompt_tokens AS new_prompt_tokens, longest_output_tokens, n, 1 AS in_flight,
+SELECT sample_id, model, 1 AS num_calls, unread_prompt_tokens AS new_prompt_tokens,
+    longest_output_tokens AS output_tokens, longest_output_tokens * (n - 1) AS further_output_tokens,
     end_seconds, overlapped_seconds, latency_seconds
 FROM (FROM timing_sample WHERE {USABLE}) AS timed LEFT JOIN timing_call USING (run_id, sample_id)
 WHERE run_id = $run_id ORDER BY sample_id, call_index
@@ -50,82 +49,30 @@ SELECT sample_id, is_timed, part, model, num_calls, new_prompt_tokens, output_to
 FROM timing_work WHERE run_id = $run_id ORDER BY part, model
 """
 _COUNTS = ("num_calls", "new_prompt_tokens", "output_tokens", "further_output_tokens")
+"""Inputs of the model; for their definitions see table timing_work."""
 _Work = dict[tuple[str, str], Floats]
-"""Counts per part and model: (chains, 4), in the order of `_COUNTS`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """One call, or the sum of several calls of one model, because the latency model is linear."""
-
-    model: Role
-    calls: float
-    new_prompt_tokens: float
-    """Prompt tokens not in the prefix cache."""
-    output_tokens: float
-    """Output tokens on the critical path: if a call has several completions, only the tokens of the longest."""
-    further_completions: float = 0.0
-    """Number of completions of the call beyond the first."""
-    further_requests: float = 0.0
-    """Number of other concurrent requests to this engine."""
-    begun_under: Work | None = None
-    """Work that the sample waits for anyway and during which this work started. None: this work starts after all
-    earlier work.
-    """
-
-    def features(self) -> tuple[float, ...]:
-        """Return the number by which each field of `ModelSpeed` is multiplied, in the order of the fields."""
-        crowd = self.further_requests
-        return (
-            self.calls,
-            self.new_prompt_tokens,
-            self.output_tokens,
-            self.output_tokens * self.further_completions,
-            self.calls * crowd,
-            self.new_prompt_tokens * crowd,
-            self.output_tokens * crowd,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSpeed:
-    """Coefficients of one model on one machine, in seconds per unit; none is negative."""
-
-    call: float = 0.0
-    """Fixed time of a call."""
-    prompt_token: float = 0.0
-    output_token: float = 0.0
-    output_token_per_completion: float = 0.0
-    """Time added to an output token by each further completion of the call."""
-    call_per_request: float = 0.0
-    """Time added to a call by each further concurrent request."""
-    prompt_token_per_request: float = 0.0
-    output_token_per_request: float = 0.0
-
-    def seconds(self, work: Work) -> float:
-        speeds: tuple[float, ...] = astuple(self)
-        return sum(speed * cause for speed, cause in zip(speeds, work.features(), strict=True))
-
-
-_NO_SPEED = ModelSpeed()
+"""Counts per part of table timing_work and model: (chains, 4), in the order of `_COUNTS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyModel:
     """Predicts the latency of samples on one machine."""
 
-    speeds: Mapping[Role, ModelSpeed]
-    sample_overhead_seconds: float = 0.0
+    speeds: Mapping[str, Floats]
+    """Seconds per unit of each count in `_COUNTS`, by model; none is negative."""
+    sample_overhead_seconds: float
     """Time that a sample spends outside its calls."""
 
-    def sample_seconds(self, work: Iterable[Work]) -> float:
-        """Return one sample's predicted latency. Raises KeyError if a model has no speeds."""
-        return self.sample_overhead_seconds + sum(self._waited(w) for w in work)
+    def seconds(self, work: _Work, number: int) -> Floats:
+        """Return the predicted latency of chains (number,). Drafts begun during verdicts add only the time beyond them.
 
-    def _waited(self, work: Work) -> float:
-        under = work.begun_under
-        seconds = self.speeds[work.model].seconds(work)
-        return seconds if under is None else max(0.0, seconds - self.speeds[under.model].seconds(under))
+        A model without fitted calls is predicted to take no time; timed samples correct this like any prediction error.
+        """
+        parts = {name: np.zeros(number) for name in ("after", "ahead", "under")}
+        for (part, model), counts in work.items():
+            parts[part] += counts @ self.speeds.get(model, np.zeros(len(_COUNTS)))
+        waited = np.maximum(0.0, parts["ahead"] - parts["under"])
+        return np.asarray(self.sample_overhead_seconds + parts["after"] + waited)
 
 
 @dataclass(frozen=True)
@@ -209,7 +156,7 @@ class SpeedUpAtOne:
 
 def read(connection: Connection, run_id: str) -> TimedRun | None:
     """Return a run's timing samples with their predictions; None if it has no valid timing samples."""
-    measured = read_samples(connection, _CALLS, run_id)
+    measured = _samples(connection, run_id)
     chains = rows(connection, _CHAINS, {"run_id": run_id})
     places = {str(chain["sample_id"]): place for place, chain in enumerate(chains)}
     ids = [sample_id for sample_id in measured if sample_id in places]
@@ -222,8 +169,8 @@ def read(connection: Connection, run_id: str) -> TimedRun | None:
     predicted, own = [], []
     for fold in range(int(folds.max()) + 1):
         model = _model([measured[sample_id] for sample_id in ids], folds != fold)
-        predicted.append(_seconds(model, work, len(places)))
-        own.append(_seconds(model, timed_work, len(ids)))
+        predicted.append(model.seconds(work, len(places)))
+        own.append(model.seconds(timed_work, len(ids)))
     return TimedRun(
         run_id,
         problems,
@@ -286,27 +233,14 @@ def _work(
     return found
 
 
-def _seconds(model: LatencyModel, work: _Work, number: int) -> Floats:
-    """Return the predicted latency of chains (number,), as LatencyModel.sample_seconds does for one chain.
-
-    A model without fitted calls is predicted to take no time; timed samples correct this like any prediction error.
-    """
-    parts = {name: np.zeros(number) for name in ("after", "ahead", "under")}
-    for (part, role), counts in work.items():
-        speed = next((speed for name, speed in model.speeds.items() if name == role), _NO_SPEED)
-        per_count = (speed.call, speed.prompt_token, speed.output_token, speed.output_token_per_completion)
-        parts[part] += counts @ np.array(per_count)
-    waited = np.maximum(0.0, parts["ahead"] - parts["under"])
-    return np.asarray(model.sample_overhead_seconds + parts["after"] + waited)
-
-
 @dataclass(frozen=True, slots=True)
 class TimedCall:
     """A call with its measured time."""
 
-    work: Work
+    model: str
+    counts: tuple[float, ...]
+    """The call's counts, in the order of `_COUNTS`."""
     seconds: float
-    purpose: str
     overlapped_seconds: float = 0.0
     """Part of `seconds` during which the sample did not wait."""
 
@@ -318,62 +252,38 @@ class TimedSample:
     calls: tuple[TimedCall, ...]
     latency_seconds: float
 
-    @property
-    def work(self) -> list[Work]:
-        """Work that the sample waited for."""
-        return [call.work for call in self.calls if call.purpose != "lookahead"]
 
-
-def read_samples(connection: Connection, sql: str, run_id: str) -> dict[str, TimedSample]:
-    """Return samples with their calls, by id. `sql` returns the columns of `_CALLS`, one row per call in order."""
+def _samples(connection: Connection, run_id: str) -> dict[str, TimedSample]:
+    """Return a run's valid timing samples with their calls, by id."""
     calls: dict[str, list[TimedCall]] = {}
     latency: dict[str, float] = {}
-    for row in rows(connection, sql, {"run_id": run_id}):
+    for row in rows(connection, _CALLS, {"run_id": run_id}):
         sample = str(row["sample_id"])
         latency[sample] = row["latency_seconds"]
         calls.setdefault(sample, [])
         if row["model"] is not None:
-            calls[sample].append(_call(row, calls[sample]))
+            counts = tuple(row[name] for name in _COUNTS)
+            calls[sample].append(TimedCall(row["model"], counts, row["end_seconds"], row["overlapped_seconds"]))
     return {sample: TimedSample(tuple(calls[sample]), seconds) for sample, seconds in latency.items()}
 
 
 def fit(samples: Sequence[TimedSample]) -> LatencyModel:
     """Fit the model by non-negative least squares over calls (Lawson and Hanson 1974, in scipy).
 
-    If a feature does not vary within the run, its coefficient is 0, or its effect is divided between features.
+    If a count does not vary within the run, its coefficient is 0, or its effect is divided between counts.
     """
 
     calls = [call for sample in samples for call in sample.calls]
-    roles: tuple[Role, ...] = get_args(Role)
-    speeds = {role: _speed([c for c in calls if c.work.model == role]) for role in roles}
+    speeds = {model: _speed([c for c in calls if c.model == model]) for model in {call.model for call in calls}}
     overheads = [s.latency_seconds - sum(c.seconds - c.overlapped_seconds for c in s.calls) for s in samples]
-    fitted_speeds = {role: speed for role, speed in speeds.items() if speed is not None}
-    return LatencyModel(fitted_speeds, max(0.0, statistics.fmean(overheads)))
+    return LatencyModel(speeds, max(0.0, statistics.fmean(overheads)))
 
 
-def _speed(calls: Sequence[TimedCall]) -> ModelSpeed | None:
-    if not calls:
-        return None
-    causes = np.array([call.work.features() for call in calls], dtype=float)
-    scale = causes.max(axis=0)  # the causes differ by orders of magnitude
+def _speed(calls: Sequence[TimedCall]) -> Floats:
+    counts = np.array([call.counts for call in calls], dtype=float)
+    scale = counts.max(axis=0)  # the counts differ by orders of magnitude
     scale[scale == 0] = 1.0
     from scipy.optimize import nnls
 
-    coefficients, _ = nnls(causes / scale, np.array([call.seconds for call in calls]))
-    return ModelSpeed(**{f.name: float(x) for f, x in zip(fields(ModelSpeed), coefficients / scale, strict=True)})
-
-
-def _call(row: Record, before: Sequence[TimedCall]) -> TimedCall:
-    """Convert a row to a call. A draft that overlapped with other work is assumed to begin during the last verdict."""
-    overlapped = row["overlapped_seconds"]
-    verdicts = (call.work for call in reversed(before) if call.purpose == "verdict")
-    work = Work(
-        model=next(role for role in get_args(Role) if role == row["model"]),
-        calls=1,
-        new_prompt_tokens=row["new_prompt_tokens"],
-        output_tokens=row["longest_output_tokens"],
-        further_completions=row["n"] - 1,
-        further_requests=row["in_flight"] - 1,
-        begun_under=next(verdicts, None) if overlapped > 0 and row["purpose"] == "draft" else None,
-    )
-    return TimedCall(work, row["end_seconds"], str(row["purpose"]), overlapped)
+    coefficients, _ = nnls(counts / scale, np.array([call.seconds for call in calls]))
+    return np.asarray(coefficients / scale)

@@ -15,19 +15,9 @@ from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
-from tests.warehouse import runs
 from tests.warehouse.cells import load, select
-from tests.warehouse.conftest import views
 from warehouse.comparison.contrasts import Settings, compare_runs
-from warehouse.comparison.latency_at_one import (
-    LatencyModel,
-    ModelSpeed,
-    TimedCall,
-    TimedSample,
-    Work,
-    fit,
-    read_samples,
-)
+from warehouse.comparison.latency_at_one import LatencyModel, TimedCall, TimedSample, fit
 from warehouse.comparison.show import record
 from warehouse.database import Record
 from warehouse.loading.runs import load_run
@@ -113,10 +103,7 @@ def test_a_damaged_file_of_timing_samples_is_named_and_the_samples_stay(tmp_path
 
 
 TRUTH = LatencyModel(
-    {
-        "draft": ModelSpeed(call=0.2, prompt_token=0.001, output_token=0.01, output_token_per_request=0.002),
-        "target": ModelSpeed(call=0.1, prompt_token=0.004, output_token=0.05),
-    },
+    {"draft": np.array([0.2, 0.001, 0.01, 0.002]), "target": np.array([0.1, 0.004, 0.05, 0.0])},
     sample_overhead_seconds=0.5,
 )
 
@@ -128,54 +115,29 @@ def samples(number: int) -> list[TimedSample]:
     for _ in range(number):
         calls = []
         for _ in range(draw.randint(2, 8)):
-            for role in ("draft", "target"):
+            for model, speed in TRUTH.speeds.items():
                 new, output, further = draw.randint(0, 300), draw.randint(1, 200), draw.randint(0, 5)
-                work = Work("draft" if role == "draft" else "target", 1, new, output, further_requests=further)
-                seconds = TRUTH.speeds[work.model].seconds(work)
-                calls.append(TimedCall(work, seconds, "draft"))
+                counts = (1, new, output, output * further)
+                calls.append(TimedCall(model, counts, float(speed @ counts)))
         made.append(TimedSample(tuple(calls), 0.5 + sum(call.seconds for call in calls)))
     return made
 
 
 def test_a_fit_finds_the_speeds_that_made_the_calls() -> None:
     model = fit(samples(20))
-    draft, target = model.speeds["draft"], model.speeds["target"]
     assert model.sample_overhead_seconds == pytest.approx(0.5)
-    assert (draft.output_token, draft.output_token_per_request) == pytest.approx((0.01, 0.002), rel=1e-3)
-    assert target.prompt_token == pytest.approx(0.004, rel=1e-3)
-    assert target.output_token_per_request == pytest.approx(0, abs=1e-6)
+    for name, speed in TRUTH.speeds.items():
+        assert model.speeds[name] == pytest.approx(speed, rel=1e-3, abs=1e-6), name
 
 
-def test_a_draft_begun_ahead_is_work_under_its_verdict_and_a_discarded_one_none(tmp_path: Path) -> None:
-    folder = runs.create(tmp_path)
-    used, refused = runs.planned(folder)[:2]
-    with views(folder, [runs.lookahead(used), runs.lookahead(refused, refused=True, latency=12.0)]) as ask:
-        sql = """
-            SELECT *, prompt_tokens - cached_tokens AS new_prompt_tokens
-            FROM timed_sample LEFT JOIN call USING (run_id, sample_id)
-            WHERE run_id = $run_id ORDER BY sample_id, call_index
-        """
-        found = read_samples(ask.connection, sql, folder.path.name).values()
-    by_latency = {sample.latency_seconds: sample for sample in found}
-    first, verdict, ahead, _ = by_latency[10.0].work
-    assert (first.begun_under, ahead.begun_under) == (None, verdict)
-    assert len(by_latency[12.0].calls) == len(by_latency[12.0].work) + 1
-    assert all(work.begun_under is None for work in by_latency[12.0].work)
-    assert fit(list(by_latency.values())).sample_overhead_seconds == pytest.approx((10 - 4.5 + 12 - 7.5) / 2)
+def test_time_during_which_a_sample_does_not_wait_is_no_overhead() -> None:
+    calls = TimedCall("target", (1, 10, 1, 0), 3.0), TimedCall("draft", (1, 0, 16, 0), 2.0, overlapped_seconds=1.5)
+    assert fit([TimedSample(calls, 5.0)]).sample_overhead_seconds == pytest.approx(5 - 3 - 0.5)
 
 
-def test_a_call_costs_its_prompt_and_its_longest_completion_and_company_slows_each_part() -> None:
-    speed = ModelSpeed(call=1, prompt_token=0.1, output_token=2, output_token_per_completion=0.5)
-    assert speed.seconds(Work("draft", 1, 30, 4)) == pytest.approx(1 + 3 + 8)
-    assert speed.seconds(Work("draft", 1, 30, 4, further_completions=2)) == pytest.approx(1 + 3 + 8 + 4)
-    speed = ModelSpeed(call_per_request=1, prompt_token_per_request=0.1, output_token_per_request=2)
-    assert speed.seconds(Work("draft", 1, 30, 4)) == 0
-    assert speed.seconds(Work("draft", 1, 30, 4, further_requests=3)) == pytest.approx(3 * (1 + 3 + 8))
-
-
-def test_work_begun_under_other_work_adds_what_it_takes_beyond_it() -> None:
-    model = LatencyModel({"draft": ModelSpeed(output_token=1), "target": ModelSpeed(prompt_token=1)})
-    verdict = Work("target", 1, 10, 1)
-    longer, shorter = (Work("draft", 1, 0, tokens, begun_under=verdict) for tokens in (16, 4))
-    assert model.sample_seconds([verdict, longer]) == pytest.approx(10 + 6)
-    assert model.sample_seconds([verdict, shorter]) == pytest.approx(10)
+def test_a_draft_begun_during_a_verdict_adds_what_it_takes_beyond_it() -> None:
+    model = LatencyModel({"draft": np.array([0, 0, 1.0, 0]), "target": np.array([0, 1.0, 0, 0])}, 0.0)
+    verdict = np.array([[1, 10, 1, 0]] * 2)
+    longer_and_shorter = np.array([[1, 0, 16, 0], [1, 0, 4, 0]])
+    work = {("after", "target"): verdict, ("under", "target"): verdict, ("ahead", "draft"): longer_and_shorter}
+    assert model.seconds(work, 2) == pytest.approx([10 + 6, 10])
