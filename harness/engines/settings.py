@@ -178,10 +178,9 @@ def batched_tokens(settings: EngineSettings, context: int | None) -> int:
     return max(BATCHED_TOKENS, settings.max_num_seqs * per_sequence if settings.device == "gpu" else context or 0)
 
 
-def cpu_kv_bytes(available: int | None = None) -> int:
+def cpu_kv_bytes() -> int:
     """Return the total bytes of all KV caches, from the memory available to this process."""
-    available = _available_memory() if available is None else available
-    return max(_CPU_KV_MIN_BYTES, min(_CPU_KV_MAX_BYTES, int(available * _CPU_KV_SHARE_OF_MEMORY)))
+    return max(_CPU_KV_MIN_BYTES, min(_CPU_KV_MAX_BYTES, int(_available_memory() * _CPU_KV_SHARE_OF_MEMORY)))
 
 
 def _cpu_dtype() -> str:

@@ -181,10 +181,10 @@ def max_array_size() -> int:
     return int(setting[1]) if setting else _DEFAULT_MAX_ARRAY_SIZE
 
 
-def this_job(environment: Mapping[str, str] = os.environ) -> str | None:
+def this_job() -> str | None:
     """Return the id of the job that runs this process, as scontrol expects it; None outside of Slurm."""
-    array, index = environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_ARRAY_TASK_ID")
-    return f"{array}_{index}" if array and index else environment.get("SLURM_JOB_ID")
+    array, index = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{index}" if array and index else os.environ.get("SLURM_JOB_ID")
 
 
 def end_time(job_id: str) -> float | None:

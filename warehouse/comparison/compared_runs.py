@@ -86,11 +86,6 @@ class Metric:
     """Minimum number of samples per problem."""
 
     @property
-    def measure(self) -> str:
-        """Name in the registry of measures."""
-        return {"pass@1": "graded_pass_at_1", "pass@k": "pass_at_k", "maj@k": "maj_at_k"}[self.kind]
-
-    @property
     def name(self) -> str:
         """Printed name, such as pass@4."""
         return self.kind.replace("@k", f"@{self.k}")

@@ -65,7 +65,7 @@ class _Ballot:
     """Samples by distinct wrong answer, for the answers compared so far."""
 
 
-def read_votes(connection: Connection, run_id: str, workers: int | None = None) -> Mapping[str, Votes]:
+def read_votes(connection: Connection, run_id: str) -> Mapping[str, Votes]:
     """Return votes by problem id, without problems that have no finished and graded samples.
 
     Raises WarehouseError if a custom grader does not return the extracted answer of an incorrect sample.
@@ -86,7 +86,7 @@ def read_votes(connection: Connection, run_id: str, workers: int | None = None) 
             ballot.without_answer.append(sample)
         else:
             ballot.wrong.setdefault(_key(str(extracted), ballot), []).append(sample)
-    _group(ballots.values(), workers)
+    _group(ballots.values())
     return {name: _votes(ballot) for name, ballot in ballots.items()}
 
 
@@ -108,7 +108,7 @@ def _key(extracted: str, ballot: _Ballot) -> str:
     return extracted.strip()
 
 
-def _group(ballots: Iterable[_Ballot], workers: int | None) -> None:
+def _group(ballots: Iterable[_Ballot]) -> None:
     """Group equal wrong answers in rounds: each round compares the first remaining answer with all others.
 
     Nothing is compared for choice problems, for custom graders, and if groups cannot change the vote, that is, if no
@@ -122,7 +122,7 @@ def _group(ballots: Iterable[_Ballot], workers: int | None) -> None:
             ballot.groups = list(ballot.wrong.values())
     while remaining:
         items = (item for ballot, answers in remaining for item in _items(ballot.gold, answers))
-        is_equal = iter([grade.verdict == "correct" for grade in graded(grade_many(items, workers))])
+        is_equal = iter([grade.verdict == "correct" for grade in graded(grade_many(items))])
         rest = [(ballot, _split_off_first_group(ballot, answers, is_equal)) for ballot, answers in remaining]
         remaining = [(ballot, answers) for ballot, answers in rest if answers]
 
