@@ -21,7 +21,7 @@ from grading.bounds import why_not_parsed
 from grading.extract import chosen_letter, find_boxes
 from grading.reading import Compare, Match, Pair
 from grading.reading.equations import compare_equations, compare_expressions
-from grading.reading.evaluate import RELATIVE_ERROR, Value, constant_value, inexact
+from grading.reading.evaluate import ROUNDING_TOLERANCE, Value, constant_value, inexact
 from grading.reading.formula import read_formula, symbols
 from grading.reading.lists import ListShape, SetShape, compare_shapes, compare_unordered, shape_of
 from grading.reading.notation import clean, read_relation, squeezed, without_text_commands
@@ -185,13 +185,13 @@ def _compare_ratios(pair: Pair, has_time: bool) -> Match | None:
     if len(gold) == 1 or len(prediction) == 1:
         quotient, other = (side[0] if len(side) == 1 else side[0] / side[1] for side in sides)
         is_pair = all(len(side) <= 2 for side in sides) and not has_time
-        return Match(is_pair and bool(abs(quotient - other) <= abs(quotient) * RELATIVE_ERROR), "ratios")
+        return Match(is_pair and bool(abs(quotient - other) <= abs(quotient) * ROUNDING_TOLERANCE), "ratios")
     return Match(len(gold) == len(prediction) and _is_proportional(gold, prediction), "ratios")
 
 
 def _is_proportional(gold: list[Value], prediction: list[Value]) -> bool:
     products = [(a * prediction[0], b * gold[0]) for a, b in zip(gold, prediction, strict=True)]
-    return all(bool(abs(left - right) <= abs(left) * RELATIVE_ERROR) for left, right in products)
+    return all(bool(abs(left - right) <= abs(left) * ROUNDING_TOLERANCE) for left, right in products)
 
 
 def _compare_options(pair: Pair) -> Match | None:

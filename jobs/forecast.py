@@ -17,9 +17,9 @@ from jobs.run import timing as timings
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.journal import attempt_in, is_own_journal
-from jobs.run.spec import AttemptRow
+from jobs.run.spec import UNKNOWN_SERVER, AttemptRow
 
-_NO_GPU = frozenset({"cpu", "unknown server", "cpu and unknown server"})
+_NO_GPU = frozenset({"cpu", UNKNOWN_SERVER, f"cpu and {UNKNOWN_SERVER}"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,17 +13,17 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+from grading.bounds import MAX_FACTORIAL
 from grading.reading.formula import Node, contains, symbols
 
 DIGITS = 40
-RELATIVE_ERROR = 1e-25
+ROUNDING_TOLERANCE = 1e-25
 """Relative tolerance for equal inexact values, far above rounding errors and far below real differences."""
 DECIMAL_RELATIVE_ERROR = 1e-6
 """Relative tolerance if an expression contains a decimal of six or more digits, which may be rounded."""
 ENOUGH_DIGITS = 6
 MAX_BITS = 40_000
 """Maximum size of an exact number's numerator and denominator."""
-MAX_FACTORIAL = 3_000
 
 POSITIVE = (
     (Fraction(3, 7), Fraction(5, 11), Fraction(7, 13), Fraction(11, 17), Fraction(13, 31), Fraction(2, 19)),
@@ -208,13 +208,13 @@ def _logarithm(name: str, operands: list[Value], log_base: int) -> Value:
     return logarithm / context.log(10) if is_decimal else logarithm
 
 
-def is_same_value(left: Value, right: Value, relative_error: float = RELATIVE_ERROR) -> bool:
+def is_same_value(left: Value, right: Value, relative_error: float = ROUNDING_TOLERANCE) -> bool:
     """Return whether two values are equal; compared exactly if both are exact."""
-    if isinstance(left, Fraction) and isinstance(right, Fraction) and relative_error == RELATIVE_ERROR:
+    if isinstance(left, Fraction) and isinstance(right, Fraction) and relative_error == ROUNDING_TOLERANCE:
         return left == right
     left, right = inexact(left), inexact(right)
     scale = max(abs(left), abs(right))
-    return bool(abs(left - right) <= relative_error * max(scale, 1e-10 if relative_error == RELATIVE_ERROR else 0))
+    return bool(abs(left - right) <= relative_error * max(scale, 1e-10 if relative_error == ROUNDING_TOLERANCE else 0))
 
 
 def is_real(value: Value) -> bool:
@@ -248,7 +248,7 @@ def is_same_expression(gold: Node, prediction: Node) -> bool | None:
     """Return whether two expressions agree wherever both are defined; None if there are too few such points."""
     names = symbols(gold) | symbols(prediction)
     is_rounded = any(contains(node, lambda n: (n.digits or 0) >= ENOUGH_DIGITS) for node in (gold, prediction))
-    error = DECIMAL_RELATIVE_ERROR if is_rounded else RELATIVE_ERROR
+    error = DECIMAL_RELATIVE_ERROR if is_rounded else ROUNDING_TOLERANCE
     has_log = any(contains(node, lambda n: n.name == "log" and len(n.operands) == 1) for node in (gold, prediction))
     is_same = _agree(gold, prediction, names, error, 0)
     return _agree(gold, prediction, names, error, 10) if has_log and is_same is False else is_same

@@ -254,7 +254,7 @@ def read_state(run: RunFolder, shards: Sequence[int] | None = None, samples: set
             continue  # compacted meanwhile
         if not is_own_journal(path, journal.attempt, ids):
             continue
-        ended[path.stem] = {sample_id: trace.stop_reason == "error" for sample_id, trace in journal.finished.items()}
+        ended[path.stem] = {sample_id: trace.stop_reason == FAILED for sample_id, trace in journal.finished.items()}
         for sample_id, trace in journal.unfinished.items():
             longest = state.unfinished.get(sample_id)
             if longest is None or len(trace.steps) > len(longest.steps):

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+UNKNOWN_SERVER = "unknown server"
+"""Placeholder for the devices of a server. Two such placeholders never count as equal (view run_conditions)."""
+
 
 def derived(default: _T) -> _T:
     """Declare a field that is computed from others or found at the launch, and so is never part of an id."""

