@@ -27,11 +27,12 @@ class Forecast:
     """Estimated cost of the rest of a run."""
 
     worker_hours: float
+    """Device-hours if extrapolated from the run's own attempts (`so_far`)."""
     low: float
     """Range of the estimate, in the unit of `hours`."""
     high: float
     num_gpus: int
-    """GPUs per worker; 0 if it has none."""
+    """GPUs per worker, or 1 if `worker_hours` are GPU-hours; 0 if workers have none."""
     source: str
     """Basis of the estimate."""
     not_timed: int = 0

@@ -1,7 +1,7 @@
 """The engines by name, their capabilities, and their start.
 
-An engine is a class with a `start` method in a separate module, and an entry in `_ENGINES`. Code outside this folder
-does not depend on engine names. A module is imported only when its engine starts.
+An engine is a class with a `start` method in a separate module, and an entry in `_ENGINES`. Most code outside this
+folder depends on capabilities instead of engine names. A module is imported only when its engine starts.
 """
 
 from __future__ import annotations
@@ -153,9 +153,9 @@ async def open_engines(
 ) -> AsyncIterator[dict[Role, Engine]]:
     """Yield engines by role, and close all of them on exit. Raises EngineDied if an engine does not start.
 
-    The engines start one after the other, the large one first: each start measures the free memory, which a parallel
-    start would change. Even if both roles have the same model, there are two engines, so all methods in a comparison
-    divide the machine in the same way.
+    Scoring, the doctor and benchmarks use it; runs share engines (harness.engines.pool). Only the roles draft and
+    target are opened. The engines start one after the other, the large one first: each start measures the free memory,
+    which a parallel start would change. Even if both roles have the same model, there are two engines.
     """
     sources: dict[Role, ModelSource | None] = {"target": target, "draft": draft}
     engines: dict[Role, Engine] = {}

@@ -1,4 +1,4 @@
-"""Merge flags, a configuration file, a suite, a preset and a cluster profile into one launch.
+"""Merge flags, a configuration file, a preset and a cluster profile into one launch.
 
 A layer maps flag names, in any spelling and without leading dashes, to values. Layers are merged key by key, including
 the keys of role tables.

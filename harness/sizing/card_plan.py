@@ -191,7 +191,7 @@ def largest(cards: Sequence[Card], demands: Sequence[Demand]) -> Plan | None:
     smallest = min((card.total_bytes for card in cards), default=0)
     cards = [replace(card, total_bytes=smallest) for card in cards]
     options = [list(_placements(demand, len(cards))) for demand in demands]
-    plans = (_filled(cards, demands, placement) for placement in product(*options))
+    plans = (_filled(cards, demands, positions) for positions in product(*options))
     return max((candidate for candidate in plans if candidate is not None), key=partial(_worth, demands), default=None)
 
 
@@ -236,7 +236,7 @@ class _Seat:
         return tokens if self.memory.weights > share * self.total_bytes else max(0.0, tokens)
 
 
-def _filled(cards: Sequence[Card], demands: Sequence[Demand], placement: Sequence[tuple[int, ...]]) -> Plan | None:
+def _filled(cards: Sequence[Card], demands: Sequence[Demand], positions: Sequence[tuple[int, ...]]) -> Plan | None:
     """Assign every engine its share; None if requirements other than the cache do not fit.
 
     GPUs are filled evenly: all engines grow by equally many tokens until a GPU is full. The engines on this GPU then
@@ -244,7 +244,7 @@ def _filled(cards: Sequence[Card], demands: Sequence[Demand], placement: Sequenc
     """
     seats = [
         _Seat(demand, on, demand.memory(len(on)), cards[on[0]].total_bytes)
-        for demand, on in zip(demands, placement, strict=True)
+        for demand, on in zip(demands, positions, strict=True)
     ]
     tokens = {s.demand.name: s.tokens_of_share(s.demand.share) for s in seats if s.demand.share is not None}
     while waiting := [seat for seat in seats if seat.demand.name not in tokens]:
@@ -421,7 +421,7 @@ class RunSizing:
 def most_tokens(method: Method, prompt_tokens: int, token_budget: int) -> dict[Role, int]:
     """Return the maximum number of tokens of one sample in each model's cache.
 
-    Planning calls it with an upper estimate of the prompt, admission with a sample's own prompt.
+    `prompt_tokens`: an upper estimate for the run's prompts.
     """
     return {role: prompt_tokens + method.cached_tokens(role, token_budget) for role in method.roles}
 

@@ -1,4 +1,4 @@
-"""A worker's sample loop: runs concurrent samples on two engines, admitting new ones while memory and time allow.
+"""A worker's sample loop: runs concurrent samples on the run's engines, admitting new ones while memory and time allow.
 
 Timing samples are a later round of the same loop: randomly drawn samples are rerun one at a time. The worker that
 finishes the last sample of a run reruns them with its engines. By then all shards have ended, so all chain lengths are
@@ -46,7 +46,7 @@ TakenShard: TypeAlias = tuple[int, list[Unit], RunState]
 
 
 class ShardRun:
-    """Concurrent samples of shards on two engines."""
+    """Concurrent samples of shards on one engine per role."""
 
     most_in_flight: ClassVar[int | None] = None
     """Maximum number of samples in flight; None: the concurrency of the run's specification."""
