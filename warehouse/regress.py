@@ -1,4 +1,4 @@
-"""Former name of `python -m warehouse.nightly`, removed in the next release."""
+"""Former name of `python -m warehouse.nightly`, kept until 1.0."""
 
 from warehouse.nightly.__main__ import main
 
