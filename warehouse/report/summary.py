@@ -35,6 +35,8 @@ SCHEMA_VERSION = 2
 """Schema version of `results.json`. It increases if a key is removed or changes its meaning, not for new keys."""
 _BUSY = 1.5
 """Minimum load per core for the BUSY MACHINE warning."""
+_MANY_TRUNCATED = 0.5
+"""Share of truncated samples above which a run gets the TRUNCATED warning."""
 _NEARLY_FULL = 0.9
 """The median number of samples in flight is printed if it is at most this share of the concurrency."""
 _RUN = """
@@ -442,6 +444,12 @@ def _work_warnings(run: RunSummary) -> Iterator[str]:
         names = ", ".join(f"{name} {number}" for name, number in failures.items())
         failed = counted(sum(failures.values()), "answer")
         yield f"GRADER EXCEPTIONS: the grader failed on {failed}, counted as unparsable: {names}."
+    truncated, graded = run.verdicts.get("truncated", 0), sum(run.verdicts.values())
+    if truncated > _MANY_TRUNCATED * graded:
+        yield (
+            f"TRUNCATED: {truncated} of {graded} samples reached the token budget or the context without an answer; "
+            "read one of them: python -m warehouse.trace."
+        )
     yield from (f"SKIPPED FILE: {file.name} cannot be read: {file.reason}" for file in run.skipped)
     # Without other work, CPU generation causes a load of about 1 per core.
     is_counted = run.engine_kind not in registry.uncounted()

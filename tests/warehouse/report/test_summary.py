@@ -59,6 +59,15 @@ def test_one_problem_has_no_standard_error(tmp_path: Path) -> None:
     assert (score["standard_error"], score["low_95"], score["high_95"]) == (None, interval.low, 1.0)
 
 
+@pytest.mark.parametrize(("num_truncated", "is_warned"), [(3, False), (4, True)])
+def test_most_samples_without_an_answer_are_a_warning(tmp_path: Path, num_truncated: int, is_warned: bool) -> None:
+    folder = runs.create(tmp_path)
+    traces = [runs.speculative(unit) for unit in runs.planned(folder)]
+    runs.write(folder, traces, ["truncated"] * num_truncated + ["wrong"] * (len(traces) - num_truncated))
+    load_run(folder, tmp_path / "w.duckdb")
+    assert (f"TRUNCATED: {num_truncated} of 6 " in rendered(tmp_path / "w.duckdb", folder.path.name)) is is_warned
+
+
 def test_the_file_is_the_summary(loaded: Loaded) -> None:
     for folder in (loaded.speculative, loaded.vanilla, loaded.limited):
         [run] = summary(loaded.database, [folder.path.name])
