@@ -81,6 +81,12 @@ def test_all_parts_of_an_answer_share_one_limit_of_time(monkeypatch: pytest.Monk
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
 
 
+def test_parts_may_stand_in_a_box_each() -> None:
+    text = r"so $x=\boxed{1}$ or $x=\boxed{2}$, that is \boxed{1}, \boxed{2}"
+    result = grade(Submission(text, "answered", thinks=False), Gold("1,2", answers=("1", "2")))
+    assert result.verdict == "correct"
+
+
 ROWS: dict[str, dict[str, Any]] = {
     f"{path.stem}:{number}": json.loads(line)
     for path in sorted((Path(__file__).parent / "cases").glob("*.jsonl"))

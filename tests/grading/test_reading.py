@@ -21,22 +21,28 @@ from grading.reading.formula import (
     Node,
     read_formula,
     symbols,
+    with_symbol_renamed,
 )
 from grading.reading.lists import (
     MAX_PARTS,
     compare_unnamed,
     compare_unordered,
+    shape_of,
 )
 from grading.reading.notation import (
     Relation,
     clean,
+    is_enclosed,
     read_relation,
+    split_list,
     without_name,
 )
+from grading.reading.phrases import is_text
 from grading.reading.quantities import (
     MAX_DIGITS,
     compare_numbers,
     is_same_number,
+    known_unit,
     read_number,
 )
 from grading.reading.sets import compare_sets, is_same_set, read_set
@@ -81,6 +87,22 @@ def test_a_chain_is_split_at_its_signs(text: str, operands: tuple[str, ...], sig
 )  # fmt: skip
 def test_only_a_name_is_dropped(text: str, expected: str) -> None:
     assert without_name(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "expected"),
+    [
+        (is_text, "even", True), (is_text, "abc", False), (is_text, "infinity", False), (is_text, "xy", False),
+        (is_enclosed, "()", True), (is_enclosed, "x", False), (is_enclosed, "(1)+(2)", False),
+        (split_list, "1,234, 5", ["1,234", "5"]), (split_list, "1, 2 and 3", ["1", "2", "3"]), (split_list, "", []),
+        (shape_of, "1,234", None), (shape_of, "(5)", None), (known_unit, r"\text{ cm}^2", "cm^2"),
+        (known_unit, "m cubed", "m^3"), (known_unit, "cm^1", "cm"), (known_unit, "apples", None),
+    ],
+)  # fmt: skip
+def test_words_brackets_lists_and_units_are_told_apart(
+    read: Callable[[str], object], text: str, expected: object
+) -> None:
+    assert read(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -143,6 +165,12 @@ def test_values_of_expressions(text: str, value: Fraction | int) -> None:
 )  # fmt: skip
 def test_names_of_variables(text: str, expected: set[str]) -> None:
     assert symbols(node_of(text)) == expected
+
+
+def test_a_variable_is_renamed_everywhere_and_nothing_else() -> None:
+    renamed = with_symbol_renamed(node_of("2x+y"), "x", "t")
+    assert symbols(renamed) == {"t", "y"}
+    assert with_symbol_renamed(renamed, "t", "x") == node_of("2x+y")
 
 
 @pytest.mark.parametrize(
@@ -326,6 +354,7 @@ def test_two_numbers_are_compared_and_anything_else_is_left(gold: str, predictio
         (r"\int_0^1 x dx", r"\frac{1}{2}", Match(True, "symbols")), ("x^2+1", "x^2+2", Match(False, "symbols")),
         ("1+2i", "2i+1", Match(True, "complex numbers")), ("x^2+121=0", "x^2+1=0", Match(False, "symbols")),
         ("x+y=2", "2x+2y=4", Match(True, "symbols")), ("5", "x=5", Match(False, "symbols")),
+        (r"\frac{1}{", "3", Match(False, "the gold is only compared as a string")),
         ("3", r"\frac{1}{", Match(None, "unbalanced braces")), ("3", r"\frac{1}{}+", Match(None, "does not parse")),
         (r"\#", "3", Match(False, "the gold is only compared as a string")),
         ("3.14 ± 0.02", "3.15", Match(True, "within the tolerance")),

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from harness.chain import Chain, Limits
+from harness.chain import Chain, Limits, as_candidates
 from harness.engine import Completion
 from harness.engines.scripted import ScriptedEngine
 from harness.methods.method import Method
 from harness.recording import Model
 from harness.sample import run_sample
-from harness.trace import StepRole, Trace
+from harness.trace import Decision, StepRole, Trace
 from tests.harness.scripts import PROBLEM, OtherTokenizer, Script, new_trace
 
 Loop = Callable[[Chain, Model, Model], Awaitable[None]]
@@ -122,3 +122,15 @@ async def test_a_completion_is_no_record_of_a_candidate() -> None:
         assert not chain.steps
 
     await run(loop, Script(["one\n\n"]).engine(), Script().engine())
+
+
+async def test_a_decision_by_a_verdict_needs_a_verdict_of_its_kind() -> None:
+    async def loop(chain: Chain, first: Model, second: Model) -> None:
+        [step] = await chain.propose(first, 1, max_tokens=50)
+        candidates, decision = as_candidates([step]), Decision("score", 7.0, 5.0, accepted=True)
+        with pytest.raises(ValueError, match="needs a verdict"):
+            chain.accept(first, "draft", step, candidates, decision=decision)
+        chain.accept(first, "draft", step, candidates, await chain.score(second, step, first), decision=decision)
+
+    trace = await run(loop, Script(["one\n\n"]).engine(), Script(decides=["7"]).engine())
+    assert trace.steps[0].decision == Decision("score", 7.0, 5.0, accepted=True)

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from harness.engine import Completion
+from harness.methods.specguard import SpecGuard
 from harness.trace import Trace
 from tests.harness.scripts import Script, solve
 
@@ -66,3 +68,7 @@ async def test_a_confidence_of_exactly_tau_is_accepted_and_l_min_and_below_are_n
     decision = trace.steps[0].decision
     assert decision is not None
     assert decision.value == pytest.approx(value)
+
+
+def test_a_step_without_a_token_is_as_sure_as_can_be() -> None:
+    assert SpecGuard().confidence(Completion((), "", "eos", 0, token_logprobs=())) == 1
