@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from pathlib import Path
 from typing import Any, cast
@@ -62,12 +63,19 @@ def test_a_status_is_drawn_on_the_terminal_and_not_escaped(monkeypatch: pytest.M
         (b"drafts = ", "not a readable TOML file"),
         (b"name = '\xff'", "not a readable TOML file"),
         (b"a = 1\na = 2", "not a readable TOML file"),
+        (b"a = '" + b"x" * 1_000_000 + b"'", "larger than 1 MB"),
+        (b'[a]\nb = ["\\u0000"]', "a.b.0: contains a NUL character"),
         (None, "no such file"),
+        ("pipe", "no such file, or not a regular file"),
     ],
 )
-def test_an_unreadable_file_is_one_line_that_names_it(tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_an_unreadable_file_is_one_line_that_names_it(
+    tmp_path: Path, content: bytes | str | None, message: str
+) -> None:
     path = tmp_path / "a.toml"
-    if content is not None:
+    if content == "pipe":
+        os.mkfifo(path)
+    elif isinstance(content, bytes):
         path.write_bytes(content)
     for label, opening in ((None, str(path)), ("--config a.toml", "--config a.toml")):
         with pytest.raises(ValueError, match=message) as raised:
