@@ -110,7 +110,7 @@ def exact(stream: IO[str]) -> IO[str]:
 def printable(text: str, keep: str = "") -> str:
     """Escape all characters that could act on a terminal, except those in `keep`."""
     hidden = {c for c in set(text).difference(keep) if unicodedata.category(c) in _HIDDEN or c in _NO_CHARACTERS}
-    return "".join(c.encode("unicode_escape").decode("ascii") if c in hidden else c for c in text)
+    return text.translate({ord(c): c.encode("unicode_escape").decode("ascii") for c in hidden})
 
 
 def plain(text: str, style: str = "", keep: str = "") -> Text:

@@ -131,7 +131,7 @@ def page(
         chunks=chunks.packed,
         **{name: Markup(script) for name, script in scripts.items()},
     )
-    return html, chunks
+    return printable(html, keep="\n\t"), chunks
 
 
 def coverage(chunks: Chunks) -> str:

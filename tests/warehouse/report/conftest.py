@@ -52,7 +52,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunFolder]:
     """A run whose steps, candidates, errors, answers and problems hold markup, scripts and control characters."""
     where = tmp_path_factory.mktemp("hostile")
-    spec = replace(runs.SPEC, params={"drafts": 2, "note": "<script>window.pwned = 4</script>"})
+    spec = replace(runs.SPEC, params={"drafts": 2, "note": "<script>window.pwned = 4</script>\u202e\x1b"})
     folder = runs.create(where, spec)
     units = runs.planned(folder)
     traces = [runs.speculative(unit, refused=i % 2 == 1, text=HOSTILE + FORMULAS) for i, unit in enumerate(units)]

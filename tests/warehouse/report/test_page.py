@@ -134,6 +134,7 @@ def test_a_hostile_trace_stays_text(browser: Browser, written: Written, hostile:
         browser.until(lambda: "</script><script>window.pwned = 1</script>" in browser.text(".pane"))
     assert browser.script("return window.pwned") is None
     assert browser.all("#panes img, #panes script, #panes a, .pane [onerror]") == []
+    assert not {"\u202e", "\x1b"} & set(str(browser.script("return document.body.textContent")))
     text = browser.text(".pane")
     assert "\\u{202e}gnp.exe \\u{1b}[2J" in text
     assert "{{ 7*7 }}" in text

@@ -150,6 +150,7 @@ def test_hostile_text_reaches_the_page_and_the_tables_neither_as_markup_nor_as_s
     database, folder = hostile
     page = written(database, folder.path.name)
     assert "window.pwned = 1" not in page.read_text()
+    assert not {"\u202e", "\x1b"} & set(page.read_text())
     step = unpacked(page, "chunk-0")["0/0/0"]["steps"][1]
     assert step["text"].startswith(HOSTILE)
     markdown = report(database, folder.path.name).stdout

@@ -30,15 +30,16 @@ function rowsOf(columns) {
   return columns.problem.map((_, i) => Object.fromEntries(names.map((name) => [name, columns[name][i]])));
 }
 
-// Creates an element. String children become text nodes, never markup.
+// Creates an element. String children become text nodes, never markup, with control and direction characters as escapes.
 function el(name, attributes = {}, ...children) {
   const element = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     if (value === undefined || value === null || value === false) continue;
     if (key.startsWith('on')) element.addEventListener(key.slice(2), value);
-    else element.setAttribute(key, value === true ? '' : value);
+    else element.setAttribute(key, value === true ? '' : harmless(String(value)));
   }
-  element.append(...children.filter((child) => child !== null && child !== undefined));
+  const shown = children.filter((child) => child !== null && child !== undefined);
+  element.append(...shown.map((child) => (typeof child === 'string' ? harmless(child) : child)));
   return element;
 }
 

@@ -152,7 +152,7 @@ async function search() {
   if (rows === null) return false;
   const all = run.samples.filter((row) => row.chunk >= 0).length;
   matching = rows;
-  $('searched').textContent = `in ${count(rows.size)} of the ${count(all)} traces of ${run.label} in this file`;
+  $('searched').textContent = `in ${count(rows.size)} of the ${count(all)} traces of ${harmless(run.label)} in this file`;
   return true;
 }
 
