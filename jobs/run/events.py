@@ -45,8 +45,10 @@ _FIELDS: Mapping[str, tuple[str, type]] = {
     "retries": ("samples", list),
     "timing": ("samples", int),
     "job": ("id", str),
+    "left": ("name", str),
+    "canceled": ("names", list),
 }
-"""A required field and its type, for kinds of events that are not read into a class."""
+"""A required field and its type, for kinds of events that are not read into a class; lists contain strings."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,8 @@ def _parsed(path: Path, *_: int) -> Events:
     digests: dict[str, set[str]] = {}
     for record in records:
         name, kind = _FIELDS.get(str(record["event"]), ("event", str))
-        if not isinstance(record.get(name), kind):
+        is_valid = isinstance(record.get(name), kind)
+        if not is_valid or (kind is list and not all(isinstance(one, str) for one in record[name])):
             raise FileDamaged(f"{path} is damaged: an event {record['event']} has no {name}")
         if record["event"] == "file":
             digests.setdefault(record["file"], set()).add(str(record.get("sha256")))

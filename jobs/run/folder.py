@@ -270,7 +270,12 @@ class RunFolder:
 
     def num_shards(self) -> int:
         """Return the number of shards."""
-        return self._shards_number("shards")
+        number = self._shards_number("shards")
+        with damage_named(self.plan_path):
+            used = trace_files.read_columns(self.plan_path, ["shard"])["shard"]
+            if number > len(used) or not {*used.unique().to_pylist()} <= {*range(number)}:
+                raise ValueError(f"its samples are not those of {number} shards")
+        return number
 
     def assignment(self) -> int:
         """Return how many times the units were reassigned before this plan.
