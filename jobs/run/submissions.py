@@ -18,7 +18,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Le
 
 from harness.sizing.memory import num_tasks
 from jobs.run.files import records_of
@@ -35,7 +37,7 @@ class Submission:
     """The job's name in Slurm, unique among the submissions of all run folders."""
     tasks: list[list[int]]
     """Shards of each task, by array index."""
-    submitted_at: float
+    submitted_at: Annotated[float, Ge(0), Le(1e11)]
     """UTC, seconds since the epoch."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The options of sbatch."""
