@@ -21,6 +21,7 @@ import io
 import logging
 import os
 import secrets
+import stat
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -43,8 +44,12 @@ def opened(path: Path, flags: int) -> int:
 
 
 def reading(path: Path) -> io.BufferedReader:
-    """Open a file for reading without following links or waiting for pipes. Raises OSError."""
-    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
+    """Open a regular file for reading without following links or waiting for pipes. Raises RunDamaged and OSError."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise RunDamaged(f"{path} is damaged: not a regular file")
+    return os.fdopen(handle, "rb")
 
 
 @contextlib.contextmanager
@@ -268,7 +273,7 @@ def is_held(lock: Path) -> bool:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # never locked yet, or no lock support
+    except (OSError, RunDamaged):  # never locked yet, or no lock support
         return False
     return False
 

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 
 from harness.methods import build, plugins
 from harness.weights.tokenizer import HFTokenizer
-from jobs.run import submissions, trust
+from jobs.run import submissions, trace_files, trust
 from jobs.run.folder import RunFolder, run_folder
 from jobs.run.submissions import Submission
 from jobs.work.engine_settings import engine_needs
@@ -190,6 +190,13 @@ def _huge(victim: Victim) -> None:
     victim.submitted({"comment": MARK + "x" * 1_000_000})
 
 
+def _evil_plan(victim: Victim) -> None:
+    rows = trace_files.read_rows(victim.run.plan_path)
+    rows[0]["shard"] = 77
+    metadata = {**trace_files.read_metadata(victim.run.plan_path), "shards": "2000000000"}
+    trace_files.write_table(victim.run.plan_path, trace_files.SHARDS, rows, metadata)
+
+
 ATTACKS: Mapping[str, tuple[str, Callable[[Victim], None]]] = {
     "setup line": ("killed", lambda victim: victim.submitted({"setup": [f"touch {MARK}"]})),
     "another's job": ("killed", lambda victim: victim.submitted({}, f"{MARK}.0")),
@@ -204,6 +211,13 @@ ATTACKS: Mapping[str, tuple[str, Callable[[Victim], None]]] = {
     "codes in names": ("finished", _evil_name),
     "codes in texts": ("killed", _evil_texts),
     "long lines": ("killed", _huge),
+    "retries of no samples": ("killed", lambda victim: victim.run.append("retries", samples=[[1]])),
+    "shards of no samples": ("killed", _evil_plan),
+    "a pipe as a journal": ("killed", lambda victim: os.mkfifo(victim.run.journal_dir / "x-deal0-shard0.jsonl")),
+    "a job of no time": (
+        "killed",
+        lambda victim: submissions.record(victim.run, Submission(0, submissions.job_name(victim.run, 0), [[0]], 1e300)),
+    ),
 }
 
 
