@@ -278,6 +278,8 @@ def throughputs(connection: Connection, run_ids: Sequence[str]) -> Iterator[Esti
     parameters = {"run_ids": list(run_ids), "samples_per_slot": SAMPLES_PER_SLOT}
     for row in rows(connection, sql_of("estimates/full_slots"), parameters):
         for name, count in (("samples_per_second", row["samples"]), ("emitted_tokens_per_second", row["tokens"])):
+            if count is None or row["seconds"] is None:  # too large for exact_sum
+                continue
             rate = Interval(count / row["seconds"], None, None, None, "none: one number of a run")
             yield Estimate(Subject(row["run_id"]), name, row["n"], rate, num_samples=row["num_samples"])
 

@@ -76,8 +76,8 @@ def written_at(path: Path) -> float:
     """Return when a file was written (seconds since the epoch), from its header, so copies keep the time."""
     try:
         return float(header(path)["written_at"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return path.stat().st_mtime
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return path.lstat().st_mtime
 
 
 def continuation(run: RunFolder) -> ContinuationKind | None:

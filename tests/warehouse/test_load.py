@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import math
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -118,7 +121,29 @@ def of_other_columns(path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), path)
 
 
-@pytest.mark.parametrize("damages", [[runs.truncated, overwritten, emptied], [of_other_columns]])
+def forged(latency: float | None = 1.0, **attempt: object) -> Callable[[Path], None]:
+    """Announced content with a value that no worker writes."""
+
+    def damage(path: Path) -> None:
+        rows, metadata = trace_files.read_rows(path), trace_files.read_metadata(path)
+        rows = [{**rows[0], "latency_seconds": latency}, *rows]  # statistics omit NaN, but not of the other row
+        metadata["attempt"] = (
+            "[" * 200_000 if attempt.get("nested") else json.dumps(json.loads(metadata["attempt"]) | attempt)
+        )
+        trace_files.write_table(path, trace_files.TRACES, rows, metadata)
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    "damages",
+    [
+        [runs.truncated, overwritten, emptied],
+        [of_other_columns],
+        [forged(math.nan), forged(1e300), forged(None), forged(-1.0)],
+        [forged(started_at=math.inf), forged(started_at=1e20), forged(nested=True)],
+    ],
+)
 def test_a_damaged_part_is_named_and_the_rest_is_loaded_and_what_is_mended_too(
     folder: RunFolder, database: Path, damages: Sequence[Callable[[Path], None]]
 ) -> None:
@@ -148,9 +173,35 @@ def test_grades_with_an_unknown_verdict_are_left_out(folder: RunFolder, database
     assert report.num_graded == 2
 
 
-def test_an_unreadable_plan_does_not_stop_other_runs(folder: RunFolder, database: Path) -> None:
+def piped(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("harm", [Path.mkdir, piped, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_not_a_regular_file_is_named_and_the_rest_is_loaded(
+    folder: RunFolder, database: Path, harm: Callable[[Path], None]
+) -> None:
+    names = ["derived/grades-9.parquet", "traces/x.parquet"]
+    for name in names:
+        harm(folder.path / name)
+    report = load_run(folder, database)
+    assert ([file.name for file in report.skipped], report.num_finished) == (names, 2)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda run: emptied(run.problems_path),
+        lambda run: piped(run.spec_path),
+        lambda run: runs.write_part(run, [runs.vanilla(runs.planned(run)[0])], engines=[1]),
+    ],
+)
+def test_an_unreadable_plan_does_not_stop_other_runs(
+    folder: RunFolder, database: Path, harm: Callable[[RunFolder], object]
+) -> None:
     broken = runs.create(folder.path.parent, runs.VANILLA)
-    broken.problems_path.write_bytes(b"")
+    harm(broken)
     with pytest.raises(RunUnreadable, match=broken.path.name):
         load_run(broken, database)
     result = CliRunner().invoke(main, [str(folder.path.parent)])

@@ -31,9 +31,16 @@ from warehouse.files import one_line
 from warehouse.loading import convert
 from warehouse.loading.convert import LoadedFile, Row, SkippedFile, utc
 
-UNREADABLE = (DatabaseError, OSError, ValueError, TypeError, KeyError)
+UNREADABLE = (
+    DatabaseError, OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError
+)  # fmt: skip
 """Exceptions when reading a damaged file; those of Arrow and JSON are ValueErrors or OSErrors."""
 _TRACE_COLUMNS = ", ".join(trace_files.TRACES.names)
+_IS_RECORD = (
+    "CASE WHEN stop_reason IS NULL THEN false "
+    "WHEN isfinite(latency_seconds) AND latency_seconds BETWEEN 0 AND 1e8 THEN true "  # statistics omit NaN
+    "ELSE error('a finished sample has no valid latency') END"
+)
 _GRADED_VERDICTS = tuple(verdict for verdict in VERDICTS if verdict != "not_run")
 """Valid verdicts in a grade file."""
 _CHECKED_VERDICT = (
@@ -44,7 +51,7 @@ _RECORDS_IN_FILES = f"""
 CREATE OR REPLACE TEMP VIEW staged_record AS
 SELECT filename, file_row_number, {_TRACE_COLUMNS}
 FROM read_parquet({{files}}, filename = true, file_row_number = true)
-WHERE stop_reason IS NOT NULL
+WHERE {_IS_RECORD}
 """
 _RECORD_TABLE = """
 CREATE OR REPLACE TEMP TABLE staged_record AS
@@ -53,7 +60,7 @@ SELECT NULL::VARCHAR AS filename, NULL::BIGINT AS file_row_number, * FROM no_tra
 _COPY_RECORDS = f"""
 INSERT INTO staged_record BY NAME
 SELECT $filename AS filename, file_row_number, {_TRACE_COLUMNS}
-FROM read_parquet($file, file_row_number = true) WHERE stop_reason IS NOT NULL
+FROM read_parquet($file, file_row_number = true) WHERE {_IS_RECORD}
 """
 _UNITS = """
 CREATE OR REPLACE TEMP TABLE staged_unit AS
@@ -61,8 +68,8 @@ SELECT $run_id AS run_id, sample_id, problem_id, sample_index, shard FROM planne
 """
 _NUM_LEFT = "SELECT count(*) FROM staged_unit ANTI JOIN staged_trace USING (sample_id)"
 """Query for the number of planned samples without a record. If 0, other files have all samples of removed files."""
-_GONE = ""
-"""Digest of a missing file."""
+_GONE, _IRREGULAR = "", "not a regular file"
+"""Digests of a missing file, and of a pipe, a device or a folder."""
 _WHY_GONE = "file is missing from the run folder (deleted, or a dangling symlink)"
 _RANKED_RECORDS = f"""
 CREATE OR REPLACE TEMP TABLE ranked_record AS
@@ -121,9 +128,11 @@ def fingerprints(folder: RunFolder) -> list[LoadedFile]:
     times |= {path: written_at(path) for kind in SCHEMAS for path in folder.derived(kind)}
     files = [LoadedFile(path.relative_to(folder.path).as_posix(), 0, _GONE, 0) for path in gone]
     for order, path in enumerate(sorted(times, key=lambda p: (times[p], p.name)), start=1):
-        with path.open("rb") as content:
-            sha256 = hashlib.file_digest(content, "sha256").hexdigest()
-        files.append(LoadedFile(path.relative_to(folder.path).as_posix(), path.stat().st_size, sha256, order))
+        sha256 = _IRREGULAR
+        if path.is_file():
+            with path.open("rb") as content:
+                sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+        files.append(LoadedFile(path.relative_to(folder.path).as_posix(), path.lstat().st_size, sha256, order))
     return sorted(files, key=lambda file: file.name)
 
 
