@@ -51,7 +51,7 @@ def test_a_launcher_dies_right_after_sbatch_and_what_is_resumed_after_a_cancella
     assert witness.steps, "something is under way"
     slurm_output("scancel", task.job_id)
     wait_for(lambda: launched.status().states["stopped"] == 1, "one shard stopped")
-    assert any("CANCELLED" in shard.last_error for shard in launched.status().shards if shard.state == "stopped")
+    wait_for(lambda: any("CANCELLED" in shard.last_error for shard in launched.status().shards), "its reason")
     launched.complete()
     assert_whole(launched.run, undisturbed)
     assert witness.lost() == 0
@@ -144,9 +144,14 @@ def test_the_disk_fills_up(launch: Launch, undisturbed: Texts, tmp_path: Path) -
         wait_for(launched.has_ended, "the end", 120)
         now = launched.status()
         assert now.finished < now.planned
-        shown = harness("jobs", "status", str(launched.run.path), environment=launched.environment)
-        # A log has the exception if its last block had room; otherwise Slurm's word is all that there is.
-        assert any(said in shown for said in ("Slurm: FAILED", "is the disk full?", "No space left")), shown
+
+        def tells_why() -> bool:
+            shown = harness("jobs", "status", str(launched.run.path), environment=launched.environment)
+            # A log has the exception if its last block had room; otherwise Slurm's word is all that there is.
+            return any(said in shown for said in ("Slurm: FAILED", "is the disk full?", "No space left"))
+
+        # slurmctld tells accounting of new jobs every five seconds, and this one may end sooner.
+        wait_for(tells_why, "the reason of the failure")
         witness = launched.witness()
         ballast.unlink()
         launched.complete()
