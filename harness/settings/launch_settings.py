@@ -6,7 +6,6 @@ no torch, vllm, transformers or datasets; methods, problems and pydantic are imp
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, time
@@ -71,8 +70,6 @@ SBATCH: Mapping[str, str] = {
 """sbatch options that are launcher flags, with their help texts."""
 SBATCH_NAMES: Mapping[str, str] = {word.replace("-", "_"): word for word in SBATCH}
 
-_LONGEST_NAME = 255
-"""Maximum length of a file name in bytes."""
 BUILT_IN_GRADER = "built-in"
 _METHOD = Flag(
     "Run", "Method (--list methods), or a class: FILE.py:CLASS or PACKAGE.MODULE:CLASS.", metavar="NAME", is_common=True
@@ -353,8 +350,6 @@ class PartialLaunch:
             made = validated(cls, values)
         except ValidationError as error:
             raise ValueError(in_one_line(error)) from error
-        if any(len(os.fsencode(part)) > _LONGEST_NAME for part in made.output.parts):
-            raise ValueError(f"--output: a name is longer than {_LONGEST_NAME} bytes")
         for role, settings in made.roles.items():
             object.__setattr__(made, role, _with_width(role, settings))  # safe: `made` is not shared yet
         if made.dataset is not None:

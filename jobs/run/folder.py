@@ -261,32 +261,32 @@ class RunFolder:
 
     def units_by_shard(self) -> pa.Table:
         """Read the columns `shard` and `sample_id` of all units, for counting without an object per unit."""
+        number = self.num_shards()
         with damage_named(self.plan_path):
-            return trace_files.read_columns(self.plan_path, ["shard", "sample_id"])
+            units = trace_files.read_columns(self.plan_path, ["shard", "sample_id"])
+            if not {*units["shard"].unique().to_pylist()} <= {*range(number)}:
+                raise ValueError(f"its samples are not those of {counted(number, 'shard')}")
+        return units
 
     def num_planned(self) -> int:
         """Return the number of units."""
         return int(self.units_by_shard().num_rows)
 
     def num_shards(self) -> int:
-        """Return the number of shards."""
-        number = self._shards_number("shards")
-        with damage_named(self.plan_path):
-            used = trace_files.read_columns(self.plan_path, ["shard"])["shard"]
-            if number > len(used) or not {*used.unique().to_pylist()} <= {*range(number)}:
-                raise ValueError(f"its samples are not those of {number} shards")
-        return number
+        """Return the number of shards; every shard has a unit."""
+        with damage_named(self.plan_path), trace_files.opened(self.plan_path) as plan:
+            number = int(trace_files.metadata_of(plan)["shards"])
+            if number > (samples := plan.metadata.num_rows):
+                raise ValueError(f"{counted(samples, 'sample')} in {counted(number, 'shard')}")
+            return number
 
     def assignment(self) -> int:
         """Return how many times the units were reassigned before this plan.
 
         Trace files from another assignment may hold samples of any shard.
         """
-        return self._shards_number("deal")
-
-    def _shards_number(self, key: str) -> int:
         with damage_named(self.plan_path):
-            return int(trace_files.read_metadata(self.plan_path)[key])
+            return int(trace_files.read_metadata(self.plan_path)["deal"])
 
 
 def is_name(name: object) -> bool:

@@ -94,7 +94,6 @@ WRONG = [
     (OWN + "ok.py:Confident --step-tokens x", "Invalid value for '--step-tokens': 'x' is not a valid integer"),
     (OWN + "rsd --delta 2", "--delta must be from 0 to 1, not 2"),
     (OWN + "vanilla --samples 1000000000", "--samples 1000000000: Input should be less than or equal to 100000"),
-    (OWN + f"vanilla --output {'x' * 300}", "--output: a name is longer than 255 bytes"),
     (
         SERVED + "SERVER --target.tokenizer my.jsonl",
         "--target.tokenizer my.jsonl: not a known model, a hub id or a folder with a tokenizer",
