@@ -69,7 +69,6 @@ class Groups(LoadScopeScheduling):  # type: ignore[misc]
 
 @pytest.hookimpl(optionalhook=True)  # without pytest-xdist's options there are no workers
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups:
-    """Distribute tests by their groups."""
     return Groups(config, log)
 
 

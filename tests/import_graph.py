@@ -10,8 +10,6 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Import:
-    """One import of one name."""
-
     module: str
     name: str | None
     """What follows `from module import`; None of a plain `import module`."""
@@ -20,7 +18,6 @@ class Import:
 
     @property
     def package(self) -> str:
-        """The top-level package."""
         return self.module.partition(".")[0]
 
 

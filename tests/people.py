@@ -27,7 +27,6 @@ class Commons:
 
     @property
     def python(self) -> str:
-        """The interpreter."""
         return str(self.folder / "python" / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}")
 
     def shared_by(self, gid: int) -> Path:
@@ -73,8 +72,6 @@ def commons() -> Iterator[Commons]:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command printed."""
-
     exit_code: int
     output: str
     error: str
@@ -132,7 +129,6 @@ class Person:
         )
 
     def harness(self, module: str, *arguments: object, umask: int | None = None) -> subprocess.CompletedProcess[str]:
-        """Run `python -m module …` as this person."""
         return self.run(self.commons.python, "-m", module, *map(str, arguments), umask=umask)
 
     def commands(self, *commands: Sequence[object], umask: int | None = None) -> list[Answer]:

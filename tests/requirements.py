@@ -25,8 +25,6 @@ import pytest
 
 @dataclass(frozen=True)
 class Tool:
-    """Something that this machine may lack."""
-
     is_present: Callable[[], bool]
     remedy: str
     """How to get it, in a few words."""

@@ -37,6 +37,5 @@ def with_settings(spec: RunSpec, role: Role, **changes: Any) -> RunSpec:
 
 
 def known(value: Value | None) -> Value:
-    """The value, which is there."""
     assert value is not None
     return value

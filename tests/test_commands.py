@@ -28,7 +28,6 @@ COMMANDS = sorted(
 
 
 def command(module: str) -> click.Command:
-    """The command that `python -m MODULE` runs."""
     if FILES[module].name == "__init__.py":
         module += ".__main__"
     main = importlib.import_module(module).main

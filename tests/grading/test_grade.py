@@ -202,7 +202,6 @@ def expression(seed: int) -> Any:
 
 
 def rewritings(value: Any) -> list[str]:
-    """Return the expression in other forms and notations."""
     forms = [value, sympy.expand(value), sympy.factor(value), sympy.together(value), sympy.nsimplify(value)]
     if value.free_symbols == {x} and value.is_rational_function(x):
         forms.append(sympy.apart(value, x))

@@ -64,13 +64,11 @@ class Script:
         return [0.9 if label == decision else rest for label in labels]
 
     def engine(self, *, thinks: bool = False, **options: Any) -> ScriptedEngine:
-        """An engine that follows this script."""
         options.setdefault("tokenizer", ByteTokenizer(thinks=thinks))
         return ScriptedEngine(self.write, self.judge, **options)
 
 
 def new_trace() -> Trace:
-    """An empty trace of PROBLEM."""
     return Trace("s0", PROBLEM.id, 0, seed=7)
 
 
@@ -83,7 +81,6 @@ async def solve(
     on_step: Any = lambda step: None,
     **params: Any,
 ) -> Trace:
-    """Run one sample of PROBLEM."""
     return await run_sample(
         PROBLEM, METHODS[method](**params), engines, trace or new_trace(), Limits(0.6, 0.95, budget), on_step
     )

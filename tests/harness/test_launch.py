@@ -14,7 +14,6 @@ SPECCOT = ("--method", "speccot", "--dataset", "demo", "--engine", "scripted")
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder of a command."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -80,7 +80,6 @@ def plan(
 
 
 def finished_run(folder: Path, **options: Any) -> RunFolder:
-    """A run whose shards have run in this process, one by one."""
     run = plan(folder, **options)
     for shard in range(run.num_shards()):
         run_shard(str(run.path), shard)
@@ -88,7 +87,6 @@ def finished_run(folder: Path, **options: Any) -> RunFolder:
 
 
 def bundled(name: str) -> ModelSpec:
-    """A model of the bundled pair."""
     reference = models.resolve(name)
     return ModelSpec(
         dtype="float32",
@@ -125,7 +123,6 @@ def hashes(run: RunFolder) -> list[str]:
 
 
 def jobs(*words: object) -> Result:
-    """`python -m jobs` in this process."""
     return CliRunner().invoke(main, list(map(str, words)))
 
 
@@ -170,7 +167,6 @@ def write_suite(folder: Path, *runs: Mapping[str, Any], tables: str = "", **comm
 
 
 def shown(run: RunFolder) -> str:
-    """The page of `jobs status`."""
     console = Console(width=200, record=True, file=io.StringIO())
     Screen(console).show(page(status(run)))
     return console.export_text()

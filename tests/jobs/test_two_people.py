@@ -34,7 +34,6 @@ def bob(place: Commons) -> Person:
 
 
 def launched(person: Person, folder: Path, umask: int) -> Path:
-    """Launch two runs; return the first."""
     commands = [("harness.launch", *LAUNCH, "--output", folder, "--seed", seed) for seed in (0, 1)]
     for done in person.commands(*commands, umask=umask):
         assert done.exit_code == 0, done

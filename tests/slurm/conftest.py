@@ -32,14 +32,11 @@ CALL_SECONDS = 0.15
 
 @dataclass
 class Cluster:
-    """The local cluster."""
-
     folder: Path
     conf: Path
     nodes: int
 
     def command(self, *arguments: str) -> str:
-        """Run a command of slurm/local-cluster."""
         whole_command = [str(COMMAND), "--folder", str(self.folder), *arguments]
         environment = {**os.environ, "PYTHON": sys.executable}
         done = subprocess.run(whole_command, capture_output=True, text=True, check=False, timeout=180, env=environment)
@@ -47,12 +44,10 @@ class Cluster:
         return done.stdout
 
     def pid(self, daemon: str) -> int:
-        """Return the process id of a daemon."""
         return int((self.folder / "run" / f"{daemon}.pid").read_text())
 
 
 def slurm_output(*command: str) -> str:
-    """Return what a command of Slurm prints."""
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
@@ -97,8 +92,6 @@ def whole_cluster(cluster: Cluster) -> None:
 
 @dataclass
 class Launched:
-    """A run on the cluster."""
-
     run: RunFolder
     arguments: list[str]
     environment: dict[str, str]
@@ -119,11 +112,9 @@ class Launched:
         return harness("harness.launch", *self.arguments, *further, environment=self.environment)
 
     def resume(self) -> str:
-        """Run `python -m jobs resume`; return what it prints."""
         return harness("jobs", "resume", str(self.run.path), environment=self.environment)
 
     def status(self) -> RunStatus:
-        """Return the status that `python -m jobs status` prints."""
         return status(self.run)
 
     def finished(self) -> int:
@@ -159,7 +150,6 @@ class Launched:
         raise AssertionError(f"not complete after {starts} starts: {self.status()}")
 
     def worker_pids(self) -> list[int]:
-        """Return the ids of the processes that are running this run's shards."""
         pids = []
         for journal in self.run.journals():
             with journal.open("rb") as lines:
@@ -170,7 +160,6 @@ class Launched:
 
 
 def harness(module: str, *arguments: str, environment: dict[str, str]) -> str:
-    """Run `python -m module …` and return its output."""
     done = subprocess.run(
         [sys.executable, "-m", module, *arguments],
         capture_output=True,

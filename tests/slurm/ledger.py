@@ -40,7 +40,6 @@ class Witness:
 
 
 def calls_of_finished(run: RunFolder) -> set[Call]:
-    """Return the calls of the samples in trace files."""
     calls: set[Call] = set()
     for path in run.trace_files():
         try:

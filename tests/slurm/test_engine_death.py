@@ -29,7 +29,6 @@ def accepted_so_far(run: RunFolder) -> dict[str, str]:
 
 
 def engines(worker: int) -> list[psutil.Process]:
-    """Return the engine processes of a worker."""
     return [child for child in psutil.Process(worker).children(recursive=True) if "EngineCore" in child.name()]
 
 

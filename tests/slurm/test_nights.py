@@ -41,8 +41,6 @@ method = "specreason"
 
 
 class Night:
-    """A night on the cluster."""
-
     def __init__(self, folder: Path) -> None:
         self.file = folder / "small.toml"
         self.file.write_text(SUITE.format(output=folder / "runs"), "utf-8")

@@ -68,7 +68,6 @@ class Names:
         return ordered if len(ordered) <= MOST_ROWS else _summed(ordered)
 
     def rows_in_full(self, found: Iterable[Row]) -> list[Row]:
-        """Return the rows in an order of their own."""
         return sorted((self.replaced(row) for row in found), key=lambda row: json.dumps(row, sort_keys=True))
 
 
@@ -108,7 +107,6 @@ def _numbers(value: Any) -> list[float]:
 
 
 def _written(value: Any) -> str:
-    """Return JSON with a line for each row."""
     if isinstance(value, dict):
         return "{\n" + ",\n".join(f"{json.dumps(key)}: {_rows(one)}" for key, one in value.items()) + "\n}\n"
     return _rows(value) + "\n"

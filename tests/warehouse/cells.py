@@ -114,7 +114,6 @@ def compare(where: Path, *words: str) -> Result:
 
 
 def compared(where: Path, *words: str) -> list[dict[str, Any]]:
-    """The rows of a comparison."""
     result = compare(where, *words, "--format", "json")
     assert result.exit_code == 0, result.output
     found: list[dict[str, Any]] = json.loads(result.stdout)["rows"]

@@ -45,7 +45,6 @@ def add(
 def made(
     where: Path, day: int, correct: Sequence[int], suffix: str = "", spec: RunSpec = cells.SPEC, **more: Any
 ) -> RunFolder:
-    """Make a run of the night of a day."""
     tagged = replace(spec, seed=day, tag=f"2026-01-{day:02}{suffix}")
     started_at = runs.START + day * DAY + more.pop("late", 0.0)
     return cells.finished(where, tagged, correct, started_at=started_at, **more)

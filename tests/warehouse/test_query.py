@@ -122,7 +122,6 @@ def test_a_terminal_never_sees_a_models_control_characters(tmp_path: Path, shape
 
 
 def on_terminal(module: str, *arguments: str) -> str:
-    """Return what a command writes to a terminal."""
     leader, follower = pty.openpty()
     with subprocess.Popen([sys.executable, "-m", module, *arguments], stdout=follower, stdin=follower) as process:
         os.close(follower)

@@ -28,11 +28,9 @@ QUESTION = asked()
 
 
 def worst_status(checks: list[Check]) -> Status:
-    """Return the most severe status."""
     statuses = [check.status for check in checks]
     return "failure" if "failure" in statuses else "warning" if "warning" in statuses else "ok"
 
 
 def problem_texts(checks: list[Check]) -> str:
-    """Return the texts of all checks that are not ok, one per line."""
     return "\n".join(check.text for check in checks if check.status != "ok")

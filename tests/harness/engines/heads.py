@@ -36,7 +36,6 @@ MTP_CONFIG: dict[str, Any] = {
 
 
 def save_config(folder: Path, config: dict[str, Any]) -> Path:
-    """Write a model folder without weights."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return folder

@@ -39,7 +39,6 @@ def needs(
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Role, EngineSettings, ScriptedEngine]]]:
-    """Every engine that was started, in order."""
     monkeypatch.setattr("harness.engines.settings.cpu_kv_bytes", lambda: 1 << 30)
     scripted, starts = scripted_engine.dry_run_engine, []
 

@@ -35,6 +35,5 @@ def alive(processes: set[psutil.Process]) -> list[psutil.Process]:
 
 
 def core_of(engine: VLLMEngine) -> psutil.Process:
-    """Return the process of an engine's core, by vLLM's title."""
     [process] = [p for p in processes_of(engine) if "EngineCore" in " ".join(p.cmdline())]
     return process

@@ -35,7 +35,6 @@ QWEN3_8B = {
 
 
 def shape(config: dict[str, object], name: str = "model") -> ModelShape:
-    """Return the shape of a configuration without files."""
     return read_shape(name, config)
 
 

@@ -21,7 +21,6 @@ RIGHT, WRONG = "So it is \\boxed{{{}}}.", "No, it is \\boxed{{{}}}."
 
 
 def problems(number: int, dataset: str = "gsm8k-train") -> list[Problem]:
-    """Return the problems `What is 7 + i?` for each i."""
     return [Problem(f"{dataset}/{i}", dataset, f"What is 7 + {i}?", str(7 + i)) for i in range(number)]
 
 

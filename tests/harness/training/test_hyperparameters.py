@@ -39,6 +39,5 @@ def test_a_smaller_dataset_is_divided_as_the_papers(
 
 
 def requested(task: Task, folder: Path, *words: str) -> train.TrainingRequest:
-    """Return the request of a command line."""
     command = {"align": train.align, "select": train.select}[task]
     return train.training_request(task, command.make_context(task, ["--output", str(folder), *words]).params)

@@ -63,7 +63,6 @@ def killed_at_its_end(run: RunFolder) -> RunFolder:
 
 
 def exit_of(*words: object) -> tuple[int, str]:
-    """The exit code and output of a command."""
     result = jobs(*words)
     return result.exit_code, result.output
 

@@ -18,8 +18,6 @@ from tests.jobs.runs import launched
 
 
 class MadeUpMlflow(ModuleType):
-    """An MLflow with one experiment."""
-
     def __init__(self) -> None:
         super().__init__("mlflow")
         self.entries: dict[str, dict[str, Any]] = {}

@@ -43,7 +43,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ending(path: Path) -> object:
-    """Launch and return the exit code."""
     with pytest.raises(SystemExit) as ended:
         launched(path)
     return ended.value.code

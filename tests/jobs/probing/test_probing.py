@@ -31,7 +31,6 @@ from warehouse.examples import router
 
 @pytest.fixture(scope="module")
 def probed(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """A finished run of SpecReason with scripted engines."""
     return finished_run(tmp_path_factory.mktemp("runs"), method="specreason", samples=4)
 
 

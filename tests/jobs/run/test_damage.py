@@ -30,7 +30,6 @@ from warehouse.loading.runs import load_run
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunFolder:
-    """A finished run with two trace files."""
     return finished_run(tmp_path, samples=2, shards=2)
 
 

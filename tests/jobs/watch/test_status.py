@@ -138,7 +138,6 @@ def asked(slurm: FakeSlurm, command: str) -> int:
 
 @pytest.fixture
 def watch(tmp_path: Path) -> Watch:
-    """The watch of a run with the job `run.0`."""
     run = plan(tmp_path)
     submissions.record(run, Submission(0, "run.0", [[], [0]], 0.0))
     submissions.record_job(run, "40")

@@ -45,7 +45,6 @@ def parts(*runs: RunFolder) -> list[tuple[str, list[int]]]:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[ScriptedEngine]:
-    """Every engine that is started, in order."""
     scripted, engines = scripted_engine.dry_run_engine, []
 
     def recorded(role: Role, settings: EngineSettings) -> ScriptedEngine:

@@ -133,7 +133,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 @pytest.fixture(scope="module")
 def table(made: Made) -> dict[str, str]:
-    """The suite's table in every format."""
     return {shape: made.reproduce("--table", "--format", shape).stdout for shape in ("table", "markdown", "latex")}
 
 
