@@ -34,7 +34,7 @@ class RequestRefused(EngineError):
 
 
 class VerdictUnavailable(EngineError):
-    """An answer lacks a finite number for a requested option, token or output; engines report no error for this."""
+    """An answer lacks a finite number for a requested option, token or output, but the engine reported no error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,14 +213,14 @@ class Tokenizer(Protocol):
     def open_reply(self, question: str, system: str = "") -> str:
         """Return the chat template's text up to where the assistant's reply to the user's `question` starts.
 
-        For a reasoning model, the text ends in `thought.opening`. `system`: system prompt before the question. Raises
+        For a reasoning model, the text ends with `thought.opening`. `system`: system prompt before the question. Raises
         ValueError if the template does not support one.
         """
 
     def ask_again(self, question: str) -> str:
         """Return text that closes the unfinished reply, asks `question` as the user and opens the next reply.
 
-        The new reply starts with plain text: for a reasoning model the returned text ends in `thought.empty`.
+        The new reply starts with plain text: for a reasoning model the returned text ends with `thought.empty`.
         """
 
 
@@ -247,7 +247,7 @@ class Engine(Protocol):
 
     @property
     def has_head(self) -> bool:
-        """True if the model ends in a value head or a classifier.
+        """True if the model has a value head or a classifier.
 
         Such a model supports only `rate`; other models do not support `rate`.
         """

@@ -139,7 +139,7 @@ def held_gpus(engines: Iterable[tuple[Sequence[str] | None, int]]) -> list[Gpu]:
 
 
 def accelerator() -> Literal["gpu", "cpu"]:
-    """Return whether this process can use an NVIDIA GPU, without loading a GPU library."""
+    """Return `gpu` if this process can use an NVIDIA GPU, else `cpu`; loads no GPU library."""
     names = _visible()
     if names is not None and not re.match(r"\d|GPU-|MIG-", names[0]):  # empty, `-1`, or Slurm's NoDevFiles
         return "cpu"

@@ -2,7 +2,7 @@
 
     python -m harness.installation                  vLLM's build for this machine, with development tools
     python -m harness.installation --engine gpu     vLLM on CUDA, for instance on a login node without a GPU
-    python -m harness.installation --engine gpu --driver 580    the same, unless driver 580 is too old for vLLM
+    python -m harness.installation --engine gpu --driver 580    the same; fails if driver 580 is too old for vLLM
 
 vLLM's builds for CUDA require a recent driver (harness.gpus). The version checked is the one given with --driver,
 otherwise the version of this machine's driver.
@@ -78,7 +78,7 @@ def _usual_engine() -> Engine:
 
 
 def _check_driver(named: str | None) -> None:
-    """Print the driver for vLLM. Raises InstallationFailed if it is too old."""
+    """Check the driver version for vLLM, and print it. Raises InstallationFailed if it is too old."""
     driver = named or next((card.driver for card in gpus.node_gpus() if card.driver), None)
     if driver is None:
         _say("no driver is visible; to check the nodes' driver: make venv ENGINE=gpu DRIVER=580.65")
@@ -170,9 +170,9 @@ def main(arguments: list[str] | None = None) -> None:
     )
     add = parser.add_argument
     add("--engine", choices=("cpu", "gpu"), help="build of vLLM  [default: as installed, else gpu if a GPU is visible]")
-    driver = "NVIDIA driver of the nodes, such as 580.65; implies --engine gpu  [default: this machine's]"
+    driver = "NVIDIA driver version to check, such as 580.65; implies --engine gpu  [default: this machine's]"
     add("--driver", type=_driver, metavar="VERSION", help=driver)
-    add("--extra", action="append", dest="extras", help="extra of pyproject.toml; can be repeated  [default: dev]")
+    add("--extra", action="append", dest="extras", help="extra of pyproject.toml; repeat for several  [default: dev]")
     add("--version", action="version", version=environment.version_line(), help="print the version and exit")
     chosen = parser.parse_args(arguments)
     if chosen.driver and chosen.engine == "cpu":

@@ -6,7 +6,7 @@ wording is hashed into every run. Placeholders such as `{problem}` are replaced 
 
 The texts of papers and of their code are not included, only references to their publication, and hashes that recognize
 a file with the authors' wording. Wordings are compared piece by piece, because a method uses only some of the texts in
-a file. SCoT's template is its Figure 3, and the code of SCoT and SpecReason is public; SpecCoT published neither.
+a file. SCoT's template is Figure 3 of its paper. The code of SCoT and SpecReason is public, but not that of SpecCoT.
 
 Prompts are pure functions of a tokenizer and a wording. A verdict's question follows the target's own chain. The
 chain's ids do not change and are in the prefix cache; only the candidates and a short question are new (SpecReason,
@@ -136,7 +136,7 @@ class Reward(_Table):
     good: Word
     bad: Word
     mark: NeededText | None = None
-    """For a model with a rating head: text after a step, in which control tokens keep their meaning; None: no text."""
+    """Text appended to a step for a model with a rating head; its control tokens keep their meaning. None: no text."""
 
 
 class Equivalence(_Table):
@@ -168,7 +168,7 @@ class StepChoice(_Table):
     blank: AnyText
     """Replaces a candidate without text."""
     closing: Annotated[NeededText, placeholders()] | None = None
-    """Suffix of candidates that contain `</think>`. None: `blank`, and only if another candidate has the same text."""
+    """Suffix of candidates that contain `</think>`. None: it is `blank`, only if another candidate has equal text."""
     thought: AnyText
     reply: ReplyText
 
@@ -321,8 +321,8 @@ def published() -> Mapping[str, Published]:
 def piece_hashes(wording: Prompts) -> dict[Piece, str]:
     """Return the hash of every piece of a wording: 16 hex digits over its texts, independent of the file's layout.
 
-    The hash of an opening covers the system prompt and the instruction for reasoning models, which all papers use; for
-    multiple choice also the format of the options.
+    The hash of an opening covers the system prompt, the instruction for reasoning models (all papers use such models),
+    and for multiple choice the format of the options.
     """
     instruction = wording.instruction.thinking
     texts: dict[Piece, Any] = {
@@ -357,7 +357,7 @@ THINK_END = CLOSE
 SCORE_LABELS = tuple("0123456789")
 
 THINK_BRIDGE = "\n" + THINK_END + "\n\n"
-"""Closes a chain that its author ended without `</think>`."""
+"""Closes a chain that the model ended without `</think>`."""
 
 
 @dataclass(frozen=True)

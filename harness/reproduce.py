@@ -49,14 +49,14 @@ _further = functools.partial(click.option, cls=FurtherOption)
 @click.option(
     "--scale",
     metavar="PROBLEMSxSAMPLES",
-    help="How many problems of each dataset (the first ones) and samples per problem, e.g. 30x2; `paper`: as "
+    help="Number of problems per dataset (the first ones) and of samples per problem, e.g. 30x2; `paper`: as "
     "published.  [default: paper]",
 )
 @click.option("--column", "columns", multiple=True, help="Use only this column (dataset), e.g. gsm8k; may be repeated.")
 @_further(
     "--every-sample-alone",
     is_flag=True,
-    help="For a published table: run every sample one at a time, to measure latency.",
+    help="For a published table: run samples one at a time, to measure latency.",
 )
 @_further("--aligned", help="SCoT's aligned draft model (see harness.train align), for the rows that use it.")
 @_further(
@@ -76,7 +76,7 @@ _further = functools.partial(click.option, cls=FurtherOption)
     "--metric",
     "metrics",
     multiple=True,
-    help="Metric in every cell; may be repeated. Valid for a custom suite: pass@1, difference, tokens, spent-tokens, "
+    help="Metric in the table; may be repeated. Valid for a custom suite: pass@1, difference, tokens, spent-tokens, "
     "critical-path-tokens, latency, speed-up, latency-at-one, speed-up-at-one, fallback.  [default: for a published "
     "table, all of its metrics; for a custom suite, pass@1, tokens, latency, speed-up, and with latency-sample also "
     "latency-at-one, speed-up-at-one]",

@@ -114,7 +114,7 @@ def _options(task: Task) -> list[click.Parameter]:
     path, share = click.Path(path_type=Path), "; scaled down for smaller datasets"
     model = "a known name, a Hugging Face id, or a folder."
     accepted = "Also train on GSM8K test questions 500 to 999, as SCoT's code does; the manifest records their number."
-    before = f"Number of problems to skip first.  [default: {skipped}{share}]"
+    before = f"Number of problems to skip before those used.  [default: {skipped}{share}]"
     data_dir = "Folder of <dataset>.jsonl files.  [default: $HARNESS_DATA_DIR]"
     option, further = click.Option, FurtherOption
     return [
@@ -127,7 +127,7 @@ def _options(task: Task) -> list[click.Parameter]:
             ["--dataset"], type=click.Choice(datasets), help=f"Training data.  [default: the preset's or {DATASET}]"
         ),
         further(["--accept-test-questions"], is_flag=True, help=accepted),
-        option(["--problems"], type=click.IntRange(1), help=f"Number of problems.  [default: {number}{share}]"),
+        option(["--problems"], type=click.IntRange(1), help=f"Number of problems used.  [default: {number}{share}]"),
         further(["--skip"], type=click.IntRange(0), help=before),
         option(["--runs"], type=path, default="runs", show_default=True, help="Parent folder of runs."),
         further(["--data-dir"], type=click.Path(exists=True, path_type=Path), help=data_dir),

@@ -81,9 +81,7 @@ def _driver(card: Gpu) -> Check:
     if (problem := gpus.driver_problem(card.driver)) is None:
         return ok("driver", f"{card.driver}; vLLM for CUDA {gpus.CUDA} needs {gpus.MIN_DRIVER} or later")
     if os.environ.get("VLLM_ENABLE_CUDA_COMPATIBILITY", "").lower() in {"1", "true"}:
-        return warning(
-            "driver", f"VLLM_ENABLE_CUDA_COMPATIBILITY is set, which requires cuda-compat; without it, {problem}"
-        )
+        return warning("driver", f"VLLM_ENABLE_CUDA_COMPATIBILITY is set, so cuda-compat must be installed: {problem}")
     return failure("driver", problem)
 
 
@@ -117,7 +115,7 @@ _INSTALLATION = "python -m harness.installation"
 
 
 def check_packages(requirements: list[str] | None = None) -> Iterator[Check]:
-    """Check package versions: a failure for each missing or unsupported package, and the number of met requirements."""
+    """Yield a failure for each missing or unsupported package, then the number of requirements that are met."""
     satisfied = 0
     if requirements is None and _PYPROJECT.is_file():  # otherwise: the installed distribution
         requirements = tomllib.loads(_PYPROJECT.read_text(encoding="utf-8"))["project"]["dependencies"]
@@ -247,7 +245,7 @@ _LOCK_SECONDS = 30.0
 
 
 def try_lock(path: Path) -> str:
-    """Try a lock from another process; return `held`, `taken`, or the reason for a failure."""
+    """Try to acquire a lock in a new process; return `taken`, `held` if it is locked, or why the process failed."""
     try:
         return probe(_TRY_LOCK, str(path), seconds=_LOCK_SECONDS)
     except (TimeoutError, RuntimeError) as problem:
@@ -255,7 +253,7 @@ def try_lock(path: Path) -> str:
 
 
 def _locks(trial: Path) -> Check:
-    remedy = "two workers could run the same shard: enable locks in the mount options (NFS: no nolock; Lustre: flock)"
+    remedy = "two workers could run the same shard: change the mount options (NFS: remove nolock; Lustre: add flock)"
     try:
         # Without flock, filelock uses a file's existence as the lock, and a killed worker would leave it locked.
         with (trial / "flock").open("wb") as file:

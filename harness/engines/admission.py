@@ -125,9 +125,9 @@ class CacheForecast:
         """Return whether the samples fit into every cache.
 
         `prompts`: tokens of all prompts by cache. `own_prompt`: the part added by the latest sample. Two totals must
-        stay within each capacity at all times. The first is that of these samples, plus `_CAUTION` standard deviations.
-        The second adds, without this margin, `num_later` samples that start afterwards, at `_PACE` times the highest
-        rate that `concurrency` and the caches allow. Without the second, samples that start and end together would
+        stay within each capacity at all times: these samples' expected total plus `_CAUTION` standard deviations, and
+        their expected total plus that of `num_later` further samples, which start at `_PACE` times the highest rate
+        that `concurrency` and the caches allow. Without the second total, samples that start and end together would
         leave no room for others meanwhile, and the cache would be half empty on average.
         """
         room = self.capacity - prompts
@@ -275,7 +275,7 @@ class Admission:
                 self._step_tokens[role].append(tokens)
 
     def release(self, sample: Admitted, emitted_tokens: int | None) -> None:
-        """Free a sample's room. `emitted_tokens`: its length; None if it did not end by itself."""
+        """Free a sample's room. `emitted_tokens`: its final length; None if it did not end by itself."""
         self._running.discard(sample)
         self._of_problem[sample.problem] -= 1
         if not self._of_problem[sample.problem]:

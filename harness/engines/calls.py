@@ -58,7 +58,7 @@ class CallClock:
         self._end_seconds = self.elapsed()
 
     def timing(self) -> Timing:
-        """Return the times of an ended call; without a first token's time, the end is used."""
+        """Return the times of an ended call. If the first token's time is unknown, it is the end."""
         end = self._end_seconds
         first = end if self.first_token_seconds is None else min(self.first_token_seconds, end)
         return Timing(self._submitted_at, min(self.queued_seconds, end), first, end, self._in_flight)
@@ -101,9 +101,8 @@ def room_behind(prompt: Sequence[int], context_tokens: int, vocabulary: int | No
     """
     room = context_tokens - len(prompt)
     if not prompt or room < 1:
-        raise RequestRefused(
-            f"a prompt of {len(prompt)} tokens is empty or leaves no room in a context of {context_tokens} tokens"
-        )
+        full = f"a prompt of {len(prompt)} tokens leaves no room in a context of {context_tokens} tokens"
+        raise RequestRefused(full if prompt else "the prompt is empty")
     if vocabulary is not None and not all(0 <= i < vocabulary for i in prompt):
         raise RequestRefused(f"the prompt has a token id outside the vocabulary of {vocabulary}")
     return room
@@ -231,7 +230,7 @@ class Turns:
 
 
 class EngineWrapper:
-    """Forwards every request to an engine. With `turns`, it first waits for its turn, which counts as queueing."""
+    """Forwards every request to an engine. With `turns`, a request first waits for its turn, as queued time."""
 
     def __init__(self, engine: Engine, role: Role, turns: Turns | None = None) -> None:
         self.inner = engine

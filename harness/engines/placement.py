@@ -71,7 +71,7 @@ def shares_a_card(role: Role, placement: Placement) -> bool:
 
 
 def on_each_card(placed: Mapping[_Name, Collection[int | str] | None]) -> list[list[_Name]]:
-    """Return the engines that may use each listed GPU; all engines if no GPU is listed."""
+    """Return, for each listed GPU, the engines that may use it; if no GPU is listed, one list of all engines."""
     cards = {card for named in placed.values() for card in named or ()}
     found = [[name for name, named in placed.items() if named is None or card in named] for card in cards]
     return found or [list(placed)]

@@ -12,7 +12,7 @@ One engine serves two runs if both would start it with the same settings, except
   one concurrent sample, and no run sends more parallel requests than its own number. On a GPU, the numbers must be
   equal, because vLLM also sizes CUDA graphs and buffers by them, with an unmeasured effect on latency;
 - the memory: a run with one concurrent sample uses the smallest cache, which always fits one sample. To avoid slowing a
-  baseline, a run with several concurrent samples uses a cache smaller than its own only if all of them fit;
+  baseline, a run with several concurrent samples uses a cache smaller than its own only if all samples fit;
 - mean log-probabilities, which each request sets;
 - prompt conventions, because each run uses its own tokenizer.
 
@@ -42,7 +42,7 @@ from harness.weights.tokenizer import HFTokenizer
 
 @dataclass(frozen=True)
 class EngineNeed:
-    """An engine that a run needs, with the settings that the run would use alone."""
+    """An engine that a run needs, with the settings for an engine that it does not share."""
 
     role: Role
     path: str
@@ -242,7 +242,7 @@ class EnginePool:
         return _Arranged({}, [], [self._serving(need) for need in needs])
 
     def _serving(self, need: EngineNeed) -> EngineNeed:
-        """Return the need with settings for all planned needs that may share the engine."""
+        """Return `need` with settings that also suit every planned need that may share its engine."""
         together = [need.settings, *(planned.settings for planned in self._planned if may_share(need, planned))]
         contexts = [settings.max_context for settings in together]
         known = [context for context in contexts if context is not None]

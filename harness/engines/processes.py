@@ -56,8 +56,8 @@ _STARTS = itertools.count()
 _MAX_ROUNDS = 5
 _STARTING = threading.Lock()
 _SPARED = b"multiprocessing.resource_tracker"
-"""Marks Python's resource tracker, which exits by itself after the processes that use it, and then removes their shared
-memory."""
+"""Identifies Python's resource tracker, which exits by itself after the processes that use it, and then removes their
+shared memory."""
 _guards: dict[int, subprocess.Popen[bytes]] = {}
 """Guards by the id of the process that started them."""
 _GUARD_POLL_SECONDS, _GUARD_SCAN_SECONDS, _GUARD_MAX_SECONDS = 0.5, 0.2, 60.0

@@ -45,7 +45,7 @@ class Capabilities:
     speculates: bool = False
     """Whether it verifies proposed tokens (`--spec-decode`)."""
     adapter_packages: tuple[str, ...] | None = None
-    """Packages required for verdicts with an adapter; None if these are unsupported."""
+    """Packages required for verdicts with an adapter; None if adapters are unsupported."""
     has_processes: bool = False
     """Whether it has its own processes and, on a CPU, its own cores. Starting it takes as long as many samples do."""
     has_prefix_cache: bool = True
@@ -139,7 +139,7 @@ def missing_packages(name: str) -> list[str]:
 
 
 def uncounted() -> list[str]:
-    """Return the engines whose answers are not results."""
+    """Return the engines whose answers do not count as results."""
     return [name for name in CHOICES if not capabilities(name).counts_as_result]
 
 

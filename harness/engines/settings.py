@@ -32,7 +32,7 @@ _SHARES_BESIDE: Mapping[Device, Mapping[Role, float]] = {
     "gpu": {"draft": 0.12, "reward": 0.20},
     "cpu": {"draft": 0.25, "reward": 0.25},
 }
-"""Default shares of the other engines; the target gets the rest."""
+"""Default shares of the engines beside the target, which gets the rest."""
 _CPU_KV_SHARE_OF_MEMORY = 0.15
 """Share of the available memory for all KV caches; float32 weights need most of the rest."""
 _CPU_KV_MAX_BYTES = 32 << 30

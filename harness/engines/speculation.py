@@ -161,7 +161,7 @@ def check_pair(proposing: str, target: models.ModelRef, speculator: models.Model
     if is_head and proposing == "draft":
         raise ValueError(f"--spec-model {speculator.name} is an EAGLE-3 head: use --spec-decode eagle3")
     if not is_head and proposing == "eagle3":
-        kind = ", ".join(filter(None, kinds)) or config.get("model_type") or "no architecture"
+        kind = ", ".join(filter(None, kinds)) or config.get("model_type") or "an unknown model type"
         raise ValueError(f"--spec-model {speculator.name} is not an EAGLE-3 head but {kind}: use --spec-decode draft")
     ours = models.config_at_hand(target) if is_head else None
     if ours is None:

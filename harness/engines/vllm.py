@@ -1,7 +1,7 @@
 """A model on vLLM: sends requests, interprets outputs, and manages the engine's processes.
 
 If the processes die or stop working, they are replaced once. Replacement is safe because every request has a seed:
-unanswered requests are sent again and generate the same tokens. Written for vLLM 0.31 and later, on CPUs and GPUs.
+unanswered requests are sent again and generate the same tokens. Written for vLLM 0.31 and 0.32, on CPUs and GPUs.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ class VLLMEngine:
             await asyncio.sleep(_DEATH_POLL_SECONDS)
 
     def _fail_requests(self, llm: AsyncLLM) -> None:
-        """Fail all running requests. Also called before a shutdown, so vLLM does not report that as a failure."""
+        """Fail all running requests. Also called before a shutdown, which vLLM would otherwise report as a failure."""
         from vllm.v1.engine.exceptions import EngineDeadError
 
         if llm.output_handler is not None:

@@ -7,7 +7,7 @@ most of the loop's work, as measured with instantaneous engines by `python -m to
 stream decodes the whole prompt twice, in the worker's event loop: 2 ms at 8,000 tokens, 25 ms at 32,000
 (vllm-project/vllm#51281). The text after a prompt depends only on the prompt's last few ids, so the stream gets only
 these. The text is vLLM's own, except after a prompt that ends inside a character. There, vLLM's stream returns the
-whole prompt with the first new text, and finds stop strings in it (vllm-project/vllm#48853); the replacement returns
+whole prompt with the first new text, and finds stop strings there (vllm-project/vllm#48853); the replacement returns
 only the text after the last whole character. Only known code is changed: unknown vLLM versions are left unchanged, with
 a warning.
 """
@@ -75,11 +75,11 @@ def after_start(llm: AsyncLLM) -> Callable[[Sequence[int]], None]:
 
 
 def report_work(llm: AsyncLLM, note_work: Callable[[], None]) -> None:
-    """Call `note_work` whenever an AsyncLLM receives a sign of work from its engine.
+    """Call `note_work` whenever an AsyncLLM receives evidence of work from its engine.
 
-    Signs are outputs of any request (`generate` itself yields only a request's last output), and scheduler steps with
-    changed statistics. Chunks of a long prompt have no output, but they fill the cache and so change the statistics. An
-    engine that only repeats steps without scheduling anything has constant statistics, and is not working.
+    Evidence is every output of a request, also those before the last one, which `generate` does not yield; and every
+    scheduler step with changed statistics. Chunks of a long prompt have no output, but they fill the cache, which
+    changes the statistics. Statistics stay constant if an engine repeats steps without scheduling anything.
     """
     processor = llm.output_processor
     latest: tuple[float | None, ...] = ()
@@ -143,7 +143,7 @@ _BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
 
 
 class PrimedStream:
-    """A replacement for `tokenizers.decoders.DecodeStream` that becomes one at its first step."""
+    """A stand-in for `tokenizers.decoders.DecodeStream` that creates the real stream at its first step."""
 
     original: type[DecodeStream] | None = None
     """The replaced class."""
@@ -161,7 +161,7 @@ class PrimedStream:
 
 
 def prime_decode_streams() -> str | None:
-    """Make vLLM's detokenizers use primed streams. Returns the reason, in one line, if this vLLM is unknown.
+    """Make vLLM's detokenizers use primed streams. Returns a one-line notice if this vLLM is unknown.
 
     vLLM looks up the class in `tokenizers.decoders` for each request, so it can be replaced there.
     """

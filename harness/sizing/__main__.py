@@ -38,7 +38,7 @@ _COUNTS = (1, 2, 4, 8)
 _PROMPT_TOKENS = 1024
 """Tokens that launches reserve for a problem of two short paragraphs with its template and instructions."""
 _COLUMNS = ("tensor parallel", "memory share", "KV tokens")
-_HELP_OF_MODELS = "A known name, a Hugging Face id, or a folder.  [default: the method's default, as in harness.launch]"
+_HELP_OF_MODELS = "model: a known name, a Hugging Face id, or a folder.  [default: as in harness.launch]"
 _EXAMPLES = """\b
 Examples:
   python -m harness.sizing
@@ -65,8 +65,8 @@ def _widths(command: Callable[..., None]) -> Callable[..., None]:
     f"[default: {', '.join(map(str, _COUNTS))} of {', '.join(_TYPES)}]",
 )
 @click.option("--method", default="speccot", show_default=True, metavar="NAME", help=f"Name of a method, or {FORMS}.")
-@click.option("--draft", metavar="MODEL", help=_HELP_OF_MODELS)
-@click.option("--target", metavar="MODEL", help=_HELP_OF_MODELS)
+@click.option("--draft", metavar="MODEL", help=f"Draft {_HELP_OF_MODELS}")
+@click.option("--target", metavar="MODEL", help=f"Target {_HELP_OF_MODELS}")
 @click.option("--reward", metavar="MODEL", help="Process reward model, for methods that use one.")
 @click.option(
     "--token-budget", type=click.IntRange(1), default=8192, show_default=True, help="Maximum emitted tokens per sample."
@@ -76,7 +76,7 @@ def _widths(command: Callable[..., None]) -> Callable[..., None]:
     type=click.IntRange(1),
     default=_PROMPT_TOKENS,
     show_default=True,
-    help="Prompt tokens: the problem with chat template and instructions.",
+    help="Number of prompt tokens: a problem with chat template and instructions.",
 )
 @click.option(
     "--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Concurrent samples per worker."
@@ -148,7 +148,7 @@ def _print(sizing: RunSizing, choices: Sequence[Sequence[Card]], token_budget: i
     small = sorted({card.name for cards in choices for card in cards if card.is_assumed})
     notes = [
         *(f"no plan for {', '.join(cards)}: {reason}" for reason, cards in reasons.items()),
-        *(f"assumed: {name}, the smaller of two GPUs with this name" for name in small),
+        *(f"assumed: {name}, the variant of this GPU with less memory" for name in small),
         *(f"assumed: built-in sizes for {name}; its config.json is not available" for name in assumed_models(sizing)),
     ]
     columns = [Column(name) for name in ("GPUs of a worker", *_COLUMNS, f"samples at budget {token_budget}")]

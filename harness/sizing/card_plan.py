@@ -183,9 +183,9 @@ def lacking(demands: Sequence[Demand], candidate: Plan) -> list[Demand]:
 
 
 def largest(cards: Sequence[Card], demands: Sequence[Demand]) -> Plan | None:
-    """Return the narrowest plan that fits all concurrent samples, otherwise the plan with the largest cache.
+    """Return the plan with the smallest widths that fits all concurrent samples; else the one with the largest caches.
 
-    That cache may be empty. None if the weights do not fit.
+    The largest caches may be empty. None if the weights do not fit.
     """
     # An engine has the same share on all of its GPUs, so every GPU counts as the smallest.
     smallest = min((card.total_bytes for card in cards), default=0)
@@ -229,8 +229,8 @@ class _Seat:
     def tokens_of_share(self, share: float) -> float:
         """Return the cache tokens that fit in a user-defined share; negative if the weights do not fit.
 
-        If the weights fit, the result is at least 0: the other requirements are estimates, and vLLM's own measurement
-        decides.
+        If the weights fit, the result is at least 0, even if the other requirements seem not to fit: these are
+        estimates, and vLLM measures them at its start.
         """
         tokens = (share * self.total_bytes - self.memory.fixed) / self.memory.kv_per_token
         return tokens if self.memory.weights > share * self.total_bytes else max(0.0, tokens)
@@ -336,11 +336,11 @@ def plan_lines(plan: Plan, concurrency: int) -> Iterator[str]:
         yield (
             f"{engine.name} {engine.model}: tensor parallel {engine.width}, "
             f"{engine.memory.weights / GIB:.1f} GiB of weights per GPU, memory share {engine.share:.4f}, "
-            f"KV cache of about {engine.kv_tokens:,} tokens at {engine.memory.kv_per_token / 1024:g} KiB, "
-            f"{counted(engine.num_samples, 'sample')} of at most {engine.sample_tokens:,} tokens"
+            f"KV cache of about {engine.kv_tokens:,} tokens ({engine.memory.kv_per_token / 1024:g} KiB each), "
+            f"room for {counted(engine.num_samples, 'sample')} of at most {engine.sample_tokens:,} tokens"
         )
-    held = f"{counted(plan.num_samples, 'sample')} at the full token budget, {concurrency} concurrent"
-    yield f"{held}, on {describe_cards(plan.cards)}"
+    room = f"room for {counted(plan.num_samples, 'sample')} at the full token budget (concurrency {concurrency})"
+    yield f"{room} on {describe_cards(plan.cards)}"
 
 
 _USUAL_CANDIDATES = 5
@@ -507,8 +507,8 @@ def _shape(model: ModelFiles) -> ModelShape:
 def chosen_here(kind: str, sizing: RunSizing) -> dict[Role, ModelSettings]:
     """Return the models' settings with widths and shares for this machine's GPUs.
 
-    Without GPUs, or if they cannot be planned, return `asked_for`. Raises DoesNotFit, and ValueError for impossible
-    settings.
+    Without GPUs, or if the engines cannot be planned, return the result of `asked_for`. Raises DoesNotFit, and
+    ValueError for impossible settings.
     """
     cards = cards_here() if registry.capabilities(kind).is_planned and accelerator() == "gpu" else ()
     with contextlib.suppress(NotPlannable):
@@ -520,7 +520,7 @@ def chosen_here(kind: str, sizing: RunSizing) -> dict[Role, ModelSettings]:
 
 
 def asked_for(sizing: RunSizing) -> dict[Role, ModelSettings]:
-    """Return the models' settings with the requested widths: the GPU count, else the number of listed GPUs, else 1."""
+    """Return the models' settings with the requested widths: as set, else the number of listed GPUs, else 1."""
     asked = {role: sizing.of(role) for role in sizing.roles}
     widths = {role: own.tensor_parallel or len(own.gpus or (0,)) for role, own in asked.items()}
     return {role: replace(own, tensor_parallel=widths[role]) for role, own in asked.items()}

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 GRADED = frozenset({"correct", "wrong", "no_answer", "unparsable", "truncated"})
-"""The grader's verdicts that tell whether a draft is right; after any other verdict, this is unknown."""
+"""The grader's verdicts that tell whether a draft is right; the others do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Drafts:
-    """The distinct, complete drafts of one SCoT selection, in the order of its options."""
+    """The distinct drafts offered in one SCoT selection, in the order of its options."""
 
     sample_id: str
     problem_id: str

@@ -61,27 +61,25 @@ _Count = Annotated[int, Ge(1)]
 
 @dataclass(frozen=True)
 class Settings:
-    """Hyper-parameters for training. The defaults are the paper's values, otherwise those of the authors' code."""
+    """Hyper-parameters for training. The defaults are from SCoT's paper, otherwise from its code."""
 
     learning_rate: Annotated[
         float,
         Gt(0),
         Lt(1),
         _said(
-            "Learning rate of the first step; it decays linearly to 0, as in the authors' code.",
+            "Learning rate of the first step; it decays linearly to 0, as in SCoT's code.",
             default="5e-5 for align, 1e-4 for select",
         ),
     ]
-    epochs: Annotated[_Count, _said("Number of epochs. The default is from the authors' code.")] = 5
-    batch: Annotated[_Count, _said("Examples per forward pass. The default is from the authors' code.")] = 1
-    accumulation: Annotated[
-        _Count, _said("Forward passes per optimizer step. The default is from the authors' code.")
-    ] = 1
-    rank: Annotated[int, Ge(1), Le(MOST_RANK), _said("Rank of LoRA. The default is the paper's (section 4.1).")] = 8
-    alpha: Annotated[_Count, _said("Scale of LoRA. The default is from the authors' code.")] = 32
-    dropout: Annotated[float, Ge(0), Lt(1), _said("Dropout of LoRA. The default is from the authors' code.")] = 0.1
+    epochs: Annotated[_Count, _said("Number of epochs. The default is from SCoT's code.")] = 5
+    batch: Annotated[_Count, _said("Examples per forward pass. The default is from SCoT's code.")] = 1
+    accumulation: Annotated[_Count, _said("Forward passes per optimizer step. The default is from SCoT's code.")] = 1
+    rank: Annotated[int, Ge(1), Le(MOST_RANK), _said("Rank of LoRA. The default is from SCoT's section 4.1.")] = 8
+    alpha: Annotated[_Count, _said("Scale of LoRA (alpha). The default is from SCoT's code.")] = 32
+    dropout: Annotated[float, Ge(0), Lt(1), _said("Dropout of LoRA. The default is from SCoT's code.")] = 0.1
     gradient_norm: Annotated[
-        float, Ge(0), _said("Norm above which gradients are clipped. The default is from the authors' code.")
+        float, Ge(0), _said("Norm above which gradients are clipped. The default is from SCoT's code.")
     ] = 1.0
     max_tokens: Annotated[_Count, _said("Maximum length of an example, in tokens; longer examples are excluded.")] = (
         8192
@@ -98,7 +96,7 @@ class Settings:
 
 
 DEFAULTS: Mapping[Task, Settings] = {"align": Settings(5e-5), "select": Settings(1e-4)}
-"""Default settings, with the learning rates of the authors' code."""
+"""Default settings, with the learning rates of SCoT's code."""
 
 
 def presets() -> dict[str, dict[str, Any]]:
@@ -197,7 +195,7 @@ def train(
 
 
 def steps(num_examples: int, settings: Settings) -> list[tuple[int, tuple[int, ...]]]:
-    """Return the optimizer steps in order: the epoch, and the example indices.
+    """Return the epoch and the example indices of every optimizer step, in order.
 
     Each epoch contains every example once, in random order.
     """

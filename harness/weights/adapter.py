@@ -47,14 +47,14 @@ def read(name: str) -> Adapter:
         config = read_config(folder / CONFIG)
     except ValueError as wrong:
         raise ValueError(f"--target.adapter {name}: {wrong}") from wrong
-    rank = config.get("r")
-    if config.get("peft_type") != "LORA" or not isinstance(rank, int):
-        raise ValueError(f"--target.adapter {name}: expected an adapter of type LORA, not {config.get('peft_type')}")
-    if config.get("use_dora") or config.get("modules_to_save") or not 1 <= rank <= MOST_RANK:
-        raise ValueError(
-            f"--target.adapter {name}: unsupported adapter of rank {rank}; valid: rank 1 to {MOST_RANK}, no DoRA, no "
-            "fully trained modules"
-        )
+    rank, kind = config.get("r"), config.get("peft_type")
+    if kind != "LORA":
+        raise ValueError(f"--target.adapter {name}: expected an adapter of type LORA, not {kind}")
+    if not isinstance(rank, int) or not 1 <= rank <= MOST_RANK:
+        raise ValueError(f"--target.adapter {name}: unsupported rank {rank}; valid: rank 1 to {MOST_RANK}")
+    if config.get("use_dora") or config.get("modules_to_save"):
+        what = "uses DoRA" if config.get("use_dora") else "has fully trained modules (modules_to_save)"
+        raise ValueError(f"--target.adapter {name}: not supported: the adapter {what}")
     return Adapter(str(folder.resolve()), rank)
 
 

@@ -166,8 +166,8 @@ def by_role(
 ) -> tuple[Mapping[Role, str], str | None]:
     """Return the model for each role (from `flags`, otherwise the method's default), and a warning about toy models.
 
-    `compares`: whether the third model must judge the equivalence of steps, which the bundled reward model cannot do.
-    Raises ValueError if a third model is required, but neither given nor bundled for the pair.
+    `compares`: whether the model of the role `reward` must judge the equivalence of steps, which the bundled one cannot
+    do. Raises ValueError if the role needs a model that is neither given nor bundled for the pair.
     """
     names = {role: name for role, name in flags.items() if name is not None and role in roles}
     defaults = default_pair(method, device).items()

@@ -236,9 +236,9 @@ class ChatTemplate:
         channel = next((tags for tags in KNOWN_TAGS if rest and tags.close.endswith(mark.header + rest)), None)
         if rest and mark.tags is None and channel is None and self._asked.thinking_tags is None:
             raise BadTemplate(
-                f"the generation prompt ends in {_end(frame.generation)}, but replies continue with {_end(rest)}: "
-                "unknown kind of channel; set the model's thinking tags with --draft.thinking-tags or "
-                "--target.thinking-tags OPEN,CLOSE, or none if it is not a reasoning model"
+                f"after the generation prompt, which ends with {_end(frame.generation)}, the chat template adds "
+                f"{_end(rest)} before a reply: unknown thinking tags; set them with --draft.thinking-tags or "
+                "--target.thinking-tags OPEN,CLOSE, or none if the model is not a reasoning model"
             )
         tags = self._requested or mark.tags or (closed.tags if closed else None) or channel
         if not self._thinks(mark, closed, channel):
@@ -297,8 +297,8 @@ class ChatTemplate:
         whole, other = (self._render(before + _said("user", question)) for question in _QUESTIONS)
         if not whole.startswith(bare):
             raise BadTemplate(
-                f"the generation prompt does not follow the dialogue: with it, the prompt ends in {_end(whole)}; "
-                f"without it, in {_end(bare)}"
+                "the chat template does not append the generation prompt to the dialogue: with it, the prompt ends "
+                f"with {_end(whole)}; without it, with {_end(bare)}"
             )
         if (count := whole.count(first)) != 1 or first not in bare:
             raise BadTemplate(

@@ -96,7 +96,7 @@ WRONG = [
     (OWN + "vanilla --samples 1000000000", "--samples 1000000000: Input should be less than or equal to 100000"),
     (
         SERVED + "SERVER --target.tokenizer my.jsonl",
-        "--target.tokenizer my.jsonl: not a known model, a hub id or a folder with a tokenizer",
+        "--target.tokenizer my.jsonl: expected a known model, a hub id or a folder with a tokenizer",
     ),
 ]
 

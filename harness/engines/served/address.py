@@ -24,7 +24,7 @@ def is_address(name: str) -> bool:
 
 
 def refuse_other_forms(flag: str, name: str) -> None:
-    """Raise ValueError, without the name, if it looks like an address but is not one: it may contain credentials."""
+    """Raise ValueError if the name looks like an address but is not one; the message omits possible credentials."""
     if not is_address(name) and _OF_ANOTHER_FORM.match(name.strip()):
         raise ValueError(f"{flag}: not a server address; {_VALID}")
 
@@ -37,7 +37,7 @@ def key_variable(role: Role) -> str:
 def api_key(role: Role) -> str | None:
     """Return the key for a role's server; None if it is not set.
 
-    Raises ValueError, without the key, if the key is invalid in a header.
+    Raises ValueError if the key is invalid in a header; the message omits the key.
     """
     key = os.environ.get(key_variable(role), "").strip()
     if not (key.isascii() and key.isprintable()):
@@ -54,7 +54,7 @@ class ServerAddress:
 
     @classmethod
     def parse(cls, flag: str, text: str) -> ServerAddress:
-        """Parse the value of `flag`. Raises ValueError with one line, without credentials."""
+        """Parse the value of `flag`. Raises ValueError with one line that omits credentials."""
         text = text.strip()
         if len(text) > _MOST_CHARACTERS:
             raise ValueError(f"{flag}: the address has {len(text)} characters; maximum: {_MOST_CHARACTERS}; {_VALID}")
@@ -69,7 +69,7 @@ class ServerAddress:
             variable = f"HARNESS_{flag.strip('-').upper()}_API_KEY"
             raise ValueError(f"{flag}: the address is recorded, so it must not contain credentials; set {variable}")
         if split.query or split.fragment:
-            raise ValueError(f"{flag}: the address must not contain ? or #, because it is recorded; {_VALID}")
+            raise ValueError(f"{flag}: the address is recorded, so it must not contain ? or #; {_VALID}")
         path = split.path.rstrip("/").removesuffix(_VERSION_PATH).rstrip("/")
         if any(not c.isprintable() or c.isspace() for c in split.netloc + path):
             raise ValueError(f"{flag}: the address contains a space or a control character; {_VALID}")

@@ -283,10 +283,10 @@ def own_tokenizer(role: Role, model: str, root: str | None, named: str | None) -
             reasons.append(" ".join(str(error).split())[:200])
     if named is not None:
         raise ValueError(
-            f"--{role}.tokenizer {named}: not a known model, a hub id or a folder with a tokenizer: {reasons[0]}"
+            f"--{role}.tokenizer {named}: expected a known model, a hub id or a folder with a tokenizer: {reasons[0]}"
         )
     lacks = f"the {role}'s server calls its model {model!r}, and no tokenizer has that name"
-    raise ValueError(f"{lacks}; valid: a known name, a hub id or a folder with --{role}.tokenizer")
+    raise ValueError(f"{lacks}; set --{role}.tokenizer to a known name, a hub id or a folder")
 
 
 def _run(

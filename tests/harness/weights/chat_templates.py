@@ -138,12 +138,12 @@ REFUSED = (
     Case(
         "an ending that a generation prompt replaces",
         CHATML + _ADDED + "<|im_start|>assistant\n{% else %}<|end|>{% endif %}",
-        refusal="does not follow the dialogue",
+        refusal="does not append the generation prompt to the dialogue",
     ),
     Case(
         "unknown channels",
         GPT_OSS.replace("<|channel|>final", "<|to|>user"),
-        refusal="replies continue with '<|to|>user<|message|>': unknown kind",
+        refusal="adds '<|to|>user<|message|>' before a reply: unknown thinking tags",
     ),
     Case(
         "an error",
