@@ -101,7 +101,7 @@ def _check_engines(
 
 
 def _print(host: str, made: list[Check]) -> None:
-    """Print one line per check. Only the terminal wraps it, so users can copy the commands in it."""
+    """Print one line per check. Only the terminal wraps lines, so users can copy the commands in them."""
     from rich.text import Text
 
     from harness.cli.screen import printable, terminal

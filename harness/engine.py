@@ -85,8 +85,8 @@ class Completion:
     """Log-probability (nats) of each of the `num_tokens` generated tokens under the model's own distribution, at
     temperature 1 and before any truncation; None if not requested."""
     entropies: tuple[float, ...] | None = None
-    """Entropy (nats) of the same distribution at each generated token; None if not requested. Engines that only return
-    the most probable tokens count all others as one, which gives a lower bound (docs/engines.md)."""
+    """Entropy (nats) of the model's own distribution at each generated token; None if not requested. Engines that only
+    return the most probable tokens count all others as one, which gives a lower bound (docs/engines.md)."""
 
 
 @dataclass(frozen=True, slots=True)

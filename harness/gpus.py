@@ -76,7 +76,7 @@ def _with_slices(cards: list[Gpu], divided: set[int]) -> Iterator[Gpu]:
 
 
 def output_of(*command: str, seconds: float) -> str:
-    """Return a command's output; empty if it is missing, fails or times out."""
+    """Return a command's output; empty if the command is missing, fails or times out."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=seconds, check=True)
     except (OSError, subprocess.SubprocessError):

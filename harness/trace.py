@@ -181,7 +181,7 @@ class Step:
     elapsed_seconds: float = 0.0
     """Active time of the sample until this step was accepted, including earlier attempts."""
     decision: Decision | None = None
-    """The decision, unless the last verdict is the decision; omitted from files if None."""
+    """None if the last verdict is the decision or nothing was decided; omitted from files if None."""
 
     def __post_init__(self) -> None:
         _check_word("role of a step", self.role)

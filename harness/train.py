@@ -33,7 +33,7 @@ DATASET = "gsm8k-train"
 _PROBLEMS: Mapping[Task, tuple[int, int]] = {"align": (1500, 0), "select": (500, 1500)}
 """Number of problems (sections 3.3 and 3.4) and of problems skipped before them. Selection is trained on questions that
 were not used for alignment. The paper does not state whether the 500 for selection are among the 1,500 for alignment;
-in its authors' code they are."""
+in SCoT's code they are."""
 
 
 @dataclass(frozen=True)

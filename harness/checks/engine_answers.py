@@ -61,7 +61,7 @@ class Measured:
 
     @property
     def is_met(self) -> bool:
-        """False if there is a goal and the value misses it or is not a number."""
+        """Whether the value has the required relation to `bound`; True if none is required."""
         value, bound = self.value, self.bound
         if self.relation is None or self.relation == "=":
             return self.relation is None or value == bound
@@ -208,7 +208,7 @@ async def check_verdicts(machine: Machine, *, in_float32: bool = False) -> list[
     return [
         Measured("data type", dtype),
         *deviations(given, expected, is_float32=dtype == "float32"),
-        Measured("lowest mass", min(choice.mass for choice in given), "", ">=" if is_known else None, 0.9),
+        Measured("lowest option mass", min(choice.mass for choice in given), "", ">=" if is_known else None, 0.9),
     ]
 
 

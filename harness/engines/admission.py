@@ -85,7 +85,7 @@ class Lengths:
 class CacheForecast:
     """Forecast of the tokens of all running samples in each cache, without prompts.
 
-    Arrays of caches have a row per cache and a column per future time, counted in tokens on `grid`. Arrays independent
+    Arrays by cache have a row per cache and a column per future time, counted in tokens on `grid`; arrays independent
     of time have one column.
     """
 

@@ -140,7 +140,7 @@ NUM_RANKED = 20
 def entropy_bound(logprobs: Iterable[float]) -> float:
     """Return a lower bound on a distribution's entropy (nats) from the log-probabilities of some of its tokens.
 
-    All other tokens count as one token, so the entropy among them is missing, weighted by their total probability.
+    All other tokens count as one token. The bound lacks the entropy among them, weighted by their total probability.
     """
     known = [x for x in logprobs if math.isfinite(x)]
     rest = max(0.0, 1.0 - sum(math.exp(x) for x in known))
@@ -230,7 +230,7 @@ class Turns:
 
 
 class EngineWrapper:
-    """Forwards every request to an engine. With `turns`, a request first waits for its turn, as queued time."""
+    """Forwards every request to an engine. With `turns`, requests first wait for their turn, counted as queueing."""
 
     def __init__(self, engine: Engine, role: Role, turns: Turns | None = None) -> None:
         self.inner = engine
@@ -329,8 +329,8 @@ class StallClock:
     def stalled(self, num_unfinished: int) -> str | None:
         """Return a message if the limit has passed with unfinished requests; None otherwise.
 
-        Call it about every second. Idle time starts at the first check with an unfinished request, or the first check
-        after the last work. An engine without requests is never stalled.
+        Call it about every second. Idle time starts at the first check with an unfinished request or, if later, the
+        first check after the last work. An engine without requests is never stalled.
         """
         now = self._now()
         elapsed, self._looked_at = now - self._looked_at, now

@@ -42,7 +42,7 @@ from harness.weights.tokenizer import HFTokenizer
 
 @dataclass(frozen=True)
 class EngineNeed:
-    """An engine that a run needs, with the settings for an engine that it does not share."""
+    """An engine that a run needs, with the settings that the run would use if it did not share engines."""
 
     role: Role
     path: str

@@ -97,7 +97,7 @@ class EngineProcesses:
         return found
 
     def started(self) -> None:
-        """Mark the start as finished, and record the shared memory used by the processes."""
+        """Record the shared memory used by the processes, at the end of their start."""
         note_shared_memory(_marked(self._entry))
 
     def kill(self, grace_seconds: float = 0.0) -> None:

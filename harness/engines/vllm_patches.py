@@ -6,8 +6,8 @@ most of the loop's work, as measured with instantaneous engines by `python -m to
 **Decode stream.** For a request with a stop string, vLLM converts ids to text one by one. For the first id, vLLM's
 stream decodes the whole prompt twice, in the worker's event loop: 2 ms at 8,000 tokens, 25 ms at 32,000
 (vllm-project/vllm#51281). The text after a prompt depends only on the prompt's last few ids, so the stream gets only
-these. The text is vLLM's own, except after a prompt that ends inside a character. There, vLLM's stream returns the
-whole prompt with the first new text, and finds stop strings there (vllm-project/vllm#48853); the replacement returns
+these. The text is vLLM's own, except after a prompt that ends inside a character: vLLM's stream returns the whole
+prompt with the first new text, and finds stop strings in the prompt (vllm-project/vllm#48853); the replacement returns
 only the text after the last whole character. Only known code is changed: unknown vLLM versions are left unchanged, with
 a warning.
 """
@@ -77,7 +77,7 @@ def after_start(llm: AsyncLLM) -> Callable[[Sequence[int]], None]:
 def report_work(llm: AsyncLLM, note_work: Callable[[], None]) -> None:
     """Call `note_work` whenever an AsyncLLM receives evidence of work from its engine.
 
-    Evidence is every output of a request, also those before the last one, which `generate` does not yield; and every
+    Evidence is any output of a request, including intermediate outputs, which `generate` does not yield, and any
     scheduler step with changed statistics. Chunks of a long prompt have no output, but they fill the cache, which
     changes the statistics. Statistics stay constant if an engine repeats steps without scheduling anything.
     """

@@ -147,7 +147,7 @@ def check_known(demand: Demand) -> None:
 
 
 def check_width(demand: Demand, num_cards: int | None = None) -> None:
-    """Raise ValueError if the requested width is impossible. `num_cards` is None if unknown."""
+    """Raise ValueError if the requested width is impossible. `num_cards`: the worker's GPUs; None if unknown."""
     if demand.width is None:
         return
     widths = [str(width) for width in _widths(demand, num_cards or _MOST_CARDS)]

@@ -126,7 +126,7 @@ def alignment_examples(
 
 
 def _reply(chain: TargetChain, draft: HFTokenizer, target: HFTokenizer) -> tuple[int, ...]:
-    """Return the ids that the draft learns to write: the target's own if both share a vocabulary."""
+    """Return the ids that the draft learns to write: the target's own if vocabulary and thinking are the same."""
     ids = _thought(chain.token_ids, target) if target.thinks else chain.token_ids
     text = chain.text.partition(THINK_END)[0] if target.thinks else chain.text
     if draft.thinks == target.thinks and draft.fingerprint == target.fingerprint:
@@ -167,7 +167,7 @@ def selection_examples(
     max_tokens: int,
     wording: Prompts = BUILT_IN,
 ) -> Examples:
-    """Return one example per sample whose drafts were all graded, with the wording of the run."""
+    """Return one example per sample whose drafts all have a verdict in GRADED, with the wording of the run."""
     collected = Examples()
     for offer in offers:
         if not offer.offered:

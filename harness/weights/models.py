@@ -147,9 +147,9 @@ def folder_fingerprint(folder: Path) -> str:
 
 
 def default_pair(method_name: str, device: Literal["gpu", "cpu"]) -> dict[Role, str]:
-    """Return the models used in the method's paper; on a CPU, the bundled toy pair.
+    """Return a method's default models; on a CPU, the bundled toy pair.
 
-    Targets: R1-Distill-Qwen-32B in SCoT (arXiv 2504.19095), QwQ-32B in SpecReason (arXiv 2504.07891) and SpecCoT.
+    Target: R1-Distill-Qwen-32B for SCoT, as in arXiv 2504.19095; else QwQ-32B, as in SpecReason, arXiv 2504.07891.
     """
     if device == "cpu":
         return {"draft": "demo-draft", "target": "demo-target"}

@@ -55,7 +55,7 @@ class ServedEngine:
             raise EngineDied(f"{connection.name} does not report its maximum context: set --max-context")
         self.context_tokens = min(limits)
         self.reports_cached_tokens: bool | None = None
-        """Whether replies contain the number of cached prompt tokens; None before the first one."""
+        """Whether replies contain the number of cached prompt tokens; None before the first reply."""
         self._salt = secrets.token_hex(8)
         self._calls = Calls()
         self._batches = Batches()
