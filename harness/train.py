@@ -122,7 +122,7 @@ def _options(task: Task) -> list[click.Parameter]:
         option(["--draft"], help=f"Draft model: {model}"),
         option(["--target"], help=f"Target model: {model}"),
         option(["--output"], type=path, required=True, help="Output folder."),
-        option(["--preset"], type=click.Choice(list(presets())), help="Models and settings for a kind of machine."),
+        option(["--preset"], type=click.Choice(list(presets())), help="Models and settings; flags override them."),
         option(
             ["--dataset"], type=click.Choice(datasets), help=f"Training data.  [default: the preset's or {DATASET}]"
         ),
