@@ -1,8 +1,8 @@
 """One sample's growing chain of thought: the models' contexts, the end of the chain, and its record.
 
 The method decides and the chain executes. The chain holds each model's context in token ids and appends accepted steps
-to all contexts: their ids if the tokenizers agree, otherwise their text, encoded again. Budget, context, repetition and
-completion are checked only here, so they mean the same for every method.
+to all contexts: the author's ids if the tokenizers agree, otherwise the text, encoded again. Budget, context,
+repetition and completion are checked only here, so they mean the same for every method.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from harness.trace import (
 
 
 class Stop(Exception):
-    """Ends a sample for a regular reason, which is data and not an error."""
+    """Ends a sample for a regular reason, which is recorded and is not an error."""
 
     def __init__(self, reason: StopReason) -> None:
         super().__init__(reason)
@@ -55,7 +55,7 @@ class Stop(Exception):
 
 
 Proposal = tuple[Model, Completion]
-"""A possible step, not in the chain, with its author."""
+"""A model, and a step that it proposes and that is not in the chain yet."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,10 @@ class ModelContext:
         self.open_text = ""
         """The text after the last step separator: the beginning of an unfinished step."""
         self._last_boundary = len(self.ids), ""
-        """Number of ids before the appended text with the last separator, and that text up to the separator."""
+        """The last appended text with a separator: number of ids before it, and the text up to its last separator."""
 
     def read(self, ids: Sequence[int], text: str, author: Tokenizer) -> Sequence[int]:
-        """Return the ids of an author's text for this model; for plain models, without `</think>`."""
+        """Return a text of `author` as ids for this model; if this model is plain, without `</think>`."""
         reader, tag = self.tokenizer, prompts.THINK_END
         if not reader.thinks and tag in text:
             return reader.encode(text.replace(tag, ""))
@@ -214,8 +214,8 @@ class Chain:
     ) -> None:
         """Append a step to all contexts and to the trace; with `closing`, the thought ends after the step.
 
-        `verdict`: the verdict on the candidates, or several in order, the last of which decided. `decision`: the reason
-        for accepting or rejecting the candidates, if no verdict contains it. Raises Stop if the chain cannot continue
+        `verdict`: the verdict on the candidates, or several in order; the last one decided. `decision`: the reason for
+        accepting or rejecting the candidates, if no verdict contains it. Raises Stop if the chain cannot continue
         after the step, TypeError for candidates without a record (see `as_candidates`), and ValueError for a decision
         of kind `choice` or `score` without a verdict of this kind.
         """
@@ -436,8 +436,8 @@ class Chain:
         """Return SpecCoT's verdict: one candidate or a rejection, in one forward pass (equation 4).
 
         If the chain ends inside a step, as after most guidance, the model still judges whole steps: it reads the chain
-        up to the last whole step, and the unfinished step is repeated at the beginning of each candidate. If a model
-        sees only the second half of a formula, it rejects even its own text. If the repetitions do not fit in the
+        up to the last whole step, and the unfinished step is repeated at the beginning of each candidate. A model that
+        sees only the second half of a formula would reject even its own text. If the repetitions do not fit in the
         context (a chain without step separators), the candidates follow the whole chain unchanged. Raises Stop.
         """
         context, texts = self._contexts[model.role], offered_texts(candidates)
@@ -574,7 +574,7 @@ class Chain:
     async def _whole(
         self, place: _Place, sampling: Sampling, purpose: Purpose, drawn: Sequence[Completion]
     ) -> list[Completion]:
-        """Return the completions without truncated last characters; a character that stands alone is completed."""
+        """Return the completions without unfinished last characters; a lone unfinished character is completed."""
         step, model, tokenizer = len(self.steps), place.model, place.model.tokenizer
         if not any(num_cut(completion, tokenizer) for completion in drawn):
             return list(drawn)

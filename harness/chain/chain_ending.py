@@ -29,7 +29,7 @@ class Ending:
 
 
 def ending(step: Step, *, in_thought: bool, at_any_answer: bool = False) -> Ending:
-    """Return whether a step ends the chain or the thought.
+    """Return whether a step ends the chain, and whether it ends the thought.
 
     Inside a thought (`in_thought`) a boxed result is intermediate, unless the step also closes the thought.
     `at_any_answer`: a step that contains an answer ends both, and any other step ends neither.
@@ -98,8 +98,8 @@ async def whole_completion(
 ) -> Completion:
     """Return a completion without the unfinished character that the token limit left at its end.
 
-    `next_token` generates one token after the given ids. It is called only while the whole completion is one unfinished
-    character and has fewer than `most_tokens` tokens.
+    If nothing else would remain, the character is completed with `next_token`, which generates one token after the
+    given ids, unless the completion already has `most_tokens` tokens.
     """
     count = num_cut(completion, tokenizer)
     for _ in range(_MOST_MISSING):

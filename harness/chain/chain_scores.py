@@ -2,8 +2,8 @@
 
 A reward rates a step, given the problem and the previous steps. Stored steps and candidates are scored after a run, so
 methods do not see the scores. The prompt format is that of Math-Shepherd (Wang et al., arXiv 2312.08935, section 3),
-SpecReason (section 5.5) and SpecCoT (appendix A.1): a tag ends each step, followed by "+" or "-". A reward is one
-forward pass over these two options, which every engine supports.
+SpecReason (section 5.5) and SpecCoT (appendix A.1): a tag ends each step, followed by "+" or "-". A reward is the
+probability of "+" against "-" in one forward pass, which every engine supports.
 
 Likelihood is the log-probability of each accepted step given all previous text. The target reads the chain as if it had
 written it alone: first the target's prompt, without the rubric for verdicts, then every accepted step in the target's

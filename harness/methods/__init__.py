@@ -87,7 +87,7 @@ def run_identity(
 def sample_identity(
     method: str, params: Mapping[str, Parameter], source: MethodSource | None = None
 ) -> dict[str, Parameter]:
-    """Return the hyper-parameters that identify a sample: those of the run that change the text."""
+    """Return the hyper-parameters that identify a sample: those that identify the run and change the text."""
     speed_only = speed_only_parameters(method) if source is None else source.speed_only
     of_run = run_identity(method, params, source)
     return {name: value for name, value in of_run.items() if name not in speed_only}
@@ -104,7 +104,7 @@ def parameter_names(method: str | None = None) -> list[str]:
 
 
 def method_parameters(method: str, values: Mapping[str, Parameter]) -> dict[str, Parameter]:
-    """Return a method's hyper-parameters: `values`, and the defaults of the other usual parameters.
+    """Return a method's hyper-parameters: `values`, and the defaults of the other parameters marked `is_usual`.
 
     Raises ValueError for an unknown method, an unknown parameter, or an invalid value.
     """

@@ -56,7 +56,7 @@ class ConfSpec(Method):
         return min(self.step_tokens, token_budget)
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
-        """Return the budget plus one step for each model, because both may read a step that is judged."""
+        """Return the budget plus one step, for both models, because both may read a step before it is accepted."""
         return token_budget + self.verdict_tokens(token_budget)
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:

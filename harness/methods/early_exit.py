@@ -5,15 +5,15 @@ certain, the thought is closed and the final answer is written. There are two cr
 
 - `agreement`, from Dynasor (Fu et al.): a trial answer every 64 tokens; certain if the last 3 agree. Empty answers and
   answers with a word of doubt agree with no other. Follows the authors' code (hao-ai-lab/Dynasor,
-  dynasor/core/cot.py, effort "mid"; its other efforts use 2, 5 or 8 answers, and 32 tokens).
+  dynasor/core/cot.py, effort level "mid"; the other levels use 2, 5 or 8 answers, and 32 tokens).
 - `confidence`, from DEER (Yang et al.): a greedy trial answer in place of each transition word ("Wait"); certain if the
   mean probability of its tokens is at least 0.95. Otherwise the word starts the next thought. Follows the authors' code
   (iie-ycx/DEER, vllm-deer.py, policy avg1).
 
-The papers' full texts were not consulted: this follows their code, DEER's abstract and the beginning of a text by
-Dynasor's authors. Both papers use one model. With a pair, `writer` thinks; `prober` writes the trial answers, closes
-the thought and answers. For example, the target works alone (as published), the draft works alone, or the draft thinks
-until the target is certain. The method does not judge drafted steps.
+The papers' full texts were not consulted: this follows their code and DEER's abstract. Both papers use one model.
+With a pair, `writer` thinks; `prober` writes the trial answers, closes the thought and answers. For example, the target
+works alone (as published), the draft works alone, or the draft thinks until the target is certain. The method does not
+judge drafted steps.
 
 Differences from the authors' code:
 - Trial answers follow the wording's `answer_bridge`, which must open a brace, and are read up to its closing brace.
@@ -25,11 +25,11 @@ Differences from the authors' code:
 - DEER's limits (ten trial answers, thinking up to 90 % of the budget) are omitted: a spent budget ends the chain, as in
   every method. DEER's settings for Qwen3 are omitted, too: the geometric mean, and `</think>` after the trial answer.
   DEER's code samples trial answers at temperature 1; here they are greedy.
-- The prober also answers if the writer closes the thought. Two equal consecutive pieces end the chain as repeated,
-  as in every method; small intervals make this more likely.
+- If the writer closes the thought, the prober still writes the answer. Two equal consecutive steps end the chain as
+  repeated, as in every method; small intervals make this more likely.
 
-Every trial answer is recorded with its decision, as a candidate of the following step, if there is one. An accepted
-trial answer ended the thought, so the fallback rate is the share of trial answers that did not end it.
+Every trial answer that a step follows is recorded with its decision, as a candidate of that step. An accepted trial
+answer ended the thought, so the fallback rate is the share of trial answers that did not end it.
 
 A plain model has no transition words: `confidence` probes after each step, and the model answers directly after the
 answer bridge.
@@ -62,15 +62,14 @@ class EarlyExit(Method):
 
     criterion: Literal["agreement", "confidence"] = parameter(
         "agreement",
-        help="agreement: the last --window trial answers are equal (Dynasor). "
-        "confidence: the trial answer's tokens have a mean probability of at least --certainty (DEER).",
+        help="When to end the thought. agreement: the last --window trial answers are equal (Dynasor). "
+        "confidence: a trial answer's tokens have a mean probability of at least --certainty (DEER).",
     )
     window: int = parameter(
-        3,
-        help="Number of consecutive trial answers that must agree. The default is from Dynasor's code (effort mid).",
+        3, help="Number of consecutive trial answers that must agree. The default is from Dynasor's code."
     )
     interval: int = parameter(
-        64, help="Number of thought tokens between two trial answers. The default is from Dynasor's code (effort mid)."
+        64, help="Number of thought tokens between two trial answers. The default is from Dynasor's code."
     )
     certainty: float = parameter(
         0.95,
@@ -80,13 +79,13 @@ class EarlyExit(Method):
     transition: str = parameter(
         "Wait",
         help="Word in a reasoning model's thought at which a trial answer is tried. The default is from DEER's code, "
-        "which also uses Alternatively. If empty, and for plain models, a trial answer is tried at the end of every "
+        "which also uses 'Alternatively'. If this is empty, and for plain models, a trial answer is tried after every "
         "step.",
     )
     probe_tokens: int = parameter(
         20, help="Maximum length of a trial answer, in tokens. The default is from the code of both papers."
     )
-    writer: Literal["target", "draft"] = parameter("target", help="The model that thinks.")
+    writer: Literal["target", "draft"] = parameter("target", help="The model that writes the thought.")
     prober: Literal["target", "draft"] = parameter(
         "target", help="The model that writes the final answer, and the trial answers that decide when thinking ends."
     )
@@ -169,7 +168,7 @@ def _confidence(trial: Completion, tokenizer: Tokenizer) -> float:
 
 
 def _answer(text: str) -> str:
-    """Return the text up to the brace that closes an opened one, without white space; empty if there is none."""
+    """Return the text before the brace that closes the bridge's open brace, without white space; empty if none."""
     depth = 0
     for i, character in enumerate(text):
         depth += (character == "{") - (character == "}")

@@ -6,8 +6,8 @@ step; otherwise the draft continues. The target writes the answer after the thou
 This follows the paper's abstract and introduction, and otherwise the authors' code (Zengwh02/GlimpRouter). The entropy
 is that of the distribution at temperature 1, in nats; the threshold is 1.0. A step ends at a blank line or after 512
 tokens. Differences from the code within a step:
-- The code computes the entropy over the 20 most probable tokens, normalized to 1; here it depends on the engine
-  (Completion.entropies).
+- The code computes the entropy over the 20 most probable tokens, normalized to 1; here it covers as many tokens as the
+  engine returns (Completion.entropies).
 - The code discards the first token, and the step is written from its beginning; here the draft keeps the token if it
   continues.
 - At an entropy of exactly tau, the target writes the step in the code, but the draft in the abstract and here.

@@ -17,10 +17,10 @@ Differences from the code:
 - The code never keeps a chain's first step, because the prompt does not end with a blank line; here it is compared.
 - Sampling uses the run's settings (code: temperature 0.6, top-p 0.95 and, for its default pair, top-k 20).
 - The paper's default judge is another model (Qwen2.5-7B-Instruct), whose most probable token decides. Here the target
-  or the run's third model (`judge`) judges each pair of steps in one forward pass. As in the code, the question
+  or the reward role's model (`judge`) judges each pair of steps in one forward pass. As in the code, the question
   contains only the two steps.
-- The paper's sentence embeddings are replaced by shared words, numbers and signs (`verifier`). The code's threshold, a
-  cosine above 0.95 (all-mpnet-base-v2), does not apply to shared words.
+- The paper's sentence embeddings are replaced by shared words, numbers and symbols (`verifier`). The code's threshold,
+  a cosine above 0.95 (all-mpnet-base-v2), does not apply to shared words.
 - The wording of the question is this project's. The published one, which shows the target's step first, can be set with
   --prompts (table equivalence: {first} is the draft's step, {second} the target's).
 
@@ -54,17 +54,17 @@ class Lookahead(Method):
     verifier: Literal["judge", "similarity"] = parameter(
         "judge",
         help="judge: a model decides whether two steps mean the same thing. similarity: the cosine between the steps' "
-        "counts of words, numbers and signs decides; it replaces the paper's sentence embeddings.",
+        "counts of words, numbers and symbols decides; it replaces the paper's sentence embeddings.",
     )
     judge: Literal["target", "reward"] = parameter(
         "target",
-        help="The model that judges: the target, or the third model of the run (--reward), such as "
-        "Qwen/Qwen2.5-7B-Instruct in the paper.",
+        help="The model that compares steps with --verifier judge: the target, or the model set with --reward (in the "
+        "paper, Qwen/Qwen2.5-7B-Instruct).",
     )
     threshold: float = parameter(
         0.5,
-        help="Minimum for keeping a draft step: the probability that the judge gives to 'the same' (at 0.5, its more "
-        "probable answer decides) or, with --verifier similarity, the cosine.",
+        help="Minimum agreement for keeping a draft step: with --verifier judge, the probability of the answer 'the "
+        "same' (0.5: the more probable answer decides); with --verifier similarity, the cosine.",
     )
     step_tokens: int = parameter(
         100, help="Maximum length of a step, in tokens. The default is from the authors' code."
@@ -79,7 +79,7 @@ class Lookahead(Method):
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """Return the draft, the target and, if a third model is the judge, that model."""
+        """Return the draft and the target, and the reward role if its model is the judge."""
         return ("draft", "target", "reward") if self.judge == "reward" else ("draft", "target")
 
     @property
@@ -99,7 +99,7 @@ class Lookahead(Method):
         return 2 * min(self.step_tokens, token_budget) if self.verifier == "judge" else 0
 
     def texts(self, role: Role, token_budget: int) -> tuple[Text, ...]:
-        """Return no text for a third model: as the judge, it reads only two steps at a time, without the chain."""
+        """Return no text for the reward role: as the judge, its model reads only two steps at a time, no chain."""
         return () if role == "reward" else super().texts(role, token_budget)
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:

@@ -11,7 +11,7 @@ This text is the chain, up to the token budget, or all of SCoT's drafts, which t
   is left, or the context truncates a draft of a whole chain, the sample ends with stop reason `budget` or `context`.
 
 Prompt lengths are exact if the model's tokenizer is available locally (`needs`), otherwise upper estimates. Texts are
-counted in their author's tokens; a reader with a different tokenizer may need more or fewer tokens.
+counted in tokens of the model that writes them; a model with a different tokenizer may need more or fewer tokens.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Text:
     settings: tuple[str, ...]
     """The settings that determine the length: `token_budget`, or names of hyper-parameters."""
     prompt: PromptLength | None = None
-    """Length of the prompt before the text; None: of the prompt that opens the model's reply."""
+    """Computes the length of the prompt before the text; None: the prompt is the one that opens the model's reply."""
 
 
 class Method(Protocol):
@@ -208,7 +208,7 @@ def required_context_tokens(
 
 
 def context_to_open(method: Method, prompt_tokens: int, token_budget: int, asked: int | None = None) -> int:
-    """Return the context with which engines open, in tokens: `asked` or, if None, that of the longest request."""
+    """Return the context for which engines are started, in tokens: `asked`, or enough for the longest request."""
     return asked or prompt_tokens + token_budget + method.verdict_tokens(token_budget)
 
 

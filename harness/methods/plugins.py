@@ -229,8 +229,8 @@ def _check_imports(name: str, before: set[str], own: str | None = None) -> None:
         path = Path(file).resolve()
         if not _is_installed(path) and top not in _distributions(tuple(sys.path)):
             raise BadMethod(
-                f"{name} imports {imported} from {path}, which jobs would not have: a file must be self-contained; put "
-                "both into one package and pass PACKAGE.MODULE:NAME"
+                f"{name} imports {imported} from {path}, which jobs would not have; put {name} and {imported} into "
+                "one package and pass PACKAGE.MODULE:NAME"
             )
 
 

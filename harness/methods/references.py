@@ -129,7 +129,7 @@ _folders: list[tempfile.TemporaryDirectory[str]] = []
 
 
 def packed(plugin: OwnCode) -> bytes:
-    """Return custom code as an uncompressed archive: equal code gives equal bytes for every version of zlib."""
+    """Return custom code as an archive, uncompressed so that equal code gives equal bytes for every version of zlib."""
     about = {"name": plugin.name, "reference": plugin.reference, "distribution": plugin.source.distribution}
     files = {_ABOUT: json.dumps(about, indent=2, sort_keys=True).encode()}
     if not plugin.source.is_installed:  # the jobs' Python has installed code
@@ -142,9 +142,9 @@ def packed(plugin: OwnCode) -> bytes:
 
 
 def files_packed(content: bytes) -> dict[str, bytes]:
-    """Return the code files of an archive by name. Only .py files are valid, because Python would load a .pyc instead.
+    """Return the code files of an archive by name.
 
-    Raises BadMethod if the archive is damaged or contains other files.
+    Raises BadMethod if the archive is damaged or contains other files, such as a .pyc file, which Python would prefer.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:

@@ -33,15 +33,15 @@ class SCoT(Method):
 
     drafts: int = parameter(
         5,
-        help="N, the number of chains drafted in parallel. The default is the paper's (SCoT section 4.1); 1 is its "
-        "single-draft ablation.",
+        help="N, the number of chains drafted in parallel. The default is the paper's (SCoT section 4.1); 1 is the "
+        "paper's single-draft ablation.",
     )
     draft_tokens: int = parameter(
         5000, help="Maximum length of a drafted chain, in tokens. The default is the paper's (SCoT section 4.1)."
     )
     error_correction: bool = parameter(
         True,
-        help="Let the target reject all drafts and rethink the problem (SCoT section 3.4). "
+        help="Allow the target to reject all drafts and rethink the problem (SCoT section 3.4). "
         "The ablation in section 4.3 turns this off.",
     )
     greedy_target: bool = parameter(
@@ -52,7 +52,7 @@ class SCoT(Method):
 
     offer_cut_drafts: bool = parameter(
         False,
-        help="Also offer chains truncated at draft_tokens for selection, as the SCoT authors' code does. The paper "
+        help="Also offer chains truncated at --draft-tokens for selection, as the SCoT authors' code does. The paper "
         "does not specify this.",
     )
 

@@ -47,20 +47,20 @@ class SpecThinking(Method):
     """Speculative Thinking: the draft writes, and the target takes over thoughts that contain certain keywords."""
 
     n1: int = parameter(
-        20, help="Number of draft tokens searched for keywords, and of target tokens that replace them."
+        20, help="Number of draft tokens searched for keywords. If the target takes over, it writes as many instead."
     )
     n2: int = parameter(
         125, help="Number of tokens that the target adds if its own n1 tokens contain a verification keyword; 0: none."
     )
     n3: int = parameter(
         125,
-        help="Number of tokens that the target writes in its first search for mistakes. Every further search has 25 "
-        "more, up to 200, as in the authors' code.",
+        help="Number of tokens that the target writes in its first search for mistakes. The number grows by 25 with "
+        "every search, up to 200, as in the authors' code.",
     )
     c: int = parameter(
         15,
-        help="Number of reflecting thoughts before the target's first search for mistakes. Every further search needs "
-        "5 more, up to 30, as in the authors' code.",
+        help="Number of reflecting thoughts that the target takes over before its first search for mistakes. The count "
+        "then restarts, and the number grows by 5, up to 30, as in the authors' code.",
     )
     affirmation_words: str = parameter(
         "yeah, yes, final answer, confident", help="Comma-separated keywords that mark a thought as affirming."
@@ -110,7 +110,7 @@ class SpecThinking(Method):
                 await self._next_thought(chain, draft, target)
 
     async def _next_thought(self, chain: Chain, draft: Model, target: Model) -> None:
-        """Let the draft start a thought, and the target take over if that start contains a keyword."""
+        """Let the draft start a thought; the target takes over if the start has a keyword, or always (`takeover`)."""
         [begun] = await chain.propose(draft, 1, max_tokens=min(self.n1, self.step_tokens))
         decision = Decision.at_most("keywords", self._num_keywords(begun.text), 0)
         if self.takeover == "always":

@@ -11,7 +11,7 @@ No prompts or code are published. Choices of this implementation:
 - Drafts that differ only in surrounding white space are one option, so a choice may have fewer than N.
 - If the chain ends inside a step, as after most guidance, each proposal is shown with the beginning of its step.
 - Steps end at the run's step separator (a blank line) or after `step_tokens`.
-- N, k and the author of the answer are not stated either: see the parameters.
+- N, k and the model that answers are not stated either: see the parameters.
 """
 
 from __future__ import annotations
@@ -50,14 +50,13 @@ class SpecCoT(Method):
     )
     verdict: Literal["joint", "separate", "none"] = parameter(
         "joint",
-        help="joint (SpecCoT section 3.4): one choice among all candidates and a rejection. "
+        help="joint (SpecCoT section 3.4): the target chooses one of all candidates, or rejects them all. "
         "separate (not in the paper): the target scores each candidate from 0 to 9, in a separate request. "
-        "none (figure 1b): the single candidate is accepted, so the target only writes the guidance.",
+        "none (figure 1b): the single candidate is accepted without a verdict.",
     )
     """With separate verdicts the accepted candidate is already in the target's prefix cache, after the chain."""
     threshold: float = parameter(
-        5.0,
-        help="With --verdict separate, which is not in the paper: minimum score, from 0 to 9, to accept a candidate.",
+        5.0, help="Minimum score, from 0 to 9, to accept a candidate with --verdict separate (not in the paper)."
     )
     skip_agreed: bool = parameter(
         False, help="Accept a step without a verdict when all N drafts are identical. This option is not in the paper."
@@ -91,7 +90,7 @@ class SpecCoT(Method):
 
     @property
     def rubric(self) -> bool:
-        """True for separate verdicts, whose question is one word, explained in the target's prompt."""
+        """Whether the target's prompt explains the score: for separate verdicts, whose question is only `Score:`."""
         return self.verdict == "separate"
 
     def questions(self, role: Role, tokenizer: Tokenizer, wording: Prompts) -> Iterator[Question]:

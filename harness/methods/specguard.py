@@ -9,7 +9,7 @@ only. It is less accurate than the full method.
 
 The paper's full text was not consulted: this follows its abstract and reviews. Choices of this implementation:
 - Log-probabilities are the draft's own, at temperature 1.
-- Candidates are compared by shared words, numbers and signs instead of a sentence encoder.
+- Candidates are compared by shared words, numbers and symbols instead of a sentence encoder.
 - Log-probabilities between l_min and 0 are scaled to a confidence.
 - Steps end at a blank line or after 512 tokens.
 - Sampling uses the run's settings (paper: temperature 0.7 and top-p 0.8). The paper's variant "greedy" is k = 1 at

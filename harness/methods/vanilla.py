@@ -16,15 +16,14 @@ from harness.recording import Model
 class Vanilla(Method):
     """One model writes the chain and the answer in a single completion.
 
-    If the problem contains a beginning of the reply, the model continues it within the remaining token budget.
+    If the problem contains the beginning of a reply, the model continues that reply within the remaining token budget.
     """
 
     model: Literal["draft", "target"] = parameter("target", help="Which of the two models runs alone.")
     answer_tokens: int = parameter(
         0,
-        help="If this is above 0, write only the answer, in at most this many tokens. The whole thought is then the "
-        "beginning of the reply that is given with the problem (empty in benchmarks). Used by python -m jobs "
-        "sweep-budget.",
+        help="If this is above 0, write only the answer, in at most this many tokens, after the thought that is stored "
+        "with the problem (empty in benchmarks). Used by python -m jobs sweep-budget.",
         is_usual=False,
     )
 
