@@ -67,7 +67,7 @@ TRUST = click.option(
     "--trust",
     is_flag=True,
     help="Accept content that another user put into the run folder (method or grader code, server addresses, sbatch "
-    "options). Only content shown before is accepted: first run the command without --trust.",
+    "options). Only content listed before is accepted, so first run the command without --trust.",
 )
 """Option of commands that execute or submit work on a run."""
 GRADER = click.option(
@@ -255,8 +255,6 @@ def _say_error(message: str) -> None:
 
 
 def _printing(name: str, explained: str, text: Callable[[click.Context], str]) -> click.Option:
-    """Return an option that prints a text and exits."""
-
     def show(context: click.Context, _: click.Parameter, requested: bool) -> None:
         if requested and not context.resilient_parsing:
             click.echo(text(context))

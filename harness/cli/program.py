@@ -15,7 +15,7 @@ VARIABLE = "HARNESS_PROGRAM"
 ALIASES: Mapping[str, str] = {"run": "launch", "regrade": "grade", "regress": "nights"}
 """Commands by alias."""
 _NAMES: Mapping[str, str] = {"warehouse.nightly": "nights"}
-"""Subcommands of modules whose own name is already the name of another command, by module."""
+"""Subcommands by module, for modules whose name is that of another command."""
 
 
 def typed(called: str) -> str:

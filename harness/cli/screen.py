@@ -34,7 +34,7 @@ _GAP = 2
 _NUMBER = re.compile(r"[+−]?[\d.,]+×?|–")
 
 Cell = str | float | None
-"""A string, a number (shown with three significant digits), or None (shown as a dash)."""
+"""A string, a number (shown with at least three significant digits), or None (shown as a dash)."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def read_toml(path: Traversable, label: str | None = None) -> dict[str, Any]:
 def parse_toml(text: str, label: str) -> dict[str, Any]:
     """Parse a TOML document. Raises ValueError with a one-line message that starts with `label`."""
     if re.search(r"\\u0000|\\U00000000", text):
-        raise ValueError(f"{label}: contains a NUL character, which no path or argument may")
+        raise ValueError(f"{label}: contains a NUL character, which is invalid in paths and arguments")
     try:
         return tomllib.loads(text)
     except ValueError as error:  # TOMLDecodeError, or Python's limit on the digits of an integer

@@ -233,6 +233,8 @@ def letter(rule: AnswerRule, answer: str, choices: Sequence[str]) -> str:
         problem = "matches several options" if named else "is not an option"
         rules = "; for indices, set answer_rule = index-from-0 or index-from-1 in a TOML file"
         hint = f"use the letter ({letters}) or the text{rules if answer.isdigit() else ''}"
+        if rule.startswith("index"):
+            hint = f"use an index from {rule[-1]} to {len(choices) - 1 + int(rule[-1])}"
         raise ValueError(f"the answer {answer[:60]!r} {problem}: {hint}")
     return letters[named.pop()]
 

@@ -53,7 +53,7 @@ class DatasetNotFound(LookupError):
 
 
 def read(source: HubSource) -> tuple[list[Row], str, bool]:
-    """Return the rows of a split, their commit, and whether that commit is certainly the wanted one.
+    """Return the rows of a split, their commit, and whether it is certainly the requested commit.
 
     Offline and without a revision, the newest cached commit is read, which may be outdated. Raises DatasetNotFound if
     the rows cannot be read, or if the library reads a cached commit that was not requested, as it does offline.
@@ -79,9 +79,7 @@ def read(source: HubSource) -> tuple[list[Row], str, bool]:
     places = (part for file in table.cache_files for part in Path(file["filename"]).parts)
     found = next((part for part in places if _COMMIT.fullmatch(part)), None)
     if found is None or wanted not in (None, found):
-        raise DatasetNotFound(
-            f"hub {hub_id}: the Hub is unreachable, and the newest cached commit is {found}, not {wanted}"
-        )
+        raise DatasetNotFound(f"hub {hub_id}: cannot read {wanted or 'main'} from the Hub; newest cached: {found}")
     return list(table), found, wanted is not None
 
 

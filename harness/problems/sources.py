@@ -53,7 +53,7 @@ def check_exists(path: Path) -> None:
     if not os.path.isfile(path):  # noqa: PTH113 Path.is_file raises OSError for a name that is too long
         shown = str(path)[:200]
         raise BadDataset(
-            f"{shown}: no such file. Runs started with it have a copy of the problems; continue a run with "
+            f"{shown}: no such file. Runs started with this file have a copy of its problems; continue one with "
             "python -m jobs resume RUN or, on this machine, python -m jobs worker RUN SHARD"
         )
 
@@ -202,7 +202,7 @@ def _load_own(own: Description, seed: int) -> Dataset:
         rows: Rows = ((f"row {number}", row) for number, row in enumerate(read))
         source = f"hub {place.hub_id}@{commit}{part}"
         if not is_wanted:
-            notices = [f"HUB UNREACHABLE: using the newest cached commit of {place.hub_id}, {commit}."]
+            notices = [f"HUB NOT QUERIED: using the newest cached commit of {place.hub_id}, {commit}."]
     else:
         where, rows, source = str(place), read_rows(place), f"file {place.resolve()}"
 

@@ -84,7 +84,7 @@ class LaunchCommand(OneLineErrors):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the options and the parameters of the selected method.
 
-        Without a selected method, these are the parameters of all methods or, for plain help, none.
+        Without a selected method, the parameters of all built-in methods are included, except in plain help.
         """
         return [*super().get_params(ctx), *ctx.meta.get(_PARAMETERS, ())]
 
@@ -181,7 +181,7 @@ def _chosen_method(words: Sequence[str]) -> str | None:
 def _parameter_options(method: str | None) -> Iterable[LaunchOption]:
     """Yield one option per hyper-parameter of a method, or of all built-in methods.
 
-    With a method, parameters of other methods are hidden but parsed; the launch then lists the valid ones.
+    With a method, parameters of other methods are hidden but parsed, so the launch can reject them with a message.
     """
     from harness.methods import METHODS, parameter_fields
 

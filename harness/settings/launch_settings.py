@@ -101,7 +101,7 @@ class PartialLaunch:
     split: Annotated[str | None, Flag("Run", "Split of a Hugging Face Hub dataset (hf:).", default="test")] = None
     columns: Annotated[
         tuple[str, ...],
-        Flag("Run", "Column of a custom dataset for a field; can be repeated.", metavar="FIELD=COLUMN", read=_columns),
+        Flag("Run", "Column with a field of a custom dataset; can be repeated.", metavar="FIELD=COLUMN", read=_columns),
     ] = ()
     preset: Annotated[
         str | None, Flag("Run", "A paper's settings (--list presets).", metavar="NAME", is_common=True)
@@ -127,7 +127,7 @@ class PartialLaunch:
         Flag("Run", "Label that makes this a separate run with new samples."),
     ] = None
     accept_code_change: Annotated[
-        bool, Flag("Run", "Continue a run started by another code version; its results are labelled accordingly.")
+        bool, Flag("Run", "Continue a run started with another code version; its results are labelled accordingly.")
     ] = False
     data_dir: Annotated[
         Path | None, Flag("Run", "Folder of <dataset>.jsonl files.  [default: $HARNESS_DATA_DIR]", check=existing_path)
@@ -254,7 +254,7 @@ class PartialLaunch:
         int,
         Ge(1),
         Le(64),
-        Flag("Cluster", "Workers per Slurm task, each with an equal part of the task's GPUs; for whole nodes."),
+        Flag("Cluster", "Workers per Slurm task (for whole nodes), each with an equal part of the task's GPUs."),
     ] = 1
     max_gpu_hours: Annotated[
         float | None,
@@ -318,7 +318,7 @@ class PartialLaunch:
             if name not in declared and name not in SBATCH_NAMES:
                 hint = did_you_mean(name, [*declared, *SBATCH_NAMES, *FLAT_NAMES, *parameter_names(None)])
                 raise ValueError(
-                    f"unknown key {name!r}{hint}; valid: flags without dashes, as listed by python -m harness.launch "
+                    f"unknown key {name!r}{hint}; valid: flags without leading --, listed by python -m harness.launch "
                     "--help-all"
                 )
             if isinstance(value, bool) and name in declared and declared[name].type is not bool:

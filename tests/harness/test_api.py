@@ -78,7 +78,7 @@ def test_a_script_needs_no_main_guard_and_is_run_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"sampels": 3}, "unknown key 'sampels' (did you mean 'samples'?); valid: flags without dashes"),
+        ({"sampels": 3}, "unknown key 'sampels' (did you mean 'samples'?); valid: flags without leading --"),
         ({"method": SpecCoT()}, "expected a name, FILE.py:CLASS, PACKAGE.MODULE:CLASS, or a class"),
         ({"method": int}, "method int is not a method; a method is a"),
         ({"output": Path("/dev/null/x")}, "--output /dev/null/x: "),

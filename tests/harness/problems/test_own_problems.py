@@ -15,6 +15,7 @@ from pyarrow import parquet
 from grading.bounds import MAX_ANSWER_CHARACTERS
 from harness.problems import hub, sources
 from harness.problems.benchmarks import BadDataset, DatasetNotFound
+from harness.problems.columns import letter
 from harness.problems.hub import HubSource
 from harness.problems.problem import Problem, dataset_hash
 from harness.problems.sources import describe
@@ -130,6 +131,11 @@ def test_the_answer_is_found_by_the_rule(rule: str, given: object, answer: str, 
     (tmp_path / "my.toml").write_text(f'file = "my.jsonl"\nanswer_rule = "{rule}"')
     [only] = sources.load(str(tmp_path / "my.toml")).problems
     assert only.answer == answer
+
+
+def test_an_index_out_of_range_is_answered_with_the_valid_ones() -> None:
+    with pytest.raises(ValueError, match="'3' is not an option: use an index from 1 to 2"):
+        letter("index-from-1", "3", ["x", "y"])
 
 
 @pytest.fixture
