@@ -1,6 +1,6 @@
 """Grade answers: text and gold in, grade out, without knowledge of models or methods.
 
-Model output is hostile input. It is never evaluated, only parsed, and `grade_many` parses it in killable processes.
+Model output is hostile input. It is never executed, only parsed, and `grade_many` parses it in killable processes.
 `grading.grade.grade` is the same pure function in the current process, for trusted text and single cases.
 
 Importing this package is cheap, because it loads no symbolic library. The grader processes load the symbolic libraries

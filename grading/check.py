@@ -33,7 +33,7 @@ _HASHES = "####"
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """The conclusion of a gold that contains more than an answer."""
+    """The final answer in a gold that also contains other text, such as a whole solution."""
 
     answer: str
     rule: Literal["hashes", "boxed"] | None
@@ -155,7 +155,7 @@ def check(golds: Sequence[tuple[str, Gold]], workers: int | None = None) -> list
 
 
 def _prose(checked: Mapping[str, Checked], workers: int | None) -> dict[str, Checked]:
-    """Return the golds that contain more than an answer, by problem; the detail is the grade of the conclusion."""
+    """Return the golds that contain more than an answer, by problem; their details give the conclusion's grade."""
     items = [item for item in checked.values() if item.kind != "rejected" and item.gold.kind == "math"]
     golds = [item.gold for item in items]
     prose: dict[str, Checked] = {}
@@ -212,7 +212,7 @@ def _text_kind(answer: str) -> Kind:
 
 @click.command(cls=OneLineErrors)
 @click.option(
-    "--dataset", "names", multiple=True, help="Dataset or custom file to check; can be repeated.  [default: all known]"
+    "--dataset", "names", multiple=True, help="Dataset or file to check; can be repeated.  [default: all available]"
 )
 @click.option(
     "--data-dir",
@@ -221,7 +221,7 @@ def _text_kind(answer: str) -> Kind:
 )
 @click.option("--split", help="Split of a Hugging Face Hub dataset (hf:).  [default: test]")
 @click.option(
-    "--columns", multiple=True, metavar="FIELD=COLUMN", help="Columns of a custom dataset, as in harness.launch."
+    "--columns", multiple=True, metavar="FIELD=COLUMN", help="Column with a field of a custom dataset; can be repeated."
 )
 @click.option(
     "--workers", type=click.IntRange(1), help="Number of grader processes.  [default: one per processor, at most 16]"

@@ -66,7 +66,7 @@ def is_list(gold: str) -> bool:
 
 
 def _compare(pair: Pair) -> Match:
-    """Compare two answers as strings, then, within bounds, with the readers, which may call this function for parts."""
+    """Compare two answers as strings, then, within `bounds`, by content; parts of answers are compared recursively."""
     gold, prediction = _prepared(pair.gold), _prepared(pair.prediction)
     if pair.unit:
         prediction = _without_gold_unit(prediction, clean(pair.unit))
@@ -111,7 +111,7 @@ def _prepared(text: str) -> str:
 
 
 def _currency(text: str) -> str:
-    """Return the currency of an amount as a unit; cleaning removes the currency sign."""
+    """Return the unit of an amount's currency sign, which cleaning removes; empty for £ or without a sign."""
     sign = re.match(r"\s*(?:\\\$|\$(?=[\d.,]+\s*$)|[€£])", text)
     return {"€": "euro", "£": ""}.get(sign.group().strip(), "dollar") if sign else ""
 
@@ -125,7 +125,7 @@ def _without_gold_unit(prediction: str, unit: str) -> str:
 
 
 def compare_special_forms(pair: Pair, compare: Compare) -> Match | None:
-    """Compare bases, times, ratios, option letters, words and lists with dots; None: a later reader must decide."""
+    """Compare numbers in a base, times, ratios, option letters, words and lists with an ellipsis; None: undecided."""
     match = _compare_bases(pair) or _compare_times(pair) or _compare_options(pair) or _compare_number_word(pair)
     if match is not None:
         return match
@@ -231,7 +231,7 @@ def _compare_meanings(pair: Pair) -> Match | None:
 
 
 def _is_formula_beside_words(pair: Pair) -> bool:
-    """Return whether the words are part of a list, a set or an equation that other readers can compare."""
+    """Return whether the words are part of a list, a set or an equation that later comparisons can read."""
     if any(meaning(text) == "reals" for text in pair.texts) and all(read_set(text) for text in pair.texts):
         return True
     gold, prediction = (shape_of(text) for text in pair.texts)
@@ -245,7 +245,7 @@ def _is_formula_beside_words(pair: Pair) -> bool:
 
 
 def _compare_dots(pair: Pair) -> Match | None:
-    """Compare lists with dots as strings, because the omitted elements are not defined."""
+    """Compare lists with an ellipsis as strings, because the omitted elements are not defined."""
     if not any(_DOTS.search(text) for text in pair.texts):
         return None
     gold, prediction = (_with_plain_dots(text) for text in pair.texts)

@@ -132,7 +132,7 @@ def _compare_parts(extraction: Extraction, gold: Gold) -> Match:
 
 
 def _box_lists(extraction: Extraction) -> list[list[str]]:
-    """Return two lists: all boxes, and the boxes without duplicates; no list if an answer cannot have so many boxes."""
+    """Return all boxes, and the boxes without duplicates; nothing for fewer than 2 or more than MAX_BOXES boxes."""
     if not 2 <= len(extraction.boxes) <= MAX_BOXES:
         return []
     return [list(extraction.boxes), list(dict.fromkeys(extraction.boxes))]

@@ -1,9 +1,9 @@
 """Grade many answers in killable processes: no answer can delay, prevent or change the grade of another answer.
 
 The time limit counts processor seconds of the answer's process, so verdicts do not depend on the machine's load.
-An answer gets the verdict `grader_timeout` if it exceeded a limit or terminated its process twice, each time alone in a
-fresh process that had just graded a control answer. If the machine fails (a process killed from outside, no memory to
-start one, no processor time), the result is `Ungraded` instead of a verdict.
+An answer gets the verdict `grader_timeout` after two failures (a limit exceeded or the process terminated), each alone
+in a fresh process that had just graded a control answer. If the machine fails (a process killed from outside, no memory
+to start one, no processor time), the result is `Ungraded` instead of a verdict.
 """
 
 from __future__ import annotations

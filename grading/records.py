@@ -35,7 +35,7 @@ class Gold:
     answers: tuple[str, ...] = ()
     """Parts that are all required, in any order, with their multiplicity; empty for a single value."""
     alternatives: tuple[str, ...] = ()
-    """Alternative answers, each correct; empty if there is only one."""
+    """Alternative answers, each correct; empty if only `answer` is correct."""
     choices: tuple[str, ...] = ()
     """Option texts in the order A, B, …; only for kind `choice`."""
     unit: str | None = None

@@ -1,4 +1,4 @@
-"""Readers of mathematical text: from LaTeX or plain text to numbers, sets, units and expressions."""
+"""Parse mathematical text: from LaTeX or plain text to numbers, sets, units and expressions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Pair:
 
 
 Compare = Callable[[Pair], Match]
-"""The comparison with all readers, for readers that compare parts of an answer."""
+"""The comparison of whole answers, passed to functions that compare answers part by part."""
 
 
 def best_match(matches: list[Match]) -> Match:

@@ -64,7 +64,7 @@ def _compare_approximations(pair: Pair, compare: Compare) -> Match:
 
 
 def _has_same_value(pair: Pair) -> bool | None:
-    """Return whether both sides have the same values, or None if one of them cannot be read or computed."""
+    """Return whether gold and prediction have the same values, or None if one cannot be read or computed."""
     gold, prediction = read_formula(pair.gold), read_formula(pair.prediction)
     if gold is None or prediction is None:
         return None
@@ -100,7 +100,7 @@ _SUM_OF_NAMES = re.compile(
 
 
 def compare_equations(pair: Pair, compare: Compare) -> Match | None:
-    """Compare two answers of which at least one has a relation sign; None: a later reader must decide."""
+    """Compare two answers, at least one of them with a relation sign; None: undecided."""
     gold, prediction = read_relation(pair.gold), read_relation(pair.prediction)
     if (not gold.signs and not prediction.signs) or r"\approx" in pair.prediction:
         return None

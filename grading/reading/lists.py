@@ -126,7 +126,7 @@ def _other_length(golds: list[str], predictions: list[str]) -> Match:
 
 
 def _without_equal_strings(golds: list[str], predictions: list[str]) -> tuple[list[str], list[str]]:
-    """Return the golds and predictions without those that have an equal string on the other side."""
+    """Return the golds and predictions without those that have an equal string in the other list."""
     by_string: dict[str, list[str]] = {}
     for prediction in predictions:
         by_string.setdefault(squeezed(prediction), []).append(prediction)

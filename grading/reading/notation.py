@@ -171,7 +171,7 @@ def without_text_commands(text: str) -> str:
 
 
 def depth_at_each(text: str) -> Iterator[tuple[str, int]]:
-    """Yield every character with the bracket depth around it; an unmatched closing bracket leaves it at zero."""
+    """Yield every character with the bracket depth around it; an unmatched closing bracket leaves the depth 0."""
     depth = 0
     for character in text:
         if character in ")]}":

@@ -1,4 +1,4 @@
-"""Lazy access to math-verify and sympy, for answers that no other reader of this package can read.
+"""Lazy access to math-verify and sympy, for answers that no other module of this package can read.
 
 math-verify decides, with two exceptions. Where it is known to be unreliable, its positive answers are checked again:
 numbers by their relative error, equations by whether their differences (left minus right side) have a constant ratio.
@@ -23,7 +23,7 @@ Parsed = Any
 _IMAGINARY = re.compile(r"(?<![\\A-Za-z])i(?![A-Za-z])|\\(?:mathrm|text)\{i\}|\\imath(?![A-Za-z])")
 _NUMBERS_SIDE_BY_SIDE = re.compile(r"(?<![\^_\d.])\d+ \d")
 RELATIVE_ERROR = 1e-6
-"""Relative tolerance if one side contains a decimal."""
+"""Relative tolerance if the gold or the prediction contains a decimal."""
 SYMBOLIC_ERRORS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """Exceptions of the symbolic libraries on expressions that they cannot compare."""
 
@@ -94,7 +94,7 @@ def _parsed_gold(gold: str) -> list[Parsed]:
 
 
 def _is_same_complex(gold: Parsed, prediction: Parsed) -> bool | None:
-    """Return whether the sides are equal with free `i` as the imaginary unit; None if one is not a plain expression."""
+    """Return whether the answers are equal with free `i` as the imaginary unit; None unless both are expressions."""
     sympy = load().sympy
     if not (isinstance(gold, sympy.Expr) and isinstance(prediction, sympy.Expr)):
         return None
@@ -108,7 +108,7 @@ def _is_number(value: Parsed) -> bool:
 
 
 def _is_confirmed(gold: Parsed, prediction: Parsed) -> bool:
-    """Check two sides that math-verify calls equal: numbers by their relative error, equations by a constant ratio."""
+    """Check answers that math-verify calls equal: numbers by their relative error, equations by a constant ratio."""
     sympy = load().sympy
     if isinstance(prediction, sympy.Eq):
         return isinstance(gold, sympy.Eq) and _is_same_equation(gold, prediction)
