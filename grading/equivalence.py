@@ -1,9 +1,9 @@
-r"""Decide whether an answer and a gold are equivalent, with a sequence of readers.
+r"""Decide whether an answer and a gold are equivalent, with a sequence of comparisons.
 
-The readers in `grading.reading` compare strings, exact numbers, digits with a base, times, words, sets of numbers,
-lists and matrices part by part, equations, and expressions by their values. The first reader that can read both sides
-decides; math-verify decides cases that no reader can read. A number is never extracted from an answer that cannot be
-read as a whole.
+The comparisons are of strings, exact numbers, digits with a base, times, words, sets of numbers, lists and matrices
+part by part, equations, and expressions by their values. The first one that can read both the answer and the gold
+decides; math-verify decides the remaining cases. A number is never extracted from an answer that cannot be read as a
+whole.
 
 Policies for cases in which graders differ: A unit, a currency or a percent sign may be missing or extra (`5` and
 `5\%`), but two known units must agree (`5 cm` is not `5 m`). A currency sign also matches a rate (`\$20` matches `20

@@ -209,7 +209,7 @@ def _logarithm(name: str, operands: list[Value], log_base: int) -> Value:
 
 
 def is_same_value(left: Value, right: Value, relative_error: float = ROUNDING_TOLERANCE) -> bool:
-    """Return whether two values are equal within the tolerance, or exactly if both are exact and it is the default."""
+    """Return whether two values are equal within the tolerance; with the default one, exact values must be equal."""
     if isinstance(left, Fraction) and isinstance(right, Fraction) and relative_error == ROUNDING_TOLERANCE:
         return left == right
     left, right = inexact(left), inexact(right)

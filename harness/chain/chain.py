@@ -390,7 +390,7 @@ class Chain:
         self.accept(model, "answer", whole)
 
     def close(self, author: Model, candidates: Sequence[Candidate] = (), *, decision: Decision | None = None) -> None:
-        """Close the thought after the last step, with the text that `author` uses, so that `answer` can follow.
+        """Close the thought after the last step with the closing text of `author`, so that `answer` can follow.
 
         Does nothing if the thought is already closed. Otherwise recorded as a step with the role `closing` and no
         generated tokens, with the candidates and the decision that closed the thought (see `accept`).

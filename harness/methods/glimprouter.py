@@ -15,7 +15,7 @@ tokens. Differences from the code within a step:
 Differences from the code at the end of a chain:
 - After a repeated step or a spent thought budget (8,192 tokens), the code closes the thought, and the target answers in
   up to 2,048 tokens. Here both cases end the chain, as in every method.
-- The code drops text after the end of the thought. Here the text is kept; if it contains an answer, it is the answer.
+- The code drops text after the end of the thought. Here the text is kept; an answer in it is the final answer.
 - The code adds a blank line after a truncated step; here the next step continues the truncated one.
 - Sampling uses the run's settings (code: temperature 0.6 and top-p 0.95).
 """

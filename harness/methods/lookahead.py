@@ -103,7 +103,7 @@ class Lookahead(Method):
         return () if role == "reward" else super().texts(role, token_budget)
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
-        """Return the default and, for the target, gamma more steps: it writes them in parallel from shared prefixes."""
+        """Return the default and, for the target, gamma more steps, written in parallel from shared prefixes."""
         own = self.gamma * min(self.step_tokens, token_budget) if role == "target" else 0
         return super().cached_tokens(role, token_budget) + own
 
