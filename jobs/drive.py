@@ -5,7 +5,7 @@ one for their probes; a nightly suite adds recovery and confirmation rounds.
 
 Runs of a round that can share engines are scheduled consecutively, so each engine starts once. On Slurm, runs with the
 same models share array jobs (jobs.submission.dispatch). In-process runs (`debug`) are graded and printed as soon as
-their samples end, while no other run is measured. Worker processes (`local`) take one run after the other; grading
+their samples end, before the next run starts. Worker processes (`local`) take one run after the other; grading
 follows the last run. This is library code: it prints to the given console and raises; only commands exit.
 """
 

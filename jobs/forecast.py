@@ -1,7 +1,7 @@
 """Estimate the remaining GPU-hours of a run from the durations of its attempts.
 
-An attempt lasts from the start of the engines that it waited for to the last write to its journal. In reports,
-device-hours end with the last call instead.
+An attempt's duration includes the engine startup that it waited for, and ends with the last write to its journal.
+Device-hours in reports count only until the last call.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Forecast:
     """Estimated cost of the rest of a run."""
 
     worker_hours: float
-    """Device-hours if extrapolated from the run's own attempts (`so_far`)."""
+    """Worker-hours, or device-hours if extrapolated from the run's own attempts (`so_far`)."""
     low: float
-    """Range of the estimate, in the unit of `hours`."""
+    """Lower limit of the estimate, in the unit of `hours`, like `high`."""
     high: float
     num_gpus: int
     """GPUs per worker, or 1 if `worker_hours` are GPU-hours; 0 if workers have none."""
@@ -86,7 +86,7 @@ def _attempts(run: RunFolder) -> Iterator[tuple[AttemptRow, float]]:
 
 def unit(*, has_gpu: bool) -> str:
     """Return the unit of an estimate."""
-    return "GPU-hours" if has_gpu else "worker-hours without a GPU"
+    return "GPU-hours" if has_gpu else "worker-hours (no GPU)"
 
 
 def in_words(forecast: Forecast) -> str:

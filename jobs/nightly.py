@@ -165,7 +165,7 @@ class Night:
         try:
             self._submit({"dependency": f"afternotok:{job}"}, **{"kill-on-invalid-dep": "yes"})
         except (client.SlurmError, trust.NotTrusted) as error:
-            print(f"verdict job {job} has no standby job: {error}", flush=True)
+            print(f"no job was submitted to replace verdict job {job} if it fails: {error}", flush=True)
 
     def _others(self) -> list[client.Task]:
         own = client.this_job()
@@ -231,9 +231,8 @@ def launch(night: Night, only: Sequence[int] | None = None, *, accept_code_chang
     """Launch the runs of a night and submit the verdict job; return the job's id, or None if no run is on Slurm.
 
     Launching again resumes the night. `only`: numbers of the launches to include; None: all. `accept_code_change`:
-    resume a night that was started with other code; another night always has separate runs. Failed workers on this
-    machine are restarted as often as on Slurm; samples that are then still missing are left to the verdict. Raises the
-    errors of planning and submitting a launch.
+    resume a night that was started with other code. Failed workers on this machine are restarted as often as on Slurm;
+    samples that are then still missing are reported with the verdict. Raises the errors of a launch.
     """
     profiles.submitit_parameters(night.suite.nightly.slurm)  # validates the options before anything is submitted
     numbers = range(len(night.suite.launches)) if only is None else only
@@ -255,7 +254,7 @@ def launch(night: Night, only: Sequence[int] | None = None, *, accept_code_chang
     if rejection is not None:
         if not waiting:
             raise rejection
-        print(f"Slurm rejected further jobs; the verdict job will submit them: {rejection}")
+        print(f"Slurm rejected further jobs ({rejection}); the verdict job will submit them")
     return night.submit_verdict(waiting) if submitted else None
 
 
@@ -346,7 +345,6 @@ def conclude(night: Night) -> int:
 
 
 def _no_verdict(night: Night, reason: str, gaps: Sequence[Gap] = ()) -> int:
-    """Write the page of a night without a verdict."""
     print(reason)
     night.write_page(f"**NO VERDICT: night of {night.day}**\n\n{reason}\n", gaps)
     return _end(night, "NO VERDICT", NO_VERDICT, {"error": reason}, gaps)

@@ -126,7 +126,7 @@ def explained(error: Exception) -> click.ClickException | None:
     if isinstance(error, SlurmRejected):
         return click.UsageError(f"Slurm rejected the run: {error}")
     if isinstance(error, SlurmError):
-        return click.ClickException(f"Slurm failed; nothing more was done: {error}")
+        return click.ClickException(f"Slurm failed: {error}. Nothing more was done")
     if isinstance(error, _WRONG_INPUTS):
         return click.UsageError(str(error))
     if isinstance(error, (FileDamaged, EngineDied, GraderFailed, LaunchFailed)):

@@ -66,7 +66,7 @@ class PreparedLaunch:
     sizes: Sequence[str] = ()
     """Tensor-parallel size, memory share and cache of each engine, one line each, as far as known here."""
     code_notice: str | None = None
-    """The notice, which is also in the plan, that other code worked on the run before; otherwise None."""
+    """Notice that other code has worked on the run, also listed in the plan; None if there is no such code."""
     grader: OwnCode | None = None
     """The custom grader; None: the built-in grader."""
     write_derived: Callable[[RunFolder], None] | None = None
@@ -273,7 +273,6 @@ def is_cost_said(prepared: PreparedLaunch) -> bool:
 
 
 def _cost_line(prepared: PreparedLaunch) -> str:
-    """Return one line about the remaining cost of a run."""
     if not prepared.is_work_left:
         return "GPU-hours: none; all samples are finished"
     if prepared.forecast is None and not prepared.plan.spec.engine.can.runs_models:
@@ -302,7 +301,7 @@ def check_golds(launch: PartialLaunch, problems: Sequence[Problem]) -> Iterator[
 
     Reference answers are graded as if they were answers, before a model runs. Raises ValueError if results would be
     silently wrong, because some reference answers are solutions from which a rule can extract the answer, or because no
-    reference answer can be matched. Other reference answers that are prose or match no answer are listed in warnings.
+    reference answer can be matched.
     """
     from grading.check import to_grade
 
@@ -312,7 +311,7 @@ def check_golds(launch: PartialLaunch, problems: Sequence[Problem]) -> Iterator[
     found = _findings(golds, chosen)
     given = {"--dataset": launch.dataset, "--columns": ",".join(launch.columns), "--split": launch.split}
     flags = [word for name, value in given.items() if value for word in (name, value)]
-    more = f"all: {command('grading.check')} {join(flags)}"
+    more = f"to list all: {command('grading.check')} {join(flags)}"
 
     def told(indexes: Sequence[int]) -> str:
         problem, finding = problems[indexes[0]], found[indexes[0]]

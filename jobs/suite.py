@@ -1,7 +1,7 @@
 """A suite: a file that defines a group of launches.
 
 # slurm/suites/nightly.toml
-output = "runs/nightly"           # launch flags without dashes, for every run …
+output = "runs/nightly"           # launch flags without the leading --, for every run …
 profile = "mycluster"
 dataset = "amc23"
 max-gpu-hours = 200               # rejects the suite if all runs together need more
@@ -64,7 +64,7 @@ from jobs.run import submissions
 DEFAULT_OUTPUT, NIGHTLY_OUTPUT = "runs", "runs/nightly"
 """Default output folders of suites and of nights."""
 _NOT_IN_A_SUITE = {"tag", "dry-run", "config", "accept-code-change"}
-_ONCE = {"output": "all runs share a database", "max_gpu_hours": "applies to the whole suite, not to one run"}
+_ONCE = {"output": "all runs share a database", "max_gpu_hours": "it limits the whole suite, not one run"}
 _PARAMETERS = "parameters."
 _REPEATED = {name for name, one in {**settings_of(Launch), **ROLE_SETTINGS}.items() if one.is_repeated}
 """Flags that take several values: a list for such a flag is a single setting instead of one run per value."""

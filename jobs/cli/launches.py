@@ -86,7 +86,7 @@ def launch_suite(
     "--suite",
     type=click.Path(path_type=Path),
     required=True,
-    help="TOML suite file; example: python -m jobs example suite.",
+    help="TOML suite file; to print an example: python -m jobs example suite.",
 )
 @click.option("--date", "night", type=DATE, metavar="YYYY-MM-DD", help="Date of the night.  [default: today, UTC]")
 @click.option("--wait", is_flag=True, help="On Slurm, wait for the verdict and return its exit code.")
@@ -94,7 +94,7 @@ def launch_suite(
     "--junit",
     metavar="FILE",
     type=OutputFile(".xml"),
-    help="Wait for the verdict and write it to FILE as JUnit XML, one case per cell and metric.",
+    help="Wait for the verdict and write it to FILE as JUnit XML, one test case per metric of each run.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the plan and exit.")
 @MAX_GPU_HOURS
@@ -229,7 +229,7 @@ def probe(run: Path, points: int, rollouts: int, seed: int, concurrency: int, la
 @integer("--answer-tokens", 512, "Maximum answer length after a truncated chain, in tokens; not counted in the budget.")
 @_of_a_continuation
 def sweep_budget(run: Path, budgets: tuple[int, ...], answer_tokens: int, **how: Value) -> None:
-    """Truncate a run's finished chains to token budgets, close them and generate answers (accuracy vs. budget).
+    """Truncate a run's finished chains to token budgets, end the reasoning there and generate answers.
 
     A chain that already fits keeps its grade. Stepwise chains are truncated at step boundaries; they are not re-planned
     for the budget. The answers form a separate run next to RUN and do not affect RUN's metrics; the same command

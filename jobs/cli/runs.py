@@ -29,7 +29,7 @@ FOLLOW_SECONDS = 30.0
 def status(runs: tuple[Path, ...], follow: bool, as_json: bool) -> None:
     """Print the status of runs: shards, throughput and failures with their reasons.
 
-    If several paths are given, such as runs/*, paths that are not run folders are skipped.
+    If several paths are given, such as runs/*, paths that are not readable run folders are skipped.
     """
     import json
     import time
@@ -87,7 +87,7 @@ def _run_folders(paths: tuple[Path, ...]) -> list[RunFolder]:
     if not readable:
         raise click.UsageError(f"none of the {len(paths)} paths is a run folder that you may read")
     if skipped := [str(path) for path in paths if path not in readable]:
-        click.echo(f"skipped (not run folders): {', '.join(skipped)}", err=True)
+        click.echo(f"skipped (not readable run folders): {', '.join(skipped)}", err=True)
     return [RunFolder(path) for path in paths if path in readable]
 
 
@@ -173,7 +173,7 @@ def finalize(run: Path, database: Path | None, grader: str | None, trust: bool) 
 @click.option(
     "--max-context",
     type=click.IntRange(16),
-    help="Maximum judgment length, in tokens.  [default: the longest missing judgment, up to the model's context]",
+    help="Maximum judgment length, in tokens.  [default: as needed for the missing scores, up to the model's context]",
 )
 @integer("--concurrency", 64, "Judgments in flight.")
 def score(run: Path, model: str, kind: str, max_context: int | None, concurrency: int) -> None:

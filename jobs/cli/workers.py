@@ -42,7 +42,7 @@ def worker(run: Path, shard: int, accept: bool, trust: bool) -> None:
 def cancel(run: Path) -> None:
     """Cancel all Slurm jobs of a run. Recorded samples and steps are kept, and `resume` continues the run.
 
-    Jobs shared with other runs of its suite continue with those runs and skip this one.
+    Jobs that it shares with other runs of a suite skip the canceled run and continue with the others.
     """
     from jobs.submission import canceling
 
@@ -129,7 +129,7 @@ def _submit_unfinished(run: RunFolder, *, accept: bool) -> None:
 
 
 def _check_code(run: RunFolder, *, accept: bool, goes_on: bool = False) -> None:
-    """Print a notice if work on the run has begun and only other code is recorded for it.
+    """Print a notice if work on the run has begun, but this code is not among its recorded code versions.
 
     Raises CodeChanged and BadMethod, both ValueErrors.
     """

@@ -3,8 +3,8 @@
 With a budget of b tokens, a chain generated in one piece is truncated after its first b tokens, as in a run with that
 budget. A chain of steps is truncated after the last step that ends within the budget and is "not re-planned": a method
 that plans by its budget would have generated other steps. A chain that ended within the budget is unchanged and keeps
-its verdict, including an error. Truncated chains are answered by the model that writes the run's answers, or by the
-target if answers are not separate. The answer is not counted in the budget.
+its verdict, including an error. Truncated chains are answered by the model that writes the run's answers or, if
+answers are not separate, by the target (by the draft without one). The answer is not counted in the budget.
 
 The answers are a separate run (see `continuation`). Truncations of one chain are adjacent in the new run, so they share
 the chain's prefix in the engine's cache.
@@ -48,7 +48,7 @@ class Cut:
     """A chain truncated to a budget."""
 
     text: str | None
-    """The remaining text; None: the chain ended within the budget."""
+    """The text up to the cut; None: the chain is unchanged, because it ended within the budget or failed."""
     num_tokens: int
     """Number of tokens of the truncated chain, as counted by the models that wrote them."""
     is_exact: bool
@@ -84,9 +84,9 @@ def _first(step: StepRow, num_tokens: int, tokenizer: Tokenizer) -> str:
 def plan(
     source: RunFolder, flags: Flags, *, budgets: Sequence[int], answer_tokens: int, is_preview: bool = False
 ) -> PreparedLaunch:
-    """Truncate the chains of a run to token budgets, and prepare, without writing it, the run that answers them.
+    """Truncate the chains of a run to token budgets and prepare the run that answers them, without writing that run.
 
-    Journals of the truncated run are compacted, unless `is_preview`. `flags`: launch flags, e.g. for the location.
+    Journals of `source` are compacted, unless `is_preview`. `flags`: launch flags, e.g. for the location.
     Raises ValueError and the errors of a launch.
     """
     spec, budgets = source.spec(), sorted(set(budgets))
@@ -108,7 +108,8 @@ def plan(
         try:
             made = cut(sample, budget, tokenizers)
         except (LookupError, OverflowError, TypeError) as error:
-            raise RunDamaged(f"{source.path} is damaged: unknown author of {sample['sample_id']}") from error
+            what = f"sample {sample['sample_id']} has a step with an unknown author or invalid token ids"
+            raise RunDamaged(f"{source.path} is damaged: {what}") from error
         if made.text is not None:
             family = one.family or one.id
             problems.append(replace(one, id=problem_id, dataset=name, beginning=made.text, family=family))

@@ -42,7 +42,7 @@ class Continuation:
     source: RunFolder
     kind: derived.ContinuationKind
     role: Role
-    """The model that continues the chains."""
+    """Role of the model that continues the chains."""
     problems: Sequence[Problem]
     rows: Sequence[Mapping[str, Any]]
     """Rows of the derived file `kind`, with each problem's start position in the continued run."""

@@ -4,8 +4,8 @@ Points are a weighted, stratified random sample of the decided steps: steps of f
 that was accepted or rejected. The target continues each point twice: after the draft's proposal, and before it, where
 the target writes the step itself.
 
-A probe is a separate run (see `continuation`): the target alone, on two problems per point. Probes of a suite share the
-target, so those with equal target settings run consecutively on one engine.
+A probe is a separate run (see `continuation`): the target alone, on two problems per point. Probes of a suite that have
+equal target settings run consecutively on one engine.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Point:
     num_steps: int
     """Number of steps in the whole chain."""
     kind: str
-    """`choice` and `score` are verdicts; other kinds are method-specific (harness.trace.Decision)."""
+    """`choice` or `score` if a verdict decided; other kinds are method-specific (harness.trace.Decision)."""
     value: float | None
     """The value that determined the decision; for a choice, the probability that any candidate is accepted."""
     accepts_below: bool
@@ -105,7 +105,7 @@ class Population:
 
 
 def draw(run: RunFolder, num_points: int, seed: int, *, writes: bool = True) -> tuple[list[Point], Population]:
-    """Return a random sample of the run's decisions, half of them rejections if there are enough.
+    """Return a random sample of the run's decisions, half of them rejections if there are enough, and all counts.
 
     Among accepted drafts and among rejected ones, each third of the chain is represented proportionally. The same run,
     number and seed give the same points. `writes`: see `finished_records`. Raises NothingToProbe.
@@ -233,9 +233,8 @@ def _reason(run: RunFolder, num_ending: int) -> str:
 def plan(source: RunFolder, flags: Flags, *, settings: ProbeSettings, is_preview: bool = False) -> PreparedLaunch:
     """Sample the points and prepare the run that continues the chains, without writing it.
 
-    Journals of the probed run are compacted, unless `is_preview`.
-
-    `flags`: launch flags, e.g. the location. Raises ValueError (including NothingToProbe) and the errors of a launch.
+    Journals of the probed run are compacted, unless `is_preview`. `flags`: launch flags, e.g. the location. Raises
+    ValueError (including NothingToProbe) and the errors of a launch.
     """
     points, population = draw(source, settings.points, settings.seed, writes=not is_preview)
     problems = problems_of(points, {p.id: p for p in source.problems()}, continuation.dataset_of(source, "probe"))
@@ -281,9 +280,10 @@ def rounds(
 
 def in_words(launches: Sequence[PreparedLaunch], settings: ProbeSettings) -> str:
     """Describe the probes of these launches."""
+    runs, times = counted(len(_probed(launches)), "run is", "runs are"), settings.rollouts
     return (
-        f"Then a probe of {counted(len(_probed(launches)), 'run')}: {settings.points} decisions, each continued by the "
-        f"target alone, with and without the draft's proposal, {settings.rollouts} times each."
+        f"Then {runs} probed: up to about {settings.points} decisions per run, each continued by the target alone "
+        f"{times} times with and {times} times without the draft's proposal."
     )
 
 

@@ -86,7 +86,7 @@ def write(probe: RunFolder, source: RunFolder, path: Path) -> str:
 
 
 def _first_step(reply: str, beginning: str, separator: str) -> str | None:
-    """Return the first step of a reply after its beginning, up to the separator; None if empty."""
+    """Return the first step of a reply after `beginning`, including the separator; None if empty."""
     # A plain model's reply lacks the closing tag.
     opening = beginning if reply.startswith(beginning) else beginning.replace(THINK_END, "")
     head, found, _ = reply.removeprefix(opening).partition(separator)

@@ -211,7 +211,7 @@ def _submission(sample: SampleRow, text: str, answers_in_thought: bool) -> Submi
 def golds_of(
     names: Sequence[str], data_dir: Path | None, split: str | None, columns: Sequence[str]
 ) -> dict[str, dict[str, Gold]]:
-    """Return reference answers by problem for the given datasets, or for all locally available ones.
+    """Return the reference answers of the given datasets, or of all locally available ones, by dataset and problem.
 
     Raises click.UsageError if a given dataset cannot be read.
     """

@@ -138,7 +138,7 @@ def _recorded(run: RunFolder, problem_id: str, sample_index: int) -> Trace:
 
 
 def _sent(calls: Sequence[Call], recorded: Sequence[Call], engines: Mapping[Role, _RecitingEngine]) -> list[SentCall]:
-    """Assign prompts to calls: each takes prompts sent to its engine until they add up to its prompt tokens."""
+    """Assign prompts to calls: a call gets prompts of its engine until their lengths add up to its prompt tokens."""
     found, waiting = [], {role: list(engine.sent) for role, engine in engines.items()}
     for number, call in enumerate(calls):
         prompts, left = [], call.prompt_tokens

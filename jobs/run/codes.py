@@ -73,7 +73,7 @@ def code_of(run: RunFolder) -> Code:
 
 
 def check(run: RunFolder, *, accept: bool = False, goes_on: bool = False) -> str | None:
-    """Return a notice if work on the run has begun and only other code is recorded for it; otherwise None.
+    """Return a notice if work on the run has begun, but only with other code versions on record; otherwise None.
 
     Writes nothing. `goes_on`: more work follows even if the run is finished. Raises CodeChanged if the run continues,
     was started with other code, and `accept` is false.
@@ -84,13 +84,13 @@ def check(run: RunFolder, *, accept: bool = False, goes_on: bool = False) -> str
         return f"CODE CHANGED: {_begun(run, records)}."
     if not accept:
         raise CodeChanged(f"{_begun(run, records)}; {_GO_ON}")
-    return f"CODE CHANGED: {_begun(run, records)}; from now on, the run contains results of both."
+    return f"CODE CHANGED: {_begun(run, records)}. From now on, {run.path.name} has results of several code versions."
 
 
 def claim(run: RunFolder, *, accept: bool = False, is_queued: bool | None = None) -> list[str]:
     """Record that this code works on a run; return the hashes of the other recorded code versions.
 
-    `is_queued`: whether jobs with an earlier code version may be waiting; None: if any was ever submitted. If none is
+    `is_queued`: whether jobs with an earlier code version may be waiting; None: yes if any was submitted. If none is
     waiting and no worker has recorded anything, this code replaces the earlier versions. Raises BadMethod, and
     CodeChanged if other code is recorded, is not replaced and `accept` is false, or if this code's prompts differ from
     those of the run.
@@ -154,7 +154,8 @@ def _begun(run: RunFolder, records: Sequence[CodeRecord]) -> str:
     difference = f": {names} differ{'' if ' ' in names else 's'}" if names else ""
     is_of_night = night_of(run.spec().tag) is not None
     own = f"To use only this code, launch {'the nightly run with another --date' if is_of_night else 'with --tag NAME'}"
-    return f"{run.path.name} was started by {' and '.join(map(str, records))}, but this is {this}{difference}. {own}"
+    earlier = " and ".join(map(str, records))
+    return f"{run.path.name} was started with {earlier}, but this command runs {this}{difference}. {own}"
 
 
 SUBMITTED = "own_methods"

@@ -174,10 +174,7 @@ def read_grades(file: GradeFile) -> dict[str, GradeRow]:
 
 
 def changes(run: RunFolder, old: Mapping[str, GradeRow], new: Mapping[str, GradeRow]) -> list[Change]:
-    """Return the planned samples whose old and new verdicts differ, in the order of problems and sample indices.
-
-    A sample graded by neither version is not a change.
-    """
+    """Return the planned samples whose old and new verdicts differ, in the order of problems and sample indices."""
     order = {problem.id: place for place, problem in enumerate(run.problems())}
     answers = {problem.id: problem.answer for problem in run.problems()}
     units = sorted(
@@ -213,7 +210,7 @@ class Scorer:
 
 
 def scorer_of(target: ModelSpec, spec: RunSpec) -> Scorer:
-    """Return the scorer that runs a target on a run's engine."""
+    """Return the record that identifies a target on a run's engine."""
     return Scorer(target.name, target.fingerprint, spec.engine.kind, target.dtype)
 
 

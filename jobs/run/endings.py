@@ -1,4 +1,4 @@
-"""How the samples of a run ended, counted in columns without an object per sample.
+"""How the samples of a run ended, counted in Arrow columns without a Python object per sample.
 
 A sample that failed in every attempt counts as finished too, unless it was granted a retry (jobs.run.retries).
 jobs.run.trace_files defines which record of a sample is used.
@@ -142,8 +142,8 @@ def count_endings(
 ) -> Endings:
     """Count the samples that ended according to trace files and journals.
 
-    `journals`: the results of `endings_in_journal`, by the journal's name without suffix. A journal and the trace file
-    of the same name are one record. Files that are damaged or belong to another run are skipped with a warning
+    `journals`: the results of `endings_in_journal`, by the journal's name without suffix. A sample in a journal and in
+    its trace file counts once. Files that are damaged or belong to another run are skipped with a warning
     (jobs.run.trace_files). Missing trace files are reported unless all planned samples are finished without them.
     """
     not_compacted = dict(journals)
@@ -235,7 +235,7 @@ class RunState:
 def read_state(run: RunFolder, shards: Sequence[int] | None = None, samples: set[str] | None = None) -> RunState:
     """Read the attempts' records, for all or some shards.
 
-    `samples`: skip journals in which none of these began, e.g. journals being written by others. Journals are read
+    `samples`: skip journals in which none of these samples began, e.g. those of other workers. Journals are read
     before trace files, because a concurrent compaction writes the trace file before it removes the journal.
     """
 

@@ -132,7 +132,7 @@ class RunFolder:
 
         `submission` is held while shards are chosen and submitted, `compaction` while journals are compacted or grades
         are written, `code` while a process checks and records its code, `timing` by the worker that times samples.
-        Acquiring it raises LocksRefused if the filesystem has no locks.
+        Acquiring a lock raises LocksRefused if the filesystem has no locks.
         """
         return Lock(self.locks_dir / f"{name}.lock", timeout=wait_seconds)
 
@@ -168,7 +168,7 @@ class RunFolder:
         return self.trace_files_dir / f"{journal.stem}.parquet"
 
     def exists(self) -> bool:
-        """Return True if the folder holds a complete plan, which is when its events begin.
+        """Return True if the folder holds a complete plan; its events are written after the plan.
 
         Raises WrongFormat if the folder's name is not allowed.
         """
@@ -454,7 +454,7 @@ def _places(text: str) -> list[Path]:
 
 
 def _is_run(path: Path) -> bool:
-    """Return whether a folder is a run folder; True if unreadable, so that its reader reports the error."""
+    """Return whether a folder is a run folder; True if unreadable, so that reading it reports the error."""
     try:
         return path.is_dir() and RunFolder(path).exists()
     except (PermissionError, WrongFormat):

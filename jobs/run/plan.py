@@ -63,7 +63,7 @@ class RunPlan:
 def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> RunPlan:
     """Resolve models, engine and problems of a launch.
 
-    `cluster`: where the run goes; determines the default models, regardless of this machine's hardware.
+    `cluster`: where the run goes; on Slurm, the default models are those for GPUs, whatever this machine has.
     `is_own_python`: the jobs use another Python, so packages of this one are not checked. Raises ValueError,
     ModelUnavailable, DatasetNotFound and BadDataset, each with a one-line message.
     """
@@ -368,7 +368,7 @@ def _tokenizer_here(spec: RunSpec, model: ModelSpec, role: Role) -> HFTokenizer 
 
 
 def tokenizer_of(model: ModelSpec, asked: Conventions) -> HFTokenizer | None:
-    """Return the tokenizer of a model that generates; None if its files or the package transformers are missing here.
+    """Return the tokenizer of a model that generates; None if files are missing or damaged, or without transformers.
 
     Raises a one-line ValueError if it cannot be loaded as requested.
     """
@@ -395,7 +395,8 @@ def tokenizer_of_role(spec: RunSpec, role: Role) -> Tokenizer:
     if model is None or not (spec.engine.can.runs_models or model.server):
         return ByteTokenizer()
     if (tokenizer := tokenizer_of(model, spec.conventions(role))) is None:
-        raise ValueError(f"missing on this machine: the tokenizer of the {role} {model.name}, or transformers")
+        reason = "its files are missing or damaged on this machine, or transformers is not installed"
+        raise ValueError(f"cannot load the tokenizer of the {role} {model.name}: {reason}")
     return tokenizer
 
 

@@ -111,11 +111,11 @@ def _memory_lines(
             raise
         yield f"memory: {reason}"
     if is_assumed:
-        yield f"assumed: the smaller of two GPUs with this name; set --{GPU_MEMORY} to choose"
+        yield f"assumed: {cards[0].name}, the variant with the least memory; for another, set --{GPU_MEMORY}"
     if names := ", ".join(assumed_models(sizing)):
         yield f"assumed: model sizes of {names}; config.json is not on this machine"
     if uncounted:
-        yield f"memory: planned without {', '.join(uncounted)}; set shares with --draft.memory and --target.memory"
+        yield f"memory: the plan ignores vLLM's {', '.join(uncounted)}; set shares with --draft.memory and --target.memory"
 
 
 def no_gpus(spec: RunSpec, sbatch: Mapping[str, Option]) -> Iterator[str]:
@@ -184,7 +184,7 @@ def addresses(launch: PartialLaunch, roles: Collection[Role]) -> dict[Role, Serv
 
 def _check_flags(launch: PartialLaunch, served: Collection[Role], *, everywhere: bool) -> None:
     if not registry.capabilities(launch.engine).runs_models:
-        raise ValueError(f"--engine {launch.engine} runs no model and cannot use a server: omit one of them")
+        raise ValueError(f"--engine {launch.engine} runs no model and cannot use a server: omit the flag or the server")
     for role in served:
         given = launch.roles[role].given()
         for name in _OF_ENGINES:

@@ -287,7 +287,7 @@ class RunSpec:
     def drawn_alike(self) -> RunSpec:
         """Return the specification that determines the sample seeds, without adapter and reward model.
 
-        These judge drafts but do not generate them, so runs with and without them judge the same drafts.
+        Adapter and reward model judge drafts but write none, so runs with and without them judge the same drafts.
         """
         return self.without_adapter(reward=None)
 

@@ -1,12 +1,12 @@
-"""Slurm submissions of a run: the shards of each task, and which jobs were canceled or left.
+"""Slurm submissions of a run: the shards of each task, canceled jobs, and withdrawals from shared jobs.
 
 A submission is recorded before sbatch is called. It contains the job's name, by which Slurm's queue is queried, so a
 launcher that dies right after sbatch leaves no unknown job. Queries of accounting by name are slow, so they use the ids
 that are recorded after sbatch.
 
 A task of a shared job has shards of several runs in the same parent folder and works on one run after the other. Each
-run records the job as its own submission. A canceled run leaves its shared jobs: their tasks skip it from then on, and
-the other runs continue.
+run records the job as its own submission. A canceled run withdraws from its shared jobs: their tasks skip it from then
+on, and the other runs continue.
 
 A night's verdict job resubmits killed jobs but not jobs that a user canceled.
 """
@@ -135,12 +135,12 @@ def files_of_shards(run: RunFolder, shards: Sequence[int], paths: Iterable[Path]
 
 
 def left(run: RunFolder) -> set[str]:
-    """Return the names of the shared jobs that a run has left."""
+    """Return the names of the shared jobs from which a run has withdrawn."""
     return {str(event["name"]) for event in run.events("left")}
 
 
 def leave(run: RunFolder, name: str) -> None:
-    """Record that a run leaves a shared job, durable when this returns."""
+    """Record that a run withdraws from a shared job, durable when this returns."""
     run.append("left", name=name)
 
 
@@ -163,7 +163,7 @@ def of_this_folder(run: RunFolder) -> list[Submission]:
 
 
 def current(run: RunFolder) -> list[Submission]:
-    """Return this folder's submissions in order, without shared jobs that the run has left."""
+    """Return this folder's submissions in order, except shared jobs from which the run has withdrawn."""
     left_jobs = left(run)
     return [submission for submission in of_this_folder(run) if submission.name not in left_jobs]
 

@@ -186,7 +186,7 @@ def write_table(
 
 
 def content_of(table: pa.Table, metadata: Mapping[str, str]) -> bytes:
-    """Return the content of a Parquet file."""
+    """Return a table as the content of a Parquet file."""
     written = pa.BufferOutputStream()
     table = table.replace_schema_metadata({**metadata, files.FORMAT_KEY: str(files.FORMAT)})
     pq.write_table(table, written, compression="zstd", write_page_checksum=True)

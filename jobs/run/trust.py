@@ -66,7 +66,7 @@ def arguments(settings: Mapping[Any, ModelSettings]) -> list[Recorded]:
 
 
 def servers(addresses: Mapping[Any, str]) -> list[Recorded]:
-    """Return the addresses of a run's servers, by role."""
+    """Return the addresses of a run's servers as content that must be trusted."""
     return [Recorded(f"the address of the {role}'s server", address) for role, address in addresses.items()]
 
 
@@ -103,7 +103,7 @@ def ask(run: RunFolder, recorded: Sequence[Recorded], *, accept: bool) -> None:
     unknown = _unknown(run, recorded)
     if not unknown:
         return
-    click.echo(f"In {run.path}, not provided by you:", err=True)
+    click.echo(f"{run.path} contains the following, which you did not provide:", err=True)
     for one in unknown:
         if len(one.content) > _MOST_CHARACTERS:
             raise NotTrusted(f"{run.path.name}: {one.what}: too long to be accepted ({len(one.content)} characters)")

@@ -191,7 +191,6 @@ def switches(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _joined(key: str, value: Any) -> Any:
-    """Join a list with commas for sbatch."""
     return ",".join(map(str, value)) if isinstance(value, list) and key not in _OWN_LISTS else value
 
 

@@ -51,8 +51,8 @@ class PythonCommand:
     def shell_lines(self, named: Sequence[str] = (), folders: Sequence[str] = ()) -> list[str]:
         """Return bash lines that define the array `harness_python`, the command.
 
-        Mounted in a container are those of `folders` that are absolute and exist here, and the folders to which the
-        bash words in `named` expand. Folders with a comma or colon, which are special characters in mounts, are
+        In a container, the lines mount those of `folders` that are absolute and exist here, and the folders to which
+        the bash words in `named` expand. Folders with a comma or colon, which are special characters in mounts, are
         skipped; the profile must mount them.
         """
         found = dict.fromkeys(name for name in folders if Path(name).is_absolute() and Path(name).is_dir())

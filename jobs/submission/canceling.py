@@ -1,4 +1,4 @@
-"""Cancel a run: end its own jobs, and leave the jobs it shares with other runs."""
+"""Cancel a run: end its own jobs, and withdraw it from the jobs shared with other runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jobs.slurm import client
 
 
 def cancel(run: RunFolder) -> list[str] | None:
-    """Cancel a run's jobs; return the runs that continue in its shared jobs; None if the run is finished.
+    """Cancel a run's jobs; return the names of the runs that continue in shared jobs; None if the run is finished.
 
     A task of a shared job is canceled too if no other run needs it. Raises ValueError if the run has no jobs, and
     SlurmError, e.g. if the tasks belong to another user.

@@ -96,7 +96,7 @@ def dispatch_together(requests: Sequence[Request]) -> list[Dispatched]:
 
 
 def _in_common(request: Request) -> str:
-    """Return what runs in one job must have in common: resources and the settings that determine engines.
+    """Return a key of what runs in one job must have in common: resources and the settings that determine engines.
 
     Only a node can tell which engines are shared (harness.engines.pool); here it is enough that sharing is likely. The
     number of drafts and the context are left out, because at least the target stays the same.
@@ -186,8 +186,8 @@ def to_submit(run: RunFolder) -> tuple[list[int], int]:
     """Return the shards of a run that need a job, and the number of shards running or queued.
 
     Waits for tasks that are ending (COMPLETING), e.g. after a cancellation: they will not finish their shards, but hold
-    the locks until they end. The caller holds the run's submission lock. Raises SlurmError if
-    a Slurm command fails or tasks do not end in time.
+    the locks until they end. The caller holds the run's submission lock. Raises SlurmError if a Slurm command fails or
+    tasks do not end in time.
     """
     before = submissions.current(run)
     deadline, has_said = time.monotonic() + _ENDING_SECONDS, False
@@ -229,7 +229,7 @@ def _submit_finalizer(
 
 
 def conclude_again(run: RunFolder) -> str:
-    """Submit the job that grades and loads a finished run without grades or results; return a one-line description.
+    """Submit the job that grades and loads a finished run if grades or results are missing; return a line on the job.
 
     The line is empty if nothing is missing or samples are unfinished. A running or queued job is not submitted again.
     Raises SlurmError if Slurm does not respond.

@@ -112,7 +112,7 @@ def start_workers(logged_in: RunFolder, shards: Sequence[tuple[RunFolder, list[i
 
 
 def _shares(shards: Sequence[tuple[RunFolder, list[int]]]) -> list[list[tuple[str, list[int]]]]:
-    """Divide the shards of each run among as many workers as this machine has GPUs for, by run folder."""
+    """Divide the shards of each run among as many workers as this machine has GPUs for; return each worker's part."""
     count = max(len(of_run) for _, of_run in shards)
     if count and accelerator() == "gpu" and (cards := len(gpus.visible_gpus())):
         needed = max(num_cards(run.spec()) for run, of_run in shards if of_run)

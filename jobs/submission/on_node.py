@@ -1,7 +1,7 @@
 """Slurm checks of `harness.doctor`: commands, accounting, valid options, and a one-minute job that checks a node.
 
-The question to the node and its answer are files in the output folder, which tests that folder too: a lock held here
-must be respected on the node, otherwise two workers could run the same shard.
+Login node and compute node exchange question and answer as files in the output folder. The checks include a lock there:
+the compute node must respect a lock held by the login node, otherwise two workers could run the same shard.
 """
 
 from __future__ import annotations

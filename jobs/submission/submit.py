@@ -102,7 +102,7 @@ def _outside_of_any_job() -> Iterator[None]:
     """Hide the variables of the Slurm job that this process may run in.
 
     sbatch would pass them on, and srun would use them for the new job. This process runs in a job if Slurm's cron
-    starts a nightly run, or if its verdict job launches runs again.
+    starts a nightly run, or if a verdict job launches runs again.
     """
     hidden: dict[str, str] = {}
     if "SLURM_JOB_ID" in os.environ:

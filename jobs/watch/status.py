@@ -143,7 +143,7 @@ class RunStatus:
     def eta_seconds(self) -> float | None:
         """Seconds until the run ends at the throughput of the last five minutes.
 
-        None without recent throughput or without an active worker.
+        None if all samples have ended, none has ended recently, or no worker is active.
         """
         unfinished = self.planned - self.finished
         is_at_work = self.states["unknown"] or any(shard.has_worker for shard in self.shards)
@@ -508,7 +508,7 @@ def _listed(run: RunFolder) -> ListedRun:
 
 
 def table_of(runs: Sequence[ListedRun]) -> Table:
-    """Return one row per run."""
+    """Return a table with one row per run."""
     return _table([_listed_row(run) for run in runs])
 
 

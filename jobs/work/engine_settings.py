@@ -103,7 +103,10 @@ def engine_settings(
 
 
 def _chosen(spec: RunSpec, sizing: RunSizing) -> dict[Role, ModelSettings]:
-    """Return tensor-parallel sizes and memory shares. Arguments that the plan ignores may still make models fit."""
+    """Return planned tensor-parallel sizes and memory shares.
+
+    If models do not fit, but vLLM arguments that the plan ignores are set, return the requested values: vLLM decides.
+    """
     try:
         return chosen_here(spec.engine.kind, sizing)
     except DoesNotFit:

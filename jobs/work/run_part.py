@@ -34,7 +34,7 @@ _LOCK_SECONDS = 3.0
 """How long to wait for a shard's lock: longer than a compaction holds it."""
 
 _LEFT_POLL_SECONDS = 5.0
-"""Interval for checking whether the run has left its shared job."""
+"""Interval for checking whether the run has withdrawn from its shared job."""
 
 
 _MAX_DEATHS = 1
@@ -93,7 +93,7 @@ class RunPart:
 
     @contextlib.asynccontextmanager
     async def until_left(self) -> AsyncIterator[None]:
-        """Cancel the current task, without an error, when the run leaves its shared job."""
+        """Cancel the current task, without an error, when the run withdraws from its shared job."""
         task, left = asyncio.current_task(), asyncio.Event()
         assert task is not None
 
@@ -118,7 +118,7 @@ class RunPart:
 
         If shards are shared with other workers, take free ones until there are none; may be called again later.
 
-        `ends_at`: when to stop starting samples, in seconds since the epoch. After a clean shutdown, raises
+        `ends_at`: time by which samples should have ended, in seconds since the epoch. After a clean shutdown, raises
         ShardBusyError or the error that stopped the work.
         """
         if self.shared_job in submissions.left(self.run):
@@ -202,11 +202,7 @@ class FreeShards:
     """Shared shards of a run that workers take one after the other."""
 
     def __init__(self, run: RunFolder, shards: Sequence[int], first: int = 0) -> None:
-        """Nothing is read yet.
-
-        The search starts with the shard that has the most unfinished samples; among equals, with the one at index
-        `first`.
-        """
+        """The search starts with the shard that has the most unfinished samples; among equals, at index `first`."""
         self._first, first = first, first % max(1, len(shards))
         self._run, self._shards = run, [*shards[first:], *shards[:first]]
         self.is_held_by_others = False

@@ -61,7 +61,7 @@ class ShardRun:
         state: RunState,
         ends_at: float | None = None,
     ) -> None:
-        """Prepare to run samples; `ends_at`: when this job will be ended, in seconds since the epoch."""
+        """Prepare to run samples; `ends_at`: time by which samples should have ended, in seconds since the epoch."""
         self.spec, self.method, self.problems = spec, method, problems
         self.engines, self.journal, self.state = engines, journal, state
         self.limits = Limits(spec.temperature, spec.top_p, spec.token_budget, spec.sampling)
@@ -77,7 +77,6 @@ class ShardRun:
         """Run samples as memory and time allow. The first infrastructure failure cancels all other samples.
 
         `further` is called for another shard whenever all samples have begun and there is room for one more.
-
         Returns once all samples have ended. If the remaining time becomes shorter than a sample's likely duration, no
         more samples are started, and it returns once the running ones have ended.
         """

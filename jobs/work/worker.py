@@ -1,4 +1,4 @@
-"""Workers on a node, which run shards of one or several runs: plain asyncio over many samples; engines batch them.
+"""Workers on a node: each runs shards of one or several runs, with many samples at once that its engines batch.
 
 A worker gets run folders and shard numbers, and reads everything else from the folders. It works on one run after the
 other, and keeps engines open if the next run needs the same settings. If killed, it loses only the steps in flight;
@@ -83,8 +83,8 @@ def run_parts(parts: Parts, job_name: str | None = None) -> int:
 
     Runs are processed one after the other, grouped by shared engines. An error stops only the run that raised it;
     Unfinished is raised after the last run. With a single run, the error itself is raised. `job_name`: the Slurm job
-    that the runs share; runs that leave the job are skipped. If Slurm starts several tasks per job (`ntasks-per-node`),
-    the tasks take free shards.
+    that the runs share; runs that withdraw from it are skipped. If Slurm starts several tasks per job
+    (`ntasks-per-node`), the tasks take free shards.
     """
     end_with_launcher()
     take_as_slurm_task()
@@ -251,7 +251,7 @@ class InProcessWorker(Worker):
 
 
 def _ends_at() -> float | None:
-    """Return when this job should stop starting samples, in seconds since the epoch.
+    """Return the time by which this job's samples should have ended, in seconds since the epoch.
 
     This is the job's time limit minus the time by which Slurm's signal may be early; None if no limit is known.
     """
@@ -272,9 +272,8 @@ def _requeue(parts: Parts, *, has_progressed: bool) -> None:
     if not has_progressed:
         raise Unfinished("the time limit is too short: no step was accepted")
     if job is None or int(os.environ.get("SLURM_RESTART_COUNT", "0")) >= _MAX_RESTARTS:
-        raise Unfinished(
-            f"time limit reached; cannot requeue: not a Slurm job, or already restarted {_MAX_RESTARTS} times"
-        )
+        why = "this is not a Slurm job" if job is None else f"job {job} was already restarted {_MAX_RESTARTS} times"
+        raise Unfinished(f"the time limit was reached, and requeuing is not possible: {why}")
     begun_at = time.monotonic()
     while time.monotonic() - begun_at < _SAVING_SECONDS and any(
         RunFolder(Path(folder)).are_held(shards) for folder, shards in parts
@@ -362,7 +361,7 @@ def _run_all(shares: Sequence[dict[str, Any]], variables: Sequence[dict[str, str
 
 
 def _left(parts: Parts, job_name: str | None) -> str:
-    """List the unfinished shards, except those of runs that have left their shared job; empty if there are none."""
+    """List the unfinished shards, except those of runs withdrawn from the shared job; empty if there are none."""
     left = []
     for folder, shards in parts:
         run, unfinished = RunFolder(Path(folder)), shards
@@ -401,9 +400,9 @@ def _passing_signals_on() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def share(items: Sequence[_T], number: int, count: int) -> list[_T]:
-    """Return the items of worker `number` (from 0): one of `count` equal groups of adjacent items, without leftovers.
+    """Return the items of worker `number` (from 0): one of `count` groups of adjacent items, all of equal size.
 
-    With fewer items than workers, all groups are empty.
+    Leftover items are in no group. With fewer items than workers, all groups are empty.
     """
     size = len(items) // count
     return list(items[number * size : (number + 1) * size])

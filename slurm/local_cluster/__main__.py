@@ -66,11 +66,11 @@ def install() -> None:
 
 
 @main.command()
-@click.option("--nodes", type=click.IntRange(1, 500), default=4, show_default=True)
+@click.option("--nodes", type=click.IntRange(1, 500), default=4, show_default=True, help="Number of nodes.")
 @click.option("--gpus", type=click.IntRange(0, 64), default=2, show_default=True, help="Fake GPUs per node.")
 @click.option("--cpus", type=click.IntRange(1), default=16, show_default=True, help="CPUs reported by each node.")
-@click.option("--port", type=click.IntRange(1024, 65000), default=27000, show_default=True)
-@click.option("--max-array-size", type=click.IntRange(2), default=1001, show_default=True)
+@click.option("--port", type=click.IntRange(1024, 65000), default=27000, show_default=True, help="slurmctld's port.")
+@click.option("--max-array-size", type=click.IntRange(2), default=1001, show_default=True, help="MaxArraySize.")
 @click.option(
     "--node-timeout",
     type=click.IntRange(2),

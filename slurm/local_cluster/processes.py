@@ -16,7 +16,7 @@ _STOP_SECONDS = 15.0
 
 
 class ClusterError(click.ClickException):
-    """The cluster did not start; the message includes its daemons' log."""
+    """The cluster could not be installed or started; the message says why."""
 
     exit_code = 1
 
