@@ -162,7 +162,7 @@ def _dataset(launch: PartialLaunch) -> Iterator[Check]:
     found, expected = dataset_hash(loaded.problems), KNOWN_HASHES.get(loaded.name)
     text = f"{loaded.name}: {len(loaded.problems)} problems, hash {found}, {loaded.source}"
     if loaded.origin is None and expected not in (None, found):
-        yield warning("dataset", f"{text}; expected hash {expected}, so problems or answers differ: download it again")
+        yield warning("dataset", f"{text}; expected hash {expected}: the content differs; download the file again")
     else:
         yield ok("dataset", text)
 

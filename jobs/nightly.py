@@ -165,7 +165,7 @@ class Night:
         try:
             self._submit({"dependency": f"afternotok:{job}"}, **{"kill-on-invalid-dep": "yes"})
         except (client.SlurmError, trust.NotTrusted) as error:
-            print(f"no job was submitted to replace verdict job {job} if it fails: {error}", flush=True)
+            print(f"could not submit a job to replace verdict job {job} in case it fails: {error}", flush=True)
 
     def _others(self) -> list[client.Task]:
         own = client.this_job()

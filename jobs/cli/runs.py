@@ -173,9 +173,9 @@ def finalize(run: Path, database: Path | None, grader: str | None, trust: bool) 
 @click.option(
     "--max-context",
     type=click.IntRange(16),
-    help="Maximum judgment length, in tokens.  [default: as needed for the missing scores, up to the model's context]",
+    help="Maximum prompt length of a judgment, in tokens.  [default: as needed, up to the model's context]",
 )
-@integer("--concurrency", 64, "Judgments in flight.")
+@integer("--concurrency", 64, "Maximum number of judgments in flight.")
 def score(run: Path, model: str, kind: str, max_context: int | None, concurrency: int) -> None:
     """Score a run's stored steps and candidates with a process reward model.
 

@@ -42,7 +42,7 @@ def worker(run: Path, shard: int, accept: bool, trust: bool) -> None:
 def cancel(run: Path) -> None:
     """Cancel all Slurm jobs of a run. Recorded samples and steps are kept, and `resume` continues the run.
 
-    Jobs that it shares with other runs of a suite skip the canceled run and continue with the others.
+    Jobs shared with other runs of a suite skip the canceled run and continue with the others.
     """
     from jobs.submission import canceling
 

@@ -105,7 +105,7 @@ class Population:
 
 
 def draw(run: RunFolder, num_points: int, seed: int, *, writes: bool = True) -> tuple[list[Point], Population]:
-    """Return a random sample of the run's decisions, half of them rejections if there are enough, and all counts.
+    """Return a random sample of the run's decisions, half of them rejections if there are enough, and the population.
 
     Among accepted drafts and among rejected ones, each third of the chain is represented proportionally. The same run,
     number and seed give the same points. `writes`: see `finished_records`. Raises NothingToProbe.
@@ -280,10 +280,10 @@ def rounds(
 
 def in_words(launches: Sequence[PreparedLaunch], settings: ProbeSettings) -> str:
     """Describe the probes of these launches."""
-    runs, times = counted(len(_probed(launches)), "run is", "runs are"), settings.rollouts
+    runs, times = counted(len(_probed(launches)), "run is", "runs are"), counted(settings.rollouts, "time")
     return (
         f"Then {runs} probed: up to about {settings.points} decisions per run, each continued by the target alone "
-        f"{times} times with and {times} times without the draft's proposal."
+        f"{times} with and {times} without the draft's proposal."
     )
 
 

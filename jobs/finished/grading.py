@@ -138,11 +138,11 @@ def _counts(run: RunFolder, version: str) -> bool:
 
 def _ungraded(run: RunFolder, num_graded: int, reasons: list[str]) -> GraderFailed:
     reason, _ = Counter(reasons).most_common(1)[0]
-    samples = f"{counted(len(reasons), 'sample is', 'samples are')} not graded, {num_graded} were graded now"
+    samples = f"{counted(len(reasons), 'sample is', 'samples are')} not graded ({reason}); {num_graded} were graded now"
     again, reference = f"{typed('jobs finalize')} {quote(str(run.path))}", graders.recorded(run).reference
     if reference is not None:
-        return GraderFailed(f"{run.path.name}: {samples}: {reason}. After a fix, run:  {again} --grader {reference}")
-    return GraderFailed(f"{run.path.name}: {samples}: {reason}. To grade the rest:  {again}")
+        return GraderFailed(f"{run.path.name}: {samples}. After fixing the grader, run:  {again} --grader {reference}")
+    return GraderFailed(f"{run.path.name}: {samples}. To grade the rest:  {again}")
 
 
 def grade_candidates(run: RunFolder, workers: int | None = None) -> int:

@@ -50,7 +50,7 @@ def compare(run: RunFolder, baseline: RunFolder) -> list[Pair]:
         if temperature > 0:
             raise ValueError(
                 f"{folder.path.name} was sampled at temperature {temperature}, so its outputs vary in any case: "
-                "run both with --temperature 0"
+                "launch both runs with --temperature 0"
             )
     differing = ["target"] if _target(specs[0], specs) != _target(specs[1], specs) else []
     differing += [name for name, of in _DECISIVE.items() if of(specs[0]) != of(specs[1])]

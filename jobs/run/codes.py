@@ -127,9 +127,8 @@ def check_queued(run: RunFolder) -> None:
     jobs could be mistaken for results of this code.
     """
     if (records := _others(run)) and endings.num_unfinished(run):
-        cancel = (
-            f"to replace its jobs, cancel them (python -m jobs cancel {quote(str(run.path))}) and repeat this command"
-        )
+        command = f"python -m jobs cancel {quote(str(run.path))}"
+        cancel = f"to replace the run's jobs, cancel them ({command}) and repeat this command"
         raise CodeChanged(f"{_begun(run, records)}; {_GO_ON if _has_attempts(run) else cancel}")
 
 

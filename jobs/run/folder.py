@@ -265,7 +265,7 @@ class RunFolder:
         with damage_named(self.plan_path):
             units = trace_files.read_columns(self.plan_path, ["shard", "sample_id"])
             if not {*units["shard"].unique().to_pylist()} <= {*range(number)}:
-                raise ValueError(f"its samples are not those of {counted(number, 'shard')}")
+                raise ValueError(f"it has shard numbers outside 0 to {number - 1}")
         return units
 
     def num_planned(self) -> int:

@@ -115,7 +115,7 @@ def _memory_lines(
     if names := ", ".join(assumed_models(sizing)):
         yield f"assumed: model sizes of {names}; config.json is not on this machine"
     if uncounted:
-        yield f"memory: the plan ignores vLLM's {', '.join(uncounted)}; set shares with --draft.memory and --target.memory"
+        yield f"memory: the plan ignores vLLM's {', '.join(uncounted)}; set shares with --draft.memory, --target.memory"
 
 
 def no_gpus(spec: RunSpec, sbatch: Mapping[str, Option]) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Slurm checks of `harness.doctor`: commands, accounting, valid options, and a one-minute job that checks a node.
 
-Login node and compute node exchange question and answer as files in the output folder. The checks include a lock there:
+The login node's question and the compute node's answer are files in the output folder. Locks are also tested there:
 the compute node must respect a lock held by the login node, otherwise two workers could run the same shard.
 """
 
@@ -124,9 +124,10 @@ def _check_lock(folder: Path) -> Check:
     outcome = machine.try_lock(folder / "held.lock")
     if outcome == "held":
         return ok("locks across nodes", "a lock held on the login node is respected on this node")
+    problem = "was also acquired on this node" if outcome == "taken" else f"could not be tested here ({outcome})"
     return failure(
         "locks across nodes",
-        f"a lock held on the login node was {outcome} here: mount the filesystem with locks shared by all nodes "
+        f"a lock held on the login node {problem}: mount the filesystem with locks shared by all nodes "
         "(NFS: no nolock or local_lock; Lustre: flock, not localflock), or choose another --output",
     )
 

@@ -202,7 +202,7 @@ class FreeShards:
     """Shared shards of a run that workers take one after the other."""
 
     def __init__(self, run: RunFolder, shards: Sequence[int], first: int = 0) -> None:
-        """The search starts with the shard that has the most unfinished samples; among equals, at index `first`."""
+        """The search starts at the shard with the most unfinished samples; of equals, at the one at index `first`."""
         self._first, first = first, first % max(1, len(shards))
         self._run, self._shards = run, [*shards[first:], *shards[:first]]
         self.is_held_by_others = False

@@ -246,5 +246,5 @@ def test_a_run_of_another_kind_or_that_is_not_finished_is_refused(tiny_models: d
         check(plan(tmp_path, method="vanilla", model="draft"), "align")
     for part in vanilla.trace_files_dir.iterdir():
         part.unlink()
-    with pytest.raises(ValueError, match=r"has 6 unfinished samples: python -m jobs resume"):
+    with pytest.raises(ValueError, match=r"has 6 unfinished samples: to finish, run: python -m jobs resume"):
         check(vanilla, "align")
