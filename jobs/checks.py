@@ -32,7 +32,7 @@ Group = Callable[[], Iterable[Check]]
 
 
 def question_of(launch: PartialLaunch, typed: Collection[str] = (), *, on_node: bool = False) -> Question:
-    """Return the checks to make for a launch; `typed`: the flags on its command line. Raises a one-line ValueError."""
+    """Return the inputs for checking a launch; `typed`: the flags on its command line. Raises a one-line ValueError."""
     try:
         cluster = "slurm" if on_node else resolve(launch.cluster)
     except ValueError:  # reported as a failed check

@@ -96,7 +96,7 @@ class PreparedLaunch:
 
     @cached_property
     def forecast(self) -> Forecast | None:
-        """Estimated remaining cost; None if there is no basis."""
+        """Estimated remaining cost; None if there are no data to estimate it from."""
         num_finished = self.plan.spec.num_samples - self.num_left
         own = so_far(self.run, num_finished, self.num_left) if num_finished and self.num_left else None
         return after.forecast(self.run, self.launch, self.plan.spec, self.num_left, own, self.num_to_time)

@@ -147,7 +147,7 @@ def recover(runs: Sequence[RunFolder], record: NightRecord, recoveries: int) -> 
 
 
 def complete(runs: Sequence[RunFolder], database: Path, record: NightRecord) -> list[Gap]:
-    """Grade and load every run whose own job has not done so; return the runs for which this failed."""
+    """Grade and load every run whose own job has not done so; return a gap for each run for which this failed."""
     gaps = []
     for run in [run for run in runs if not _is_concluded(run)]:  # list all before the first one recreates the database
         name = run.path.name

@@ -83,7 +83,7 @@ class NightSettings(BaseModel):
     recoveries: Annotated[int, Field(ge=0, le=100)] = 5
     """Maximum number of times per night that a run's unfinished samples are submitted or started again."""
     since: date | None = None
-    """Nights before this date are ignored, because a change after them was intended."""
+    """Nights before this date are ignored, because results have changed intentionally since."""
     slurm: Mapping[str, str | int | bool] = {}
     """sbatch options of the verdict job."""
 

@@ -58,7 +58,7 @@ def finish(run: RunFolder, workers: int | None = None) -> int:
 def is_concluded(run: RunFolder) -> bool:
     """Return whether a run has grades, a database, and a result newer than its samples and timing samples.
 
-    The grades may be newer than the result, e.g. grades from another grader: regrading decides whether to load them.
+    Grades newer than the result, e.g. from another grader, do not count: `grading.regrade` loads them only on request.
     Raises OSError.
     """
     database = run.path.parent / "warehouse.duckdb"
@@ -230,5 +230,5 @@ def golds_of(
 
 
 def gold_of(problem: Problem) -> Gold:
-    """Return the fields of a problem needed by the grader."""
+    """Return a problem's reference answer, with the other fields that the grader needs."""
     return Gold(**{field.name: getattr(problem, field.name) for field in fields(Gold)})

@@ -212,7 +212,7 @@ def notice(run: RunFolder) -> str:
 def _of_one_size(specs: Sequence[RunSpec]) -> list[RunSpec]:
     """Return the specifications, each with the largest concurrency of all and the largest context for its target.
 
-    This affects no result, and engines of equal size are started only once.
+    The larger sizes affect no result, and engines of equal size are started only once.
     """
     most, longest = max((spec.concurrency for spec in specs), default=1), Counter[str]()
     for spec in specs:

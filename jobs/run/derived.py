@@ -169,7 +169,7 @@ def find(files: list[GradeFile], name: str) -> GradeFile:
 
 
 def read_grades(file: GradeFile) -> dict[str, GradeRow]:
-    """Read rows of trace_files.GRADES by sample id."""
+    """Return the grades in a file by sample id."""
     return {row["sample_id"]: cast(GradeRow, row) for row in trace_files.read_rows(file.path)}
 
 

@@ -46,7 +46,7 @@ _READERS = 8
 _KIND_BYTES = len('{"event":"att')
 """Length of the line prefix that identifies an event's kind."""
 _START = re.compile(rb'\n\{"event":"start","trace":\{"sample_id":"([^"\\]+)"')
-"""A `start` event after the first line, which is the attempt's. Plain characters at its start make the search fast."""
+"""Pattern of `start` events, except in the first line; it begins with literal characters, so the search is fast."""
 
 
 @dataclass(frozen=True)
@@ -309,7 +309,7 @@ def compact_own(run: RunFolder, journal_path: Path) -> None:
 
     The journal is removed once all its samples are in its trace file. If another process is compacting the run, the
     journal stays for the next compaction: that process may have read it earlier, and may replace the trace file by a
-    shorter one. The attempt in the trace file records the machine's current load.
+    shorter one. The trace file also records the machine's current load.
     """
     journal = read_journal(journal_path)
     if journal.attempt is not None:

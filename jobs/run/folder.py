@@ -108,7 +108,7 @@ class RunFolder:
     """Result of the finished run, for programs."""
 
     def derived_path(self, kind: str, version: str) -> Path:
-        """Return the path of derived data in one version, e.g. of a grader, scorer or definition."""
+        """Return the path of the derived file of one kind and version, e.g. of a grader version or a scorer."""
         plain = "".join(c if c.isalnum() or c in ".-" else "_" for c in version)
         return self.path / "derived" / f"{kind}-{plain[:_LONGEST_VERSION]}.parquet"
 

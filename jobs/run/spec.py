@@ -179,7 +179,7 @@ class RunSpec:
     reward: ModelSpec | None = None
     """The process reward model, for methods that use one."""
     dataset_origin: DatasetOrigin | None = derived(None)
-    """None: a built-in dataset. The run id uses the problems' name and hash, not the file path."""
+    """Origin of custom problems, not part of the run id (their name and hash are); None: a built-in dataset."""
     prompt_date: str | None = derived(None)
     """Date of the first launch (UTC), used as today's date in chat templates throughout the run. Attempts record which
     models' prompts contain it."""

@@ -1,8 +1,8 @@
 """Slurm submissions of a run: the shards of each task, canceled jobs, and withdrawals from shared jobs.
 
 A submission is recorded before sbatch is called. It contains the job's name, by which Slurm's queue is queried, so a
-launcher that dies right after sbatch leaves no unknown job. Queries of accounting by name are slow, so they use the ids
-that are recorded after sbatch.
+launcher that dies right after sbatch leaves no unknown job. Queries of accounting by name are slow, so accounting is
+queried by the ids recorded after sbatch.
 
 A task of a shared job has shards of several runs in the same parent folder and works on one run after the other. Each
 run records the job as its own submission. A canceled run withdraws from its shared jobs: their tasks skip it from then

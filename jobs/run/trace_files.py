@@ -124,7 +124,7 @@ class ScoreRow(TypedDict):
 
 
 def _schema_of(record: type) -> pa.Schema:
-    """Return a column per field; record fields become nested columns."""
+    """Return a schema with a column per field of a record; fields that are records become nested columns."""
     hints = get_type_hints(record)
     return pa.schema({name: _LONG.get(name) or _arrow_type(hint) for name, hint in hints.items() if name[0] != "_"})
 
@@ -144,7 +144,7 @@ PROBLEMS = _schema_of(Problem)
 SHARDS = pa.schema({"shard": _int, "sample_id": _text, "problem_id": _text, "sample_index": _int})
 """Units in execution order per shard. Metadata: `shards`: number of shards; `deal`: number of earlier assignments."""
 TRACES = _schema_of(Trace)
-"""Metadata key `attempt` holds the JSON of jobs.run.spec.Attempt."""
+"""Columns of trace files. The metadata key `attempt` holds jobs.run.spec.Attempt as JSON."""
 GRADES = _schema_of(GradeRow)
 _OF_A_CANDIDATE = {"sample_id": _text, "step_index": _int, "candidate_index": _int}
 _OF_A_GRADE = {"grader_version": _text, "verdict": _text, "extracted": _text, "detail": _text}

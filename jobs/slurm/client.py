@@ -19,7 +19,7 @@ from harness.settings.launch_settings import Cluster
 ANSWER_SECONDS = 30.0
 _PING_SECONDS = 10.0
 _RESOLVER_OPTIONS = "timeout:1 attempts:4"
-"""For resolv.conf(5): four lookups of one second each take less time than the ping's limit."""
+"""Resolver options (resolv.conf(5)) for the ping: four lookups of one second each fit into the ping's time limit."""
 _DEFAULT_MAX_ARRAY_SIZE = 1001
 """Slurm's default of MaxArraySize."""
 _HELD_REASON = "launch failed requeued held"
@@ -138,9 +138,9 @@ def _seconds(elapsed: str) -> float:
 def accounts(job_ids: Sequence[str], since: float) -> list[Task]:
     """Return all starts of all tasks of these jobs, including requeued ones, from accounting. Raises SlurmError.
 
-    Queries by id, because queries by name are slow. `since`: time of the first submission, in seconds since the epoch.
-    The search starts on that day, because sites limit ranges (MaxQueryTimeRange) and ids eventually restart at 1. Jobs
-    of other users are included (`-a`) if the site shows them.
+    Jobs are given by id, because queries by name are slow. `since`: time of the first submission, in seconds since the
+    epoch. The search starts on that day, because sites limit ranges (MaxQueryTimeRange) and ids eventually restart at
+    1. Jobs of other users are included (`-a`) if the site shows them.
     """
     fields = "JobName,JobID,State,NodeList,ElapsedRaw,AllocTRES,ExitCode"
     day = datetime.fromtimestamp(since - _CLOCK_SECONDS).strftime("%Y-%m-%d")  # noqa: DTZ006 Slurm uses local time

@@ -74,7 +74,7 @@ def _check(folder: str) -> None:
 
 
 _TERMINATED = 128 + signal.SIGTERM
-"""Exit code used by shells for this signal."""
+"""Exit code that shells use for SIGTERM."""
 _KINDS: Mapping[str, Callable[..., None]] = {
     "work": _work, "here": _share, "conclude": _conclude, "judge": _judge, "check": _check,
 }  # fmt: skip

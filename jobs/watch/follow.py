@@ -130,7 +130,7 @@ class Follower:
     def line(self) -> str:
         """The progress as `12/80 samples · 31 steps · draft 41 tok/s, target 9 tok/s · ETA 3 min`.
 
-        While engines start, it ends with their startup phase.
+        While engines start, the line ends with the engines' startup phase.
         """
         shown = [f"{len(self.ended)}/{counted(self.total, 'sample')}"]
         shown += [counted(self.errors, "error")] if self.errors else []

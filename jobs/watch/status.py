@@ -94,7 +94,7 @@ class RunStatus:
     gpu_hours: float | None = None
     """GPU-hours of all starts of all tasks; None for local runs, or if accounting never responded."""
     shared_with: list[str] = field(default_factory=list)
-    """Other runs in the same tasks; their GPU-hours are included."""
+    """Names of other runs in the same tasks; `gpu_hours` includes their GPU-hours."""
     codes: list[str] = field(default_factory=list)
     """The code versions that may have worked on the run; empty if there is only one."""
     to_time: int = 0
@@ -221,7 +221,7 @@ class Watch:
 def _accounts(runs: Sequence[RunFolder], queued: Sequence[Task]) -> list[Task]:
     """Query accounting for the jobs of runs, by the ids that are recorded or in the queue. Raises SlurmError.
 
-    A launcher that died right after sbatch has not recorded the job's id.
+    The queue also contains jobs of launchers that died right after sbatch, before they recorded the job's id.
     """
     ids = [job_id for run in runs for job_id in submissions.job_ids(run)]
     ids += [task.job_id.partition("_")[0] for task in queued]

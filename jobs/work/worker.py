@@ -49,7 +49,7 @@ LAUNCHER_PID = "HARNESS_LAUNCHER_PID"
 """Environment variable: process id of the launcher; a local worker must end when the launcher does."""
 
 _SHUTDOWN_SECONDS = 60.0
-"""Longest period before the time limit in which no sample starts: Slurm may send its signal up to a minute early."""
+"""Maximum margin between the end of samples and the time limit: Slurm may send its signal up to a minute early."""
 _LOOK_SECONDS = 1.0
 """Polling interval of an idle worker for shards of dead workers."""
 _MAX_RESTARTS = 100

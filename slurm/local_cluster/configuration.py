@@ -21,7 +21,7 @@ class Cluster:
     gpus: int = 2
     """Fake GPUs per node."""
     port: int = 27000
-    """Port of slurmctld; slurmdbd uses the next port, and nodes use ports from 101 above it."""
+    """Port of slurmctld; slurmdbd uses the next port, and nodes use the ports from `port` + 101."""
     cpus: int = 16
     memory_mb: int = 100_000
     """Memory reported by each node, in MB; the machine may have less."""

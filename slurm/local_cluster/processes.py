@@ -70,7 +70,7 @@ def jobs(cluster: Cluster, nodes: list[str]) -> list[psutil.Process]:
 
 
 def steps(cluster: Cluster, nodes: list[str]) -> list[psutil.Process]:
-    """Return Slurm's process of each running step, identified by its log file."""
+    """Return the slurmstepd process of each job step on these nodes, identified by its open log file."""
     logs = {str(cluster.log(f"slurmd-{node}")) for node in nodes}
     step_processes = []
     for process in psutil.process_iter():
