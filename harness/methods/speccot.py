@@ -11,7 +11,7 @@ No prompts or code are published. Choices of this implementation:
 - Drafts that differ only in surrounding white space are one option, so a choice may have fewer than N.
 - If the chain ends inside a step, as after most guidance, each proposal is shown with the beginning of its step.
 - Steps end at the run's step separator (a blank line) or after `step_tokens`.
-- Two equal steps in a row end the chain without an answer, as in SpecReason's program. The target alone has no such end.
+- Two equal steps in a row end the chain without an answer, as in SpecReason's program; the target alone goes on.
 - The token budget includes the answer; the paper's 8,192 tokens are those of the reasoning (4.1).
 - N, k and the model that answers are not stated either: see the parameters.
 """

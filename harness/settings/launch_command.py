@@ -5,7 +5,6 @@ Hyper-parameter options belong to the selected method. Methods are not imported 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -77,8 +76,6 @@ class LaunchCommand(OneLineErrors):
                 raise click.UsageError(str(error)) from error
         if chosen is not None or (args and not {"-h", "--help"} & set(args)):
             ctx.meta[_PARAMETERS] = list(_parameter_options(chosen))
-        elif "--help-all" in args:
-            ctx.meta[_PARAMETERS] = list(_options_by_method())
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -195,21 +192,10 @@ def _parameter_options(method: str | None) -> Iterable[LaunchOption]:
             yield _typed_option(names, kind, heading=_OF_METHODS, is_common=True, help=of, hidden=bool(method))
 
 
-def _options_by_method() -> Iterable[LaunchOption]:
-    """Yield the options of each built-in method, under the first line of its module docstring."""
-    from harness.methods import METHODS, parameter_fields
-
-    for method, kind in METHODS.items():
-        summary = (sys.modules[kind.__module__].__doc__ or "").strip().partition("\n")[0]
-        for declared in parameter_fields(method):
-            yield _parameter_option(declared, f"{method}: {summary}")
-
-
-def _parameter_option(declared: ParameterField, heading: str = _OF_METHODS) -> LaunchOption:
+def _parameter_option(declared: ParameterField) -> LaunchOption:
     default = str(declared.default)
     if isinstance(declared.default, bool):
         default = ("" if declared.default else "no-") + declared.name.replace("_", "-")
     text = f"{declared.help}  [default: {default}]"
-    return _typed_option(
-        [flag(declared.name), declared.name], declared.type, heading=heading, is_common=True, help=text
-    )
+    names = [flag(declared.name), declared.name]
+    return _typed_option(names, declared.type, heading=_OF_METHODS, is_common=True, help=text)
