@@ -55,8 +55,8 @@ __all__ = ["WAIT_SECONDS", "WarehouseBusy", "WarehouseError", "WarehouseMissing"
 _MOST_MEMORY_MEBIBYTES = 4096
 _ROW_GROUP_ROWS = 30720
 """Number of rows that are compressed and written together. A full row group is written while its thread continues
-reading; the remaining rows of a run stay uncompressed until the commit. With DuckDB's default of 122,880 rows, these
-would be most of a run's rows.
+reading; the remaining rows of a run stay uncompressed until the commit. With DuckDB's default of 122,880 rows, most
+rows of a run would stay uncompressed.
 """
 _EMPTY_DATABASE: list[bytes] = []
 """File content of a database without rows, cached by this process."""
@@ -300,7 +300,7 @@ def _is_locked(error: BaseException) -> bool:
 
 
 def _check_format(connection: Connection, database: Path) -> None:
-    """Raise WarehouseOutdated if a database has a different format from this version's."""
+    """Raise WarehouseOutdated if a database's format differs from this version's."""
     try:
         is_known = connection.execute("SELECT digest FROM schema_version").fetchall() == [(format_digest(),)]
     except duckdb.Error:

@@ -356,7 +356,7 @@ def _thresholds(kind: str, points: Points) -> Sequence[float]:
 
 
 def of_numbers(ratings: Floats) -> list[float]:
-    """Return quantiles of ratings, rounded down to the six digits in their names, so the names are unique."""
+    """Return quantiles of ratings, rounded down to the six digits printed as group_value, so these are unique."""
     found = np.quantile(ratings, _QUANTILES)
     scale = 10.0 ** (5 - np.floor(np.log10(np.maximum(np.abs(found), 1e-12))))
     return sorted({float(f"{threshold:g}") for threshold in np.floor(found * scale + 1e-6) / scale})
@@ -374,7 +374,7 @@ DELETE FROM interval WHERE list_contains($run_ids::VARCHAR[], run_id) AND estima
 
 
 def bring_sweeps_up_to_date(connection: Connection, loaded: Sequence[str]) -> None:
-    """Recompute the rows of budget sweeps if their run or the run with their chains was just loaded."""
+    """Recompute a budget sweep's rows if the sweep's run, or the run whose chains it truncates, was just loaded."""
     run_ids = [str(row["run_id"]) for row in rows(connection, _CHANGED_SWEEPS, {"loaded": list(loaded)})]
     if not run_ids:  # otherwise every load would scan all intervals
         return

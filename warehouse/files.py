@@ -49,7 +49,7 @@ class WarehouseBusy(WarehouseError):
 
 
 class WarehouseOutdated(WarehouseError):
-    """The file has a different format from this version's."""
+    """The file's format differs from this version's."""
 
 
 def database_beside(run_folder: Path) -> Path:
@@ -185,7 +185,7 @@ def check_is_file(database: Path) -> None:
 
 
 def missing(database: Path) -> str:
-    """Return the message for a missing database; launches create one next to their run folders."""
+    """Return the message for a missing database, with the remedy."""
     other = database.parent / "runs" / "warehouse.duckdb"
     if other.is_file():
         return f"no database at {database}; use --database {quote(str(other))}"

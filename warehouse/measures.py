@@ -227,7 +227,7 @@ def _of_pair(name: str, meaning: str, title: str = "", *places: Place, unit: str
 SAMPLES_PER_SLOT = 5
 """Minimum number of samples per slot of a worker for a throughput; with fewer, start and end take most of the time."""
 _ALL = (
-    _graded("pass_at_1", "pass@1 with missing samples counted as incorrect; a lower bound if any are", "pass@1",
+    _graded("pass_at_1", "pass@1 with missing samples counted as incorrect; a lower bound if any are missing", "pass@1",
         "night"),
     Measure(
         name="fallback_rate", title="fallback rate", meaning="share of decisions that rejected all candidates",
@@ -308,8 +308,8 @@ _ALL = (
     ),
     *(
         Measure(name=name, title=title, unit=f"{of}/s", better=1, is_of_times=True,
-            meaning=f"{of} per second and worker while all slots are in use; each counts by the share of its time in "
-            "that period")
+            meaning=f"{of} per second and worker while all slots are in use; a sample counts by the share of its time "
+            "in that period")
         for name, title, of in (
             ("samples_per_second", "throughput", "samples"),
             ("emitted_tokens_per_second", "emitted tokens/s", "tokens"),
@@ -362,7 +362,7 @@ _ALL = (
     Measure(name="draft_steps", x="num_draft_steps", y="num_steps", meaning="share of steps written by the draft"),
     *(
         Measure(name=f"reflection_in_{role}s", unit="words in 1,000 tokens", x=f"1000 * {role}_words",
-            y=f"{role}_tokens_written", method=ratio, meaning=f"wait, but and hmm in steps of role {role}")
+            y=f"{role}_tokens_written", method=ratio, meaning=f'words "wait", "but" and "hmm" in steps of role {role}')
         for role in ("draft", "fallback")
     ),
     Measure(name="mean_score", unit="0 to 9", x="score", y="num_scores", method=ratio, meaning="score of a verdict"),

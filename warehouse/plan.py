@@ -92,8 +92,8 @@ def main(
 
     RUN: a run id, a unique prefix, or a run folder. A baseline and another run serve as the pilot of the comparison; a
     single run requires an assumption (--correlation). Without RUN, a comparison is planned for every setting (method,
-    parameters and models) in the database. A plan is for the "not worse" decision of warehouse.compare; its GPU-hours
-    are estimated from these runs.
+    parameters and models) in the database. A plan is for the "not worse" decision of warehouse.compare; GPU-hours are
+    estimated from the same runs.
     """
     from warehouse.comparison import plans
     from warehouse.database import reader

@@ -151,7 +151,7 @@ def check_statement(connection: Connection, sql: str) -> None:
 
 
 def write(given: Table, out: IO[str], output_format: QueryFormat, *, is_wide: bool = False) -> None:
-    """Write the rows as a table, CSV or JSON; escaped on a terminal.
+    """Write the rows as a table, CSV or JSON. Control characters are escaped, in CSV only on a terminal.
 
     is_wide: print an aligned table with all columns and unrounded numbers, even if it is wider than the terminal.
     """
@@ -207,7 +207,7 @@ def full(value: Any) -> str:
 
 
 def rounded(values: Sequence[Any]) -> list[str]:
-    """Return a column's values as strings, with the decimals that give its largest fraction four significant digits."""
+    """Return a column's values as strings; floats get enough decimals for four significant digits of the largest."""
     fractions = [value for value in values if isinstance(value, float) and abs(value) < _LARGE]
     decimals = _decimals(fractions)
     return [_rounded(value, decimals) if isinstance(value, float) else full(value) for value in values]
@@ -257,12 +257,12 @@ def _names(context: click.Context, parameter: click.Parameter, value: str | None
 @click.option("--name", help="Run a bundled query (see --list) instead of SQL.")
 @click.option("--list", "is_list", is_flag=True, help="List views, tables and bundled queries with their meaning.")
 @click.option("--describe", metavar="VIEW", help="List the columns of a view or table with type, unit and meaning.")
-@click.option("--columns", metavar="NAME,NAME…", callback=_names, help="Only these columns, in this order.")
+@click.option("--columns", metavar="NAME,NAME…", callback=_names, help="Print only these columns, in this order.")
 @click.option(
     "--wide",
     "is_wide",
     is_flag=True,
-    help="Table with all columns, unrounded numbers and one line per row, even if it is wider than the terminal.",
+    help="Print all columns, unrounded numbers and one line per row, even if the table is wider than the terminal.",
 )
 @database_option()
 @format_option(get_args(QueryFormat))

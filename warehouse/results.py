@@ -150,7 +150,7 @@ def short_names(runs: Sequence[RunSpec]) -> list[str]:
 
 
 def conclude(folder: str, database: str | None = None) -> bool:
-    """Finish a run in a log or a terminal and return whether it is complete. Raises the exceptions of `report`."""
+    """Finish a run, printing its result, and return whether it is complete. Raises the exceptions of `report`."""
     console, run = terminal(), RunFolder(Path(folder))
     if client.this_job():  # the workers have just ended on other machines
         wait_for_endings(run)

@@ -176,7 +176,7 @@ def _accepted_tokens(call: Row) -> str:
 
 def _overlapped(call: Row) -> str:
     seconds = call["overlapped_seconds"]
-    return f", {seconds:.3f} s of that overlapping with other calls" if seconds else ""
+    return f", {seconds:.3f} s overlapping with other calls" if seconds else ""
 
 
 def _call(call: Row) -> Text:

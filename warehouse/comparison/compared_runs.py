@@ -186,10 +186,10 @@ class Baseline:
 def choose(runs: Sequence[Run], named: str | None = None) -> list[Baseline]:
     """Return the baseline of every dataset that has a run with samples.
 
-    named: run id to use as the baseline of its dataset. By default, the baseline is the run of the target alone: the
-    best-fitting one if there are several. If the target never ran alone, it is the first run. If a dataset has the
-    target alone and other runs in both regimes (one and several samples in flight), each regime gets its own baseline,
-    because times are comparable only within a regime. Raises WarehouseError if the named run has no samples.
+    named: run id to use as the baseline of its dataset. By default, the baseline is the run of the target alone; if
+    there are several, the one that fits the other runs best (`_fit`); if there is none, the first run. If a dataset has
+    the target alone and other runs in both regimes (one and several samples in flight), each regime gets its own
+    baseline, because times are comparable only within a regime. Raises WarehouseError if the named run has no samples.
     """
     by_dataset: dict[str, list[Run]] = {}
     for run in runs:

@@ -115,7 +115,7 @@ class SpeedRatio:
     ratio: Interval | None
     """The ratio with its interval; None if it is refused, or if no problem was timed in all compared runs."""
     unlike: Sequence[str]
-    """Reasons why the times are not comparable; if there are any, `ratio` is set only if the user forced it."""
+    """Reasons why the times are not comparable; if there are any, `ratio` is set only if `is_latency_forced`."""
     factor: RunFactor | None
     """Run factor included in the ratio's interval. None: the interval holds only within these runs."""
     at_one: SpeedUpAtOne | None = None

@@ -5,8 +5,8 @@ counts that follow from a chain alone (table timing_work). Counts of cached toke
 because they depend on the load: with such counts, chains from full batches would get other predictions than equal
 chains that ran alone, and the estimate would be biased.
 
-A call's time is linear in its token counts, with a few coefficients per model: first its uncached prompt tokens are
-processed, then the tokens of its longest completion. A sample's calls are sequential, so its latency is the sum over
+A call's time is linear in the counts of `_COUNTS`, with a coefficient per model and count: the call processes its new
+prompt tokens, then generates its longest completion. A sample's calls are sequential, so its latency is the sum over
 calls plus the harness's overhead. SpecReason section 4.1 and SpecCoT section 3.4 count a verdict in the same way: one
 short prefill and one token. A draft started during a verdict (specreason's `--lookahead`) adds only the time beyond
 that verdict.
@@ -242,7 +242,7 @@ class TimedCall:
     """The call's counts, in the order of `_COUNTS`."""
     seconds: float
     overlapped_seconds: float = 0.0
-    """Part of `seconds` during which the sample did not wait."""
+    """Part of `seconds` during which the sample did not wait for this call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,7 @@ _Engines = Mapping[str, Any]
 
 
 def _asks_logprobs(engines: _Engines) -> str | None:
-    """Return whether an attempt requested the log-probability of every token; None: unknown."""
+    """Return `yes` if an attempt requested the log-probability of every token, else `no`; None: unknown."""
     roles = [engine for role in ("draft", "target") if (engine := engines.get(role)) is not None]
     return ("yes" if any(engine.get("mean_logprobs", True) for engine in roles) else "no") if roles else None
 
@@ -190,7 +190,7 @@ def differences(manifests: Sequence[Manifest]) -> list[Difference]:
 
 
 def are_files_implied(name: str, values: Mapping[str, Sequence[str]]) -> bool:
-    """Return whether `name` is a model's files that differ between runs exactly where the model's names differ.
+    """Return whether `name` is a model's files, and they differ between exactly the runs whose model names differ.
 
     values: each setting's values, one per run, in the same order of runs.
     """

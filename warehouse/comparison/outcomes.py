@@ -30,8 +30,8 @@ not show their results. Above this share, missing samples count against the run:
 right (the worst case of Manski, Nonparametric Bounds on Treatment Effects, Am. Econ. Rev. 80, 1990). If both runs have
 planned equally many samples, this shifts the difference by at most 1 point, half of the usual margin. The shift is
 larger if fewer samples are planned in the run that lacks some: if 30 of a baseline's 400 samples are missing and the
-run has 3,200, these are 0.9 % of all planned samples but shift the difference by 7.5 points. With more samples missing,
-the assumption would decide the result.
+run has 3,200, the 30 are 0.9 % of all planned samples but shift the difference by 7.5 points. With more samples
+missing, the assumption would decide the result.
 """
 _PROBLEMS = """
 SELECT problem_id || ' ' || content_hash AS problem, problem_id, family

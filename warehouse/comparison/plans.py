@@ -327,8 +327,8 @@ def _title(plan: Plan) -> str:
     differs = f"a method that truly differs by {signed(100 * asked.difference, 1)} points"
     assumed = differs if asked.difference else "an equally accurate method"
     return (
-        f"{plan.basis.baseline.dataset}: to show with power {100 * asked.power:g} % that {assumed} is not worse by "
-        f"{_points(asked.margin)}"
+        f"{plan.basis.baseline.dataset}: problems and samples needed to show, with power {100 * asked.power:g} %, that "
+        f"{assumed} is less than {_points(asked.margin)} worse"
     )
 
 

@@ -470,8 +470,8 @@ def contrast_legend(comparison: Comparison, shown: Collection[str] = CONTRAST_HE
     if any(contrast.is_same_subject for contrast in contrasts):
         values = "95 % and p are" if "p" in shown else "95 % is"
         yield (
-            f"Runs of one method: {values} for rerunning these problems, not for similar problems, if answers to a "
-            "problem vary."
+            f"Runs of one method whose answers to a problem vary: {values} for rerunning these problems, not for "
+            "similar problems."
         )
     if late := " ".join(told[name] for name in CONTRAST_HEADERS[5:] if name in shown):
         yield late

@@ -60,7 +60,7 @@ def _brief_page(comparison: Comparison, screen: Screen) -> Iterator[Line | Table
 
 
 def write_short(comparison: Comparison, out: IO[str]) -> None:
-    """Write a suite's results. If the runs are in two regimes, each setting has one row with both speed-ups."""
+    """Write a suite's results; one row per setting if runs with one and several samples in flight have baselines."""
     screen, found, names = Screen(out, is_fitted=True), show.regimes(comparison), show.names(comparison)
     for line in show.merged(show.warnings(comparison), names):
         screen.say(line, "bold red")

@@ -32,7 +32,7 @@ KIND = "bounded mean"
 SMALLEST_P = 1e-10
 """Minimum reported p-value. Smaller values are below the error of the numerical integration."""
 _NEGLIGIBLE = 34.0
-"""Integration stops where the integrand falls below exp(−this)."""
+"""Integration stops where the integrand falls below exp(−34)."""
 _POINTS = 64
 
 

@@ -93,8 +93,8 @@ class Clustered:
         """Return Wilson's score interval of a share from 0 to 1 with its effective number of observations.
 
         That number is p(1 − p)/standard error² (Korn and Graubard, Survey Methodology 24, 1998). The quantile is
-        Student's t. One more observation with the largest possible variance, p(1 − p), is added to the spread, because
-        few families near 0 or 1 often show no spread. At 0 and 1, the effective number of families is used.
+        Student's t. The variance includes one more observation of the largest possible variance, p(1 − p), because few
+        families often show no variance near 0 or 1. At 0 and 1, the effective number of families is used instead.
         """
         if reason := self.why_none:
             return self.without_interval(reason)
@@ -121,7 +121,7 @@ def family_numbers(family: Families | None) -> Counts | None:
 
 
 def clustered(x: Floats, y: Floats, family: Families | None = None) -> Clustered:
-    """Return Σx/Σy over problems with its jackknife over families. x, y (n,); Σy without one family must not be 0."""
+    """Return Σx/Σy over problems with its jackknife over families. x, y (n,); no single family may have all of Σy."""
     numbers = family_numbers(family)
     if numbers is not None:
         x, y = np.bincount(numbers, x).astype(float), np.bincount(numbers, y).astype(float)

@@ -1,7 +1,7 @@
 """Detect changes of a measure between nights, given sampling noise and night-to-night variation.
 
-A night's value is the cell's level plus a night effect plus sampling noise. Sampling variances are given if known,
-otherwise 0. The night effect is a stationary AR(1) process over days. Its variance and autocorrelation are pooled over
+A cell is a setting that runs every night. Its value is a level plus a night effect plus sampling noise (of variance 0
+if unknown). The night effect is a stationary AR(1) process over days. Its variance and autocorrelation are pooled over
 the cells of a measure and fitted to the variogram (half the mean squared difference between nights h days apart), which
 does not require the level. Tonight's value is compared with its best linear prediction from the cell's earlier nights.
 
@@ -147,9 +147,7 @@ def looks(cells: Sequence[Series]) -> tuple[dict[str, Spread], list[Look]]:
 
 
 class _Nights(NamedTuple):
-    """Nights of all cells; arrays (cells, nights). Missing nights have infinite variance; a cell's first night is never
-    missing.
-    """
+    """Nights of all cells; arrays (cells, nights), padded at the ends of rows with nights of infinite variance."""
 
     days: Counts
     values: Floats

@@ -42,7 +42,7 @@ in only 40, 54 and 60 % of simulated pilots.
 LEAST_GAIN = 0.05
 """Doubling the samples per problem is worthwhile if it lowers the standard error by at least this share."""
 MOST_SAMPLES = 4096
-"""Upper limit on samples per problem; plans above it need more problems."""
+"""Upper limit on samples per problem; plans that would exceed it need more problems."""
 _WEIGHTS = 1000
 _LEAST_VARIANCE = 0.05
 """Minimum variance of a skewed sample, as a share of V."""
@@ -70,7 +70,7 @@ class Moments:
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """Variance components (accuracy squared) and skewness components of the differences of problem means."""
+    """Variance components, in units of accuracy², and skewness components of the differences of problem means."""
 
     between: float
     """τ²."""
@@ -100,9 +100,9 @@ class Components:
 
     @property
     def enough_samples(self) -> int | None:
-        """Samples per problem from which doubling them lowers the standard error by at most LEAST_GAIN.
+        """Least number of samples per problem whose doubling lowers the standard error by at most LEAST_GAIN.
 
-        Doubling them then helps at most as much as adding 11 % of problems. None: there is no variance between
+        Doubling it helps at most as much as adding 11 % of problems. None: there is no variance between
         problems, so doubling always helps. 1: single samples do not vary.
         """
         if not self.within:
@@ -200,7 +200,7 @@ def components_of_one(correct: Counts, samples: Counts, correlation: float) -> C
 
 @lru_cache(maxsize=1)
 def _gamma() -> Floats:
-    """Return _WEIGHTS equally probable weights of the pseudo-problem: quantiles of its gamma distribution."""
+    """Return _WEIGHTS equally probable weights of the pseudo-problem of `bounded.worst_case` (gamma quantiles)."""
     found: Floats = special.gammaincinv(PSEUDO_WEIGHT, (np.arange(_WEIGHTS) + 0.5) / _WEIGHTS)
     return found
 

@@ -155,9 +155,9 @@ def rates(points: Points, accepted: Flags | None = None) -> Rates:
 def area(points: Points) -> Interval:
     """Return the probability that a right step has a higher score than a wrong one; ties count half.
 
-    The interval is t on the logit, with the jackknife over families (Efron and Tibshirani, An Introduction to the
-    Bootstrap, 1993, chapter 11). The estimate is NaN if there are no scores, if the proposals have no loss, or if the
-    losses are too imprecise to give a value from 0 to 1.
+    The interval is Student's t on the logit scale, with the jackknife over families (Efron and Tibshirani, An
+    Introduction to the Bootstrap, 1993, chapter 11). The estimate is NaN if there are no scores, if the proposals have
+    no loss, or if the losses are too imprecise to give a value from 0 to 1.
     """
     points = points.where(~np.isnan(points.rating))
     if none := _too_few(points):

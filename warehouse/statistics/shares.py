@@ -59,10 +59,10 @@ def auroc(
     """Return the probability that a decision of a correct sample has a higher score than one of an incorrect sample.
 
     All arguments have one element per decision; ties count half. family: by default, each problem is its own family.
-    The standard error is the delete-one-family jackknife. The interval is t on the logit; its degrees of freedom are
-    those of the families' contributions (Satterthwaite), because a few families may dominate. The value is NaN in two
-    cases: right or wrong decisions come from fewer than FEWEST_WRONG samples or FEWEST_PROBLEMS families, or problems
-    share families and there are fewer than FEWEST_FAMILIES.
+    The standard error is the delete-one-family jackknife. The interval is Student's t on the logit scale, with the
+    degrees of freedom of the families' contributions (Satterthwaite), because a few families may dominate. The value is
+    NaN if the decisions of correct samples, or those of incorrect samples, come from fewer than FEWEST_WRONG samples or
+    FEWEST_PROBLEMS families, or if problems share families and there are fewer than FEWEST_FAMILIES.
     """
     names, numbers = np.unique(problem if family is None else family, return_inverse=True)
     n = len(names)
@@ -74,7 +74,7 @@ def auroc(
     if reason:
         return Interval(float("nan"), None, None, None, reason, families=families)
     right, wrong = rating[is_right], rating[~is_right]
-    # Pairs in which the right decision has the higher score, by the family of the right one, of the wrong one, of both.
+    # Pairs won by the decision of the correct sample: by that sample's family, by the other's family, within a family.
     of_right = np.bincount(numbers[is_right], _below(right, wrong), n)
     of_wrong = np.bincount(numbers[~is_right], len(right) - _below(wrong, right), n)
     num_right, num_wrong = np.bincount(numbers[is_right], minlength=n), np.bincount(numbers[~is_right], minlength=n)
@@ -114,7 +114,7 @@ def correlation(sums: Floats, family: Families | None = None) -> Interval | None
 
     sums (n, 6): each problem's number of steps and its sums of x, y, xy, x² and y². Steps of a problem are not
     independent, so whole problems are left out (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter
-    11). None if a value is constant.
+    11). None if x or y is constant.
     """
     numbers = family_numbers(family)
     if numbers is not None:
@@ -137,7 +137,7 @@ def correlation(sums: Floats, family: Families | None = None) -> Interval | None
 
 
 def _correlations(sums: Floats) -> Floats:
-    """Return the correlation of each row (m, 6) of sums; NaN if a value is constant."""
+    """Return each row's correlation (m,) from sums (m, 6), as in `correlation`; NaN if x or y is constant."""
     n, x, y, xy, xx, yy = sums.T
     variances = np.maximum(n * xx - x * x, 0.0) * np.maximum(n * yy - y * y, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -160,9 +160,9 @@ def two_phase_ratio(first: TwoPhaseMean, second: TwoPhaseMean, resamples: int = 
 def two_phase_difference(first: TwoPhaseMean, second: TwoPhaseMean) -> Interval:
     """Return `first` minus `second` with its interval; both over the same problems in the same order.
 
-    The half-width has two parts, added in quadrature as in `two_phase_ratio`, both with Student's t: for the draw of
-    timed samples and for the sampling of problems. There is no interval (kind "none: …") for one problem, and for too
-    few families or timed samples (see `_why_none`).
+    The half-width has two parts, for the draw of timed samples and for the sampling of problems. Each uses Student's t;
+    they are added in quadrature as in `two_phase_ratio`. There is no interval (kind "none: …") for one problem, and for
+    too few families or timed samples (see `_why_none`).
     """
     estimate = first.estimate - second.estimate
     if reason := _why_none(first, second):
@@ -191,8 +191,8 @@ def _half_and_error(
 ) -> tuple[float, float]:
     """Return half-width and standard error for the ratio (or difference) of two means.
 
-    influence (n,): per problem, covering both phases. units: divisors of the means. quantile: for the sampling
-    of problems; timed samples use Satterthwaite's degrees of freedom.
+    influence (n,): each problem's influence, whose variance covers both phases. units: divisors of the means. quantile:
+    for the sampling of problems; timed samples use Student's t with Satterthwaite's degrees of freedom.
     """
     parts = [(one.timed_variance / unit**2, one.degrees) for one, unit in zip((first, second), units, strict=True)]
     of_timed = sum(variance for variance, _ in parts)
