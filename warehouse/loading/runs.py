@@ -108,8 +108,8 @@ def describe_journals(folder: RunFolder) -> str:
         number = num_only_in_journals(folder)
     except (RunDamaged, OSError):
         return ""  # errors are reported elsewhere
-    are = f"{number} more {'is' if number == 1 else 'are'}"
-    return f"  {are} finished in journals:  python -m jobs finalize {quote(str(folder.path))}" if number > 0 else ""
+    more = f"  {number} more finished only in journals; to add them:  python -m jobs finalize"
+    return f"{more} {quote(str(folder.path))}" if number > 0 else ""
 
 
 _PUBLISH_SECONDS = 60.0

@@ -1,1 +1,1 @@
-"""One verdict per night over all cells: a pure function of the database."""
+"""Judge each night's runs against earlier nights: a pure function of the database."""

@@ -1,7 +1,7 @@
 """Read nights from the database, from the file next to it, or from a CSV file.
 
-The file next to the database has one line of JSON per cell and night with the judged values. It supplies nights missing
-in the database, for example after a rebuild without their run folders.
+The file next to the database has one line of JSON per night and cell (judge.py) with the judged values. It supplies
+nights missing in the database, for example after a rebuild without their run folders.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Conditions = tuple[dict[str, str], dict[str, str], dict[str, str]]
 COLUMNS = ("night", "cell", "measure", "value", "n")
 _CELL = TypeAdapter(CellNight)
 _AT = "at"
-"""Key for the time of writing, which keeps two equal lines distinct if another line is between them."""
+"""Key for the time of writing. It keeps two equal lines distinct if another line is between them."""
 
 _VALUES = """
 SELECT run_id, baseline_run_id, metric, estimate FROM counted_estimate
@@ -67,7 +67,7 @@ def read_nights(
     """Return every night with its cells, oldest first, without nights before `since`.
 
     kept: cells from the file next to the database; a cell is used if the database lacks one of its runs. If there are
-    kept cells or runs tagged with dates, other runs do not count.
+    kept cells or runs tagged with a date, runs without a date tag are ignored.
     """
     runs = rows(connection, sql_of("nightly/runs"))
     loaded = {str(row["run_id"]) for row in runs}
@@ -236,7 +236,7 @@ def recorded(file: Path) -> tuple[list[list[CellNight]], list[Measure]]:
     with file.open(encoding="utf-8-sig", newline="") as lines:
         table = csv.DictReader(lines)
         if missing := [name for name in COLUMNS[:4] if name not in (table.fieldnames or ())]:
-            raise WarehouseError(f"{file} is missing columns: {', '.join(missing)}; required: {', '.join(COLUMNS)}")
+            raise WarehouseError(f"{file} is missing columns: {', '.join(missing)}; required: {', '.join(COLUMNS[:4])}")
         for row in table:
             try:
                 read.append(_recorded(row))
@@ -244,7 +244,7 @@ def recorded(file: Path) -> tuple[list[list[CellNight]], list[Measure]]:
                 raise WarehouseError(f"{file}, line {table.line_num}: {error}") from error
     if not read:
         raise WarehouseError(f"{file} has no nights")
-    # Shares never exceed 1 and change in points; all other measures change relatively.
+    # Changes of shares, which never exceed 1, are in points; changes of other measures are relative.
     large = {measure for *_, measure, value, _ in read if value > 1}
     measures = {
         name: Measure(name=name, title=name, meaning="", method=mean if name in large else mean_share)
@@ -279,7 +279,7 @@ def _recorded(row: Mapping[str, str]) -> tuple[date, str, str, float, float]:
     night, cell, measure, value = (row[name] for name in COLUMNS[:4])
     number, n = float(value), float(row.get("n") or 0)
     if not (cell and measure):
-        raise ValueError(f"requires values in the columns {', '.join(COLUMNS)}; only n may be empty")
+        raise ValueError(f"requires values in the columns {', '.join(COLUMNS[:4])}; n may be empty")
     if not 0 <= number < math.inf:
         raise ValueError(f"{value}: values must be finite and at least 0")
     if n and not number <= 1 <= n:

@@ -480,7 +480,7 @@ def _not_compared(night: CellNight, last: CellNight, found: Sequence[MetricVerdi
             )
         ]
     return (
-        [("PASS", f"not compared yet, because of {', '.join(changed)}: {', '.join(later)}")]
+        [("PASS", f"not compared yet: {', '.join(later)} (because of {', '.join(changed)})")]
         if changed and later
         else []
     )
@@ -504,7 +504,7 @@ def _with_baselines(cells: Sequence[CellVerdict], tonight: Sequence[CellNight]) 
     """Return the verdicts, and request reruns of the baselines of suspicious speed-ups."""
     waiting = [m for cell in cells for m in cell.metrics if m.measure is SPEED_UP and m.verdict == "INCONCLUSIVE"]
     wanted = {metric.night.baseline for metric in waiting} - {night.cell for night in tonight if night.reruns}
-    reason = "the speed-up of another cell is suspicious: also rerun this cell, which is its baseline"
+    reason = "the speed-up of another cell is suspicious: also rerun this cell, the baseline of that speed-up"
     return [
         replace(cell, needs_rerun=True, reasons=(*cell.reasons, reason), verdict=_worst([cell.verdict, "INCONCLUSIVE"]))
         if cell.cell in wanted and not cell.needs_rerun

@@ -125,7 +125,7 @@ def _page(verdict: NightVerdict) -> Page:
         for reason in cell.reasons:
             yield Line(f"{name}: {reason}", is_item=True)
     for cell in verdict.to_confirm:
-        yield Line(f"rerun with another seed: {cell.run_id} ({cell.cell})", is_item=True)
+        yield Line(f"still to be rerun with another seed: {cell.run_id} ({cell.cell})", is_item=True)
     if found := powers(verdict):
         yield Table(_POWER, found)
 
@@ -167,7 +167,7 @@ def powers(verdict: NightVerdict) -> list[list[str]]:
 
 
 def replayed(file: Path) -> Page:
-    """Yield a table of each night's changes from earlier nights in a CSV file, and the number of nights with changes.
+    """Yield a table of all nights in a CSV file that differ from earlier nights, and a line with the number of such nights.
 
     Only the recorded values are judged; nothing is rerun. Raises WarehouseError.
     """
@@ -178,7 +178,8 @@ def replayed(file: Path) -> Page:
         yield Table(_OF_PAST, [[str(night), *_of_past(metric)] for night, metric in found])
     num_judged = sum(any(cell.metrics for cell in verdict.cells) for verdict in verdicts)
     differ = f"{len({night for night, _ in found})} of {counted(num_judged, 'judged night')} differ"
-    yield Line(f"{differ} from earlier nights; {len(nights) - num_judged} had fewer than {FEWEST} earlier nights")
+    others = counted(len(nights) - num_judged, "other night")
+    yield Line(f"{differ} from earlier nights; {others} not judged: fewer than {FEWEST} comparable earlier nights")
 
 
 def _of_past(metric: MetricVerdict) -> list[str]:

@@ -38,14 +38,14 @@ def print_sweep(connection: Connection, run_id: str, out: Console) -> None:
     from warehouse.database import rows
 
     if not (points := rows(connection, POINTS, {"run_id": run_id})):
-        raise WarehouseError(f"{run_id} has no readable truncated chains: rerun python -m jobs sweep-budget")
+        raise WarehouseError(f"{run_id} has no readable truncated chains: run python -m jobs sweep-budget again")
     table = Table([Column(name, is_right=True) for name in _COLUMNS], list(map(_cells, points)))
     source, samples = points[0]["source_run_id"], points[0]["num_samples"]
     missing, planned = max(point["missing"] or 0 for point in points), points[0]["planned"]
     below = [EXPLAINED, *([] if all(point["is_exact"] for point in points) else [NOT_PLANNED])]
     if missing:
         told = f"no verdict on {counted(missing, 'sample')} at some budget, counted as incorrect"
-        below.append(f"UNFINISHED: {told}; load {source}.")
+        below.append(f"UNFINISHED: {told}; finish {run_id} or load {source}.")
     if planned > samples:
         below.append(f"PARTIAL: {samples} of {planned} samples of {source}; the other samples were not finished.")
     title = Line(

@@ -336,7 +336,7 @@ class Scatter:
         return curves + [(point.look, point.label) for i, point in enumerate(self.points) if i not in connected]
 
     def places(self, points: Sequence[int]) -> list[tuple[float, float]]:
-        """Return the (x, y) estimates of points by index."""
+        """Return the (x, y) estimates of the points with these indices, without points that have no y."""
         return [(p.x.estimate, p.y.estimate) for p in map(self.points.__getitem__, points) if p.y]
 
     def draw(self) -> Markup:

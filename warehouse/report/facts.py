@@ -38,7 +38,7 @@ class RunFacts:
     label: str
     """Label, unique in the report."""
     name: str
-    """Short label, unique within the regime; one method has the same label in both regimes."""
+    """Short label, unique among runs of one regime (`RunSummary.regime`); a method has the same label in both."""
     look: Look
     summary: RunSummary
     conditions: Record

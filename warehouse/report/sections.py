@@ -391,7 +391,7 @@ Caption = Sequence[tuple[str, str]]
 def _table(
     name: str, title: str, headers: Sequence[str], rows: Sequence[tuple[RunFacts, Sequence[Cell]]], caption: Caption
 ) -> RunTable:
-    """Return a collapsed table of runs. Empty columns and their sentences are omitted."""
+    """Return a collapsed table of runs, without empty columns and the caption's sentences about them."""
     kept = [place for place in range(len(headers)) if any(cells[place] != NOTHING for _, cells in rows)]
     columns = [Column("run"), *(Column(headers[place], is_right=True) for place in kept)]
     cells = [(_marked(run), *(values[place] for place in kept)) for run, values in rows]

@@ -447,7 +447,7 @@ def _work_warnings(run: RunSummary) -> Iterator[str]:
     truncated, graded = run.verdicts.get("truncated", 0), sum(run.verdicts.values())
     if truncated > _MANY_TRUNCATED * graded:
         yield (
-            f"TRUNCATED: {truncated} of {graded} samples reached the token budget or the context without an answer; "
+            f"TRUNCATED: {truncated} of {graded} samples hit the token budget or the context limit without an answer; "
             "read one of them: python -m warehouse.trace."
         )
     yield from (f"SKIPPED FILE: {file.name} cannot be read: {file.reason}" for file in run.skipped)
@@ -496,7 +496,7 @@ def labels(runs: Sequence[RunSummary]) -> list[str]:
 def told_apart(
     runs: Sequence[Run], given: Sequence[str], aspect: Callable[[Run], str], within: Callable[[Run], str] = lambda _: ""
 ) -> list[str]:
-    """Append the aspect to each label whose runs differ in it. within: group in which labels must be unique."""
+    """Append the aspect to labels shared by runs that differ in it. within: group in which labels must be unique."""
     values: dict[tuple[str, str], set[str]] = {}
     for run, label in zip(runs, given, strict=True):
         values.setdefault((label, within(run)), set()).add(aspect(run))

@@ -168,12 +168,12 @@ def _every() -> Iterator[ModelColumn]:
 MODEL_COLUMNS: Final = tuple(_every())
 """By role, in table order."""
 SHOWN_COLUMNS: Final = tuple(c for one in _FIELDS if one.is_shown for c in MODEL_COLUMNS if c.field is one)
-"""Model settings listed on pages if they are not the default, by setting."""
+"""Model settings, ordered by setting, that pages list unless they are the default."""
 JSON_COLUMNS: Final = frozenset(column.name for column in MODEL_COLUMNS if column.field.type == "JSON")
 
 
 def model_columns(*names: str, owners: tuple[Owner, ...] = get_args(Role)) -> list[str]:
-    """Return the columns for these fields of these models, if the models have them; `sampling` is one field."""
+    """Return the columns that exist for these fields of these models; `sampling` stands for all sampling settings."""
     found = {(column.owner, column.field.name): column.name for column in MODEL_COLUMNS}
     return [found[owner, name] for name in names for owner in owners if (owner, name) in found]
 

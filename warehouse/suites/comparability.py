@@ -213,7 +213,7 @@ def _compared(name: str, ours: _Value, theirs: _Value, *, times_only: bool = Fal
 
 
 def run_columns(launch: Launch) -> Record:
-    """Return the columns that a run of this launch has in the table `run`, without its size."""
+    """Return the main settings of a launch by column of the table `run`; without numbers of problems and samples."""
     proposing = proposer(launch.method, launch.spec_decode)
     roles = {*build(launch.method, dict(launch.parameters)).roles, *proposing_roles(proposing, launch.spec_model)}
     names = {

@@ -71,7 +71,7 @@ class Published:
     wall_rates: defaultdict[Setting, list[Value]] = field(default_factory=lambda: defaultdict(list))
     """Emitted tokens per second over all samples in flight."""
     tokens: defaultdict[tuple[Hashable, str], list[Value]] = field(default_factory=lambda: defaultdict(list))
-    """Tokens per sample, by text and count: a value of `_TOKENS`."""
+    """Tokens per sample, by `Setting.text` and the kind of count (a value of `_TOKENS`)."""
 
     def count(self, text: Hashable, *names: str) -> Value | None:
         """Return the mean published value of the first of these counts that has published values."""

@@ -82,7 +82,7 @@ def reproduce(
 ) -> None:
     """Run `harness.reproduce`; every error is reported in one line.
 
-    `values`: options of the command. `typed`: launch flags from the command line. `overrides`: `typed` and the scale.
+    `values`: options of the command. `typed`: its launch flags. `overrides`: `typed` with limit and samples of --scale.
     """
     if values["listing"]:
         every_suite = {known: published.load(known) for known in published.names()}
@@ -337,7 +337,7 @@ def _print_published_plan(console: Console, asked: Reproduction, runs: Sequence[
             Screen(console, is_whole=True).say(f"      {' '.join(layers.arguments(run.plan.flags))}", "dim")
     screen.say(f"Total: {sum(known):,.1f} GPU-hours" if known else "Total: GPU-hours unknown")
     if any(launch.latency_sample for launch in printed) and "latency_sample" not in asked.overrides:
-        screen.say("--every-sample-alone measures every sample.")
+        screen.say("--every-sample-alone times all samples, not only these.")
     if left_out:
         screen.say(f"Not included: {'; '.join(left_out)}")
     for line in about(asked.suite):

@@ -231,8 +231,8 @@ def _own_cell(
 def _comparison(connection: Connection, run_ids: Sequence[str]) -> tuple[Comparison | None, list[str]]:
     """Return the comparison, as made by `warehouse.compare`, and its caveats.
 
-    (None, reason) if the runs cannot be compared, for example because they share no problem. Each run still has its own
-    result.
+    (None, reason) if the runs cannot be compared, for example because they share no problem; (None, []) if fewer
+    than two have samples.
     """
     records = read_runs(connection, run_ids, votes=False) if run_ids else []
     if sum(not record.is_empty for record in records) < 2:
@@ -247,8 +247,8 @@ def _comparison(connection: Connection, run_ids: Sequence[str]) -> tuple[Compari
 def _notes(lines: Sequence[str], runs: Mapping[str, OwnRun]) -> dict[str, set[str]]:
     """Return the notes, each with the ids of the runs that it marks.
 
-    A note marks the first run named in it. A leading run id is removed, because the mark shows the run; runs with the
-    same note share it. Other ids are replaced by row and column, except within a path.
+    A note marks the first run named in it. A leading run id is removed, because the mark shows the run; runs with
+    equal notes share one. Other ids are replaced by row and column, except within a path.
     """
     notes: dict[str, set[str]] = {}
     for line in lines:
@@ -468,7 +468,7 @@ def about(suite: Suite) -> Iterator[str]:
         yield f"The paper does not state: {'; '.join(unstated.what for unstated in suite.unstated)}."
     for covered in ("thought", "answer"):
         if rows := "; ".join(row.label for row in suite.rows if row.includes == covered):
-            yield f"Published times and tokens, and ours, cover only the {covered}: {rows}."
+            yield f"{rows}: published times and tokens, and ours, cover only the {covered}."
     if (told := prompts.published().get(suite.paper)) is not None:
         hashes = ", ".join(f"{piece} {digest}" for piece, digest in told.pieces.items())
         yield (
