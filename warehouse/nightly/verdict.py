@@ -167,7 +167,7 @@ def powers(verdict: NightVerdict) -> list[list[str]]:
 
 
 def replayed(file: Path) -> Page:
-    """Yield a table of all nights in a CSV file that differ from earlier nights, and a line with the number of such nights.
+    """Yield a table of the changes found in the nights of a CSV file, and a line with the number of changed nights.
 
     Only the recorded values are judged; nothing is rerun. Raises WarehouseError.
     """

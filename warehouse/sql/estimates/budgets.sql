@@ -1,4 +1,4 @@
--- Counts of samples by problem, in lists of a run and token budget. Answers behind cut chains draw anew.
+-- Counts of samples per problem, as one list per run and token budget.
 
 WITH counted AS (
     SELECT run_id, source_run_id, budget, problem_id, count(*) AS samples, count(*) FILTER (verdict = 'correct') AS correct,

@@ -1,4 +1,4 @@
--- Differences in nats per token, by problem, of the pairs of runs in new_pair.
+-- Differences in nats per token between the two runs of each row of new_pair, as one list over problems.
 
 WITH planned AS (
     SELECT run_id, sample_id, sample_index, family, problem_id || ' ' || content_hash AS problem
@@ -14,7 +14,7 @@ WITH planned AS (
     SELECT side.run_id, side.baseline_run_id, is_own, chain.problem, any_value(family) AS family,
         exact_sum(nats) / count(*) AS nats
     FROM side JOIN chain ON chain.run_id = side.own_id AND chain.nats IS NOT NULL
-    WHERE NOT EXISTS ( -- a sample that the other run has planned and that is not scored there
+    WHERE NOT EXISTS ( -- a sample that is planned but not scored in the other run
         FROM chain AS theirs WHERE theirs.run_id = side.other_id AND theirs.problem = chain.problem
             AND theirs.sample_index = chain.sample_index AND theirs.nats IS NULL)
     GROUP BY ALL

@@ -1,5 +1,5 @@
--- Work of the workers of runs while all their slots are full: from the start of as many samples until the first end after
--- which fewer are left. Each sample counts by the share of its time in it.
+-- Work of each run's workers while all slots are in use: from the start that fills the last slot until the first end
+-- after which a slot stays empty. Each sample counts by the share of its time in this period.
 
 WITH worked AS (
     SELECT sample.run_id, sample.attempt_id, problem_id, concurrency AS slots, epoch(started_at) AS began_at,

@@ -1,4 +1,4 @@
--- Pairs of runs whose times are compared: those that other runs have changed are in new_pair, and their rows are deleted.
+-- Pairs of runs whose times are compared. Pairs affected by the loaded runs go to new_pair, and their rows are deleted.
 
 CREATE OR REPLACE TEMP TABLE pair AS
 SELECT DISTINCT run_id, baseline_run_id, own.repeats, base.repeats AS repeats_of_baseline

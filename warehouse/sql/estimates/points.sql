@@ -1,5 +1,5 @@
 -- Points of probes with grades of both kinds of continuations. Problems and families are numbered within a run.
--- Halves of the continuations are those of even and of odd index, so that one may choose and the other value.
+-- Continuations are halved by even and odd index, so one half can select a step and the other half measure it.
 
 WITH half AS (
     SELECT run_id, problem_id, avg((verdict = 'correct')::INTEGER) FILTER (graded AND sample_index % 2 = 0) AS even,

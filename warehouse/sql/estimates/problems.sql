@@ -1,4 +1,4 @@
--- Counts of samples by problem, in lists of a run and grader version.
+-- Counts of samples per problem, as one list per run and grader version.
 
 WITH counted AS (
     SELECT run_id, grader_version, problem_index, level, family, count(*) AS samples,

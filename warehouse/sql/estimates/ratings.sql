@@ -1,5 +1,4 @@
--- Decisions of one kind about the graded samples of a run, with the number that each was made by; of those that accept low
--- numbers the negative.
+-- Decisions of one kind in a run's graded samples, with their scores, which are negated if low scores are accepted.
 
 SELECT problem_index, sample_index, graded.verdict = 'correct' AS is_right,
     CASE WHEN decision_kind IN ('choice', 'score') THEN round(decision_value, 2)

@@ -1,5 +1,5 @@
--- Samples of runs by grader version, and whether each has a result, as comparison/outcomes.py says. first: how many of a
--- problem's samples count in pass@k; of a greedy run, which repeats the first, one.
+-- Samples of runs by grader version, and whether each has a result as defined in comparison/outcomes.py. first: number
+-- of a problem's samples that count in pass@k; 1 in a greedy run, whose other samples repeat the first.
 
 CREATE OR REPLACE TEMP TABLE result AS
 SELECT sample.run_id, sample.grader_version, sample.problem_id, sample.sample_index, sample.verdict, sample.extracted,

@@ -1,5 +1,5 @@
--- Votes of the problems all of whose samples have a result; wrong answers are equal where their text is. Where a custom
--- grader calls an answer wrong and does not say which, its run has no votes: it may be any answer, or many.
+-- Votes of the problems whose samples all have a result. Wrong answers are equal if their texts are. If a custom grader
+-- does not return the text of a wrong answer, its run has no votes, because the answer could be any.
 
 WITH answered AS (
     SELECT run_id, grader_version, problem_id, first, verdict = 'correct' AS is_right,

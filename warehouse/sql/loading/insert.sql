@@ -1,5 +1,5 @@
--- From the staged tables of one run (database connection's temporary schema) into the warehouse's tables.
--- staged_trace holds each finished sample of the plan once; it may be a view of the trace files themselves.
+-- Insert the staged tables of one run (in the connection's temporary schema) into the warehouse's tables.
+-- staged_trace has each finished sample of the plan once; it may be a view of the trace files.
 
 INSERT INTO run BY NAME SELECT * FROM staged_run;
 
@@ -15,12 +15,12 @@ SELECT unit.run_id, unit.sample_id, unit.problem_id, unit.sample_index, unit.sha
     trace.num_attempts
 FROM staged_unit AS unit LEFT JOIN staged_trace AS trace USING (sample_id);
 
--- peak, weights, total: the verdict's probabilities without a second pass over its options.
--- A decision that the trace states comes before the verdict's. SpecCoT takes drafts without deciding about them where they
--- agree or where it asks for no verdict, and SCoT rethinks unasked: only other methods' candidates say that something decided.
+-- peak, weights, total: used for all probabilities of the verdict, so its options are read only once.
+-- A decision recorded in the trace takes precedence over the verdict. SpecCoT accepts drafts without a decision if they
+-- agree or no verdict is requested, and SCoT may rethink without one. In other methods, candidates imply a decision.
 INSERT INTO step BY NAME
 WITH numbered AS (
-    -- A map in one row, because a join may hash the traces, which are large.
+    -- A map in one row, because a join might hash the large traces.
     SELECT run_id, sample_id, engines_of[attempt_id] AS engines, generate_subscripts(steps, 1) - 1 AS step_index,
         unnest(steps) AS step
     FROM staged_trace CROSS JOIN (SELECT map(list(attempt_id), list(engines::VARCHAR)) AS engines_of FROM staged_attempt)
@@ -112,7 +112,7 @@ SELECT run_id, sample_id, call_index, call.step AS step_index,
     coalesce(call.overlapped_seconds, 0) AS overlapped_seconds
 FROM numbered;
 
--- A grade that says that the sample failed is of an earlier try where the record that counts has no error.
+-- A grade `error` is from an earlier try if the sample's valid record has no error.
 CREATE OR REPLACE TEMP TABLE succeeded AS
 SELECT sample_id FROM sample WHERE run_id = getvariable('loading_run') AND stop_reason <> 'error';
 
@@ -140,8 +140,8 @@ QUALIFY row_number() OVER (PARTITION BY sample_id, step_index, candidate_index, 
 INSERT INTO probe_point BY NAME SELECT * EXCLUDE (load_order) FROM staged_probe_point;
 INSERT INTO budget_cut BY NAME SELECT * EXCLUDE (load_order) FROM staged_budget_cut;
 
--- A sample counts as the first file has it, and only where every row is of the chain that counts: its steps have as many
--- characters. One target reads all chains of a run: its own, or where it has none that of the first file.
+-- Of several files, the first one with a sample counts, and only if its rows fit the valid chain: the same steps, of the
+-- same lengths. One target scores all chains of a run: the run's own or, if it has none, that of the first file.
 INSERT INTO step_target_logprob BY NAME
 WITH first_target AS (
     SELECT coalesce(any_value(run.target_fingerprint), arg_min(staged.target, staged.load_order)) AS target

@@ -1,5 +1,5 @@
--- Totals of the run that the variable loading_run names, from the rows that insert.sql wrote. Sums of fractions go
--- through DECIMAL, so they do not depend on the order of the rows and a rebuilt database is the same to the last digit.
+-- Totals of the run in the variable loading_run, from the rows written by insert.sql. Fractions are summed as DECIMAL,
+-- so the sums do not depend on the order of the rows, and a rebuilt database is identical to the last digit.
 
 CREATE OR REPLACE TEMP TABLE version AS
 SELECT grader_version, count(*) AS num_grades, max(load_order) AS load_order
@@ -29,7 +29,7 @@ SELECT run_id, version.grader_version, count(*) AS num_samples, count(*) FILTER 
 FROM graded_sample JOIN version ON version.grader_version IS NOT DISTINCT FROM graded_sample.grader_version
 WHERE run_id = getvariable('loading_run') GROUP BY run_id, version.grader_version;
 
--- Steps of each sample by author and role, and its calls by model and purpose: what follows sums these, not the rows again.
+-- Steps of each sample by author and role, and its calls by model and purpose. The statements below sum these tables.
 CREATE OR REPLACE TEMP TABLE written AS
 SELECT sample_id, author, role, count(*) AS num_steps, sum(num_tokens) AS num_tokens,
     count(verdict_kind) AS num_verdicts, count(decision_kind) AS num_decisions,
@@ -79,7 +79,7 @@ FROM sample LEFT JOIN (
 ) AS tokens USING (sample_id)
 WHERE sample.run_id = getvariable('loading_run')
     AND sample.num_attempts = 1 AND sample.stop_reason <> 'error' AND sample.latency_seconds IS NOT NULL
-    -- Where the prompt fills the context nothing is asked of a model, and there is no time to measure.
+    -- If the prompt fills the context, no model is called, so there is no time to measure.
     AND sample.sample_id IN (SELECT sample_id FROM sample_work WHERE run_id = getvariable('loading_run'));
 
 INSERT INTO step_total BY NAME
@@ -173,7 +173,7 @@ WITH chain AS (
 SELECT run_id, summed.* REPLACE (CASE WHEN draft_name IS NOT NULL THEN draft_tokens END AS draft_tokens)
 FROM summed CROSS JOIN (FROM run WHERE run_id = getvariable('loading_run')) AS run;
 
--- rating: two decimals of a verdict's number; three significant digits of any other number, whose scale is not known.
+-- rating: two decimals of a verdict's score; three significant digits of any other score, because its scale is unknown.
 CREATE OR REPLACE TEMP TABLE judged AS
 SELECT sample_id, step_index, num_steps, decision_kind AS kind, decision_value AS value,
     decision_threshold AS threshold, decision_accepts_below AS accepts_below, decision_accepted AS accepted,
@@ -200,7 +200,7 @@ SELECT getvariable('loading_run') AS run_id, kind, count(*) AS num_decisions, co
 FROM judged GROUP BY kind;
 
 INSERT INTO refusals BY NAME
-WITH before AS ( -- in the list of columns, because a filter would read the texts of all steps
+WITH before AS ( -- is_begun is a column, because as a filter it would read the texts of all steps
     SELECT sample_id, step_index + 1 AS step_index, regexp_matches(split_part(text, E'\n\n', -1), '\S') AS is_begun
     FROM (FROM step WHERE run_id = getvariable('loading_run')) AS step
     SEMI JOIN (SELECT sample_id, step_index - 1 AS step_index FROM judged) AS decided USING (sample_id, step_index)
@@ -236,8 +236,8 @@ SELECT getvariable('loading_run') AS run_id, num_offered, option_index, option_i
     num_chosen / num_verdicts AS share, coalesce(exact_sum(probability), 0) / num_verdicts AS mean_probability
 FROM option GROUP BY num_offered, option_index;
 
--- A score is replayed at whole thresholds for the most probable digit and at halves for the average of the digits, any
--- other number at the quantiles of those of the run and at up to ten thresholds that it used; all at the run's own.
+-- Score verdicts are replayed at integer thresholds (most probable digit) and at halves (average of the digits), both
+-- also at the run's own; other scores at the quantiles of the run's scores and at up to ten thresholds of the run.
 CREATE OR REPLACE TEMP TABLE replayed AS
 WITH scored AS (
     SELECT sample_id, any_value(num_steps) AS num_steps, any_value(own_threshold) AS own_threshold,
@@ -331,7 +331,7 @@ JOIN (FROM sample WHERE run_id = getvariable('loading_run')) AS sample USING (sa
 LEFT JOIN (FROM timed_sample WHERE run_id = getvariable('loading_run')) AS timed USING (sample_id)
 GROUP BY ALL;
 
--- What the prefix caches held depends on the load, so prompt tokens are counted by the chain alone.
+-- The content of prefix caches depends on the load, so prompt tokens are counted from the chain alone.
 CREATE OR REPLACE TEMP TABLE timing_chain AS
 WITH called AS (
     SELECT sample_id, false AS is_timed, call_index, purpose, model, n, prompt_tokens, longest_output_tokens,

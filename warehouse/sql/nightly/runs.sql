@@ -1,5 +1,5 @@
--- What is judged of runs beside measures. Re-runs stand last, whatever the nodes' clocks say. Of a greedy run the first
--- graded sample of each problem counts: the others repeat it, and would make a change of one a change of all.
+-- Judged values of runs other than measures. Reruns come last, even if the nodes' clocks differ. In a greedy run, only
+-- the first graded sample of each problem counts: the others repeat it, so one change would count several times.
 
 WITH began AS (SELECT run_id, min(started_at) AS started_at FROM attempt GROUP BY run_id),
 counted AS (

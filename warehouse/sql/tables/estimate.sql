@@ -1,5 +1,5 @@
--- Estimates and their intervals, which warehouse/estimates.py computes at the end of a load from the registry of
--- warehouse/measures.py: one row, however it is shown.
+-- Estimates and their intervals. At the end of a load, warehouse/estimates.py computes one row per metric of the
+-- registry in warehouse/measures.py; all output reads this row.
 
 CREATE TABLE estimate (
     id UBIGINT NOT NULL,
@@ -68,4 +68,4 @@ CREATE TABLE timed_pair (
 COMMENT ON TABLE timed_pair IS 'A run and a run of the target alone whose times are compared, with the repeats used. Key: run_id, baseline_run_id';
 COMMENT ON COLUMN timed_pair.baseline_run_id IS 'The run of the target alone';
 COMMENT ON COLUMN timed_pair.repeats IS 'The finished repeats of the run''s setting, including the run; an unfinished run has only itself';
-COMMENT ON COLUMN timed_pair.repeats_of_baseline IS 'The same for the target alone';
+COMMENT ON COLUMN timed_pair.repeats_of_baseline IS 'The finished repeats of the target alone';

@@ -57,5 +57,5 @@ CREATE TABLE candidate_score (
     missing VARCHAR
 );
 COMMENT ON TABLE candidate_score IS 'Quality of one candidate according to a process reward model. Key: run_id, sample_id, step_index, candidate_index, scorer';
-COMMENT ON COLUMN candidate_score.score IS 'From 0 to 1; higher is better. NULL: see missing. After an unfinished step it is scored as the step that it completes';
+COMMENT ON COLUMN candidate_score.score IS 'From 0 to 1; higher is better. NULL: see missing. A candidate after an unfinished step is scored together with that step''s text';
 COMMENT ON COLUMN candidate_score.missing IS 'Why there is no score; NULL: scored';

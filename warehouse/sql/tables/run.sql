@@ -1,5 +1,5 @@
 -- Tables of the warehouse. Derived from run folders: any of it can be deleted and loaded again.
--- What a run has of each model is generated from warehouse/sql/model_columns.py.
+-- The columns for the models of a run are generated from warehouse/sql/model_columns.py.
 -- Times are TIMESTAMP in UTC without a zone, durations are seconds, column names are the trace's field names.
 
 CREATE TABLE schema_version (digest VARCHAR NOT NULL);
@@ -55,15 +55,15 @@ COMMENT ON COLUMN run.method_source IS 'Source of a custom method: file.py:Class
 COMMENT ON COLUMN run.method_code IS 'Hash of the custom method''s code when the run began; NULL: built in, see attempt.code_hash';
 COMMENT ON COLUMN run.params IS 'The method''s hyper-parameters under the paper''s names, defaults included';
 COMMENT ON COLUMN run.dataset IS 'Benchmark';
-COMMENT ON COLUMN run.dataset_hash IS 'Hash over the contents of the problems that are run, in order';
+COMMENT ON COLUMN run.dataset_hash IS 'Hash of the contents of the run''s problems, in order';
 COMMENT ON COLUMN run.dataset_size IS 'Problems in the whole dataset';
 COMMENT ON COLUMN run.dataset_source IS 'Custom dataset: the file, or the Hub dataset with its commit, configuration and split; NULL: built in';
 COMMENT ON COLUMN run.dataset_title IS 'Custom dataset: title from its TOML file';
-COMMENT ON COLUMN run.num_problems IS 'Problems that are run (n)';
+COMMENT ON COLUMN run.num_problems IS 'Number of problems in the run (n)';
 COMMENT ON COLUMN run.samples IS 'Samples per problem (k)';
 COMMENT ON COLUMN run.seed IS 'The run''s seed';
 COMMENT ON COLUMN run.temperature IS 'Sampling temperature';
-COMMENT ON COLUMN run.top_p IS 'Nucleus sampling';
+COMMENT ON COLUMN run.top_p IS 'Sampling top-p';
 -- comments of models
 COMMENT ON COLUMN run.token_budget IS 'Maximum emitted tokens per sample, including the final answer';
 COMMENT ON COLUMN run.engine_kind IS 'vllm, transformers or scripted; served if servers run all models of the run';
@@ -81,7 +81,7 @@ COMMENT ON COLUMN run.prompt_date IS 'Day of the first launch (UTC), used as tod
 COMMENT ON COLUMN run.preset IS 'Preset of the run';
 COMMENT ON COLUMN run.night IS 'Date at the beginning of the tag; runs of a night are tagged with its date, reruns also with a suffix. NULL: not a nightly run';
 COMMENT ON COLUMN run.tag IS 'Distinguishes runs with equal settings, for example of different nights';
-COMMENT ON COLUMN run.is_greedy IS 'True if no writing model is sampled (temperature 0): all samples of a problem are equal and count as one';
+COMMENT ON COLUMN run.is_greedy IS 'True if all models that write decode greedily (temperature 0 or top_k 1): all samples of a problem are equal and count as one';
 COMMENT ON COLUMN run.limited IS 'True for a partial run, without all problems of the dataset: not a result for the benchmark';
 COMMENT ON COLUMN run.created_at IS 'When spec.json was written (UTC, the file''s time)';
 COMMENT ON COLUMN run.loaded_at IS 'When the run was last loaded (UTC)';
@@ -107,11 +107,11 @@ CREATE TABLE attempt (
     load_at_end DOUBLE,
     PRIMARY KEY (run_id, attempt_id)
 );
-COMMENT ON TABLE attempt IS 'One worker''s attempt at one shard that finished a sample. Key: run_id, attempt_id';
+COMMENT ON TABLE attempt IS 'One worker''s attempt at one shard, if it finished a sample. Key: run_id, attempt_id';
 COMMENT ON COLUMN attempt.attempt_id IS 'Name of the trace file without extension';
 COMMENT ON COLUMN attempt.shard IS 'Index of the shard';
 COMMENT ON COLUMN attempt.hostname IS 'Node';
-COMMENT ON COLUMN attempt.pid IS 'Process of the worker';
+COMMENT ON COLUMN attempt.pid IS 'Process id of the worker';
 COMMENT ON COLUMN attempt.started_at IS 'When the worker started (UTC)';
 COMMENT ON COLUMN attempt.git_commit IS 'Commit of the harness, with -dirty if files differed; NULL outside a checkout and its jobs';
 COMMENT ON COLUMN attempt.slurm_job_id IS 'Slurm''s job; NULL outside of Slurm';
@@ -147,7 +147,7 @@ CREATE TABLE problem (
     PRIMARY KEY (run_id, problem_id)
 );
 COMMENT ON TABLE problem IS 'One benchmark item, as used by the run. Key: run_id, problem_id';
-COMMENT ON COLUMN problem.problem_id IS '<dataset>/<row>; for a custom dataset its own id, or row/<row>';
+COMMENT ON COLUMN problem.problem_id IS '<dataset>/<row>; for a custom dataset the problem''s own id, or row/<row>';
 COMMENT ON COLUMN problem.problem_index IS 'Place in the run, from 0';
 COMMENT ON COLUMN problem.dataset IS 'Benchmark';
 COMMENT ON COLUMN problem.text IS 'The question as the model sees it, without instructions';
@@ -161,7 +161,7 @@ COMMENT ON COLUMN problem.subject IS 'Subject from the benchmark';
 COMMENT ON COLUMN problem.family IS 'Common template, passage or question of several problems; NULL: none';
 COMMENT ON COLUMN problem.unit IS 'Unit of the answer, which is not part of its text';
 COMMENT ON COLUMN problem.tolerance IS 'Absolute error allowed by the benchmark';
-COMMENT ON COLUMN problem.beginning IS 'Given reasoning at the start of the reply, not written by a model of this run; only for probes';
+COMMENT ON COLUMN problem.beginning IS 'Given reasoning at the start of the reply, not written by a model of this run; only for probes and budget sweeps';
 COMMENT ON COLUMN problem.content_hash IS 'Hash of all content used by models or graders';
 
 CREATE TABLE loaded_file (

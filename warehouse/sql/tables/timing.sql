@@ -1,5 +1,5 @@
--- Timing samples: some samples of a run repeated one at a time (--latency-sample). They are not samples of the run: no view
--- over samples, tokens or grades reads these tables.
+-- Timing samples: some samples of a run repeated one at a time (--latency-sample). They are not samples of the run: no
+-- view over samples, tokens or grades reads these tables.
 
 CREATE TABLE timing_draw (
     run_id VARCHAR NOT NULL,
@@ -31,7 +31,7 @@ CREATE TABLE timing_sample (
 );
 COMMENT ON TABLE timing_sample IS 'Samples repeated one at a time, with other random numbers. Key: run_id, sample_id';
 COMMENT ON COLUMN timing_sample.sample_id IS 'The sample of the run that it repeats';
-COMMENT ON COLUMN timing_sample.sample_index IS 'From 0 to k − 1, of the sample that it repeats';
+COMMENT ON COLUMN timing_sample.sample_index IS 'Index of the repeated sample, from 0 to k − 1';
 COMMENT ON COLUMN timing_sample.attempt_id IS 'Attempt that timed it; not in the table attempt';
 COMMENT ON COLUMN timing_sample.hostname IS 'Node';
 COMMENT ON COLUMN timing_sample.device IS 'cpu, or the name of the first GPU that the engines held';
@@ -40,7 +40,7 @@ COMMENT ON COLUMN timing_sample.started_at IS 'Start (UTC)';
 COMMENT ON COLUMN timing_sample.stop_reason IS 'answered, budget, repeated, context or error';
 COMMENT ON COLUMN timing_sample.error IS 'Class and message of the exception, for stop reason error';
 COMMENT ON COLUMN timing_sample.latency_seconds IS 'Wall time';
-COMMENT ON COLUMN timing_sample.num_attempts IS '1; above 1 an engine was restarted, and the latency does not count';
+COMMENT ON COLUMN timing_sample.num_attempts IS '1; if above 1, an engine was restarted, and the latency does not count';
 COMMENT ON COLUMN timing_sample.emitted_tokens IS 'Tokens of its accepted chain';
 COMMENT ON COLUMN timing_sample.answer_tokens IS 'Tokens of its final answer, as in sample_answer';
 COMMENT ON COLUMN timing_sample.answer_seconds IS 'Time of its final answer, as in sample_answer';
@@ -78,10 +78,10 @@ CREATE TABLE timing_work (
     output_tokens BIGINT NOT NULL,
     further_output_tokens BIGINT NOT NULL
 );
-COMMENT ON TABLE timing_work IS 'Calls that a sample of timing_draw, or its repeat, waited for: inputs of the latency model. They depend only on the chain, not on the load, so both get comparable predictions. Key: run_id, sample_id, is_timed, part, model';
+COMMENT ON TABLE timing_work IS 'Calls that a sample of timing_draw, or its repeat, waited for: inputs of the latency model. The inputs depend only on the chain, not on the load, so predictions for a sample and its repeat are comparable. Key: run_id, sample_id, is_timed, part, model';
 COMMENT ON COLUMN timing_work.sample_id IS 'The sample of the run';
 COMMENT ON COLUMN timing_work.is_timed IS 'Whether it is the chain of the timing sample';
-COMMENT ON COLUMN timing_work.part IS 'after: calls after all earlier ones; ahead: drafts begun during a verdict (--lookahead); under: these verdicts';
+COMMENT ON COLUMN timing_work.part IS 'after: calls after all earlier ones; ahead: drafts begun during a verdict (--lookahead); under: the verdicts during which these drafts began';
 COMMENT ON COLUMN timing_work.model IS 'draft, target or reward';
 COMMENT ON COLUMN timing_work.num_calls IS 'Calls';
 COMMENT ON COLUMN timing_work.new_prompt_tokens IS 'Sum of timing_call.unread_prompt_tokens';

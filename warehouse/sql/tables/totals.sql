@@ -1,5 +1,5 @@
--- Totals: what the views would have to sum over every step and call again. Made by totals.sql from the tables above
--- while a run is loaded; a test compares them with the sums.
+-- Totals, so that the views need not sum over all steps and calls. loading/insert_totals.sql computes them while a run
+-- is loaded; a test compares them with the sums.
 
 CREATE TABLE graded_sample (
     run_id VARCHAR NOT NULL,
@@ -15,7 +15,7 @@ CREATE TABLE graded_sample (
     rule VARCHAR,
     detail VARCHAR
 );
-COMMENT ON TABLE graded_sample IS 'One verdict per planned sample for every grader version that graded the run, and for none (grader_version NULL); the view sample_grade shows the version that counts. Key: run_id, sample_id, grader_version';
+COMMENT ON TABLE graded_sample IS 'One verdict per planned sample and grader version that graded the run, and one without grades (grader_version NULL); the view sample_grade shows the selected version. Key: run_id, sample_id, grader_version';
 COMMENT ON COLUMN graded_sample.verdict IS 'One of the nine verdicts; not_run for unfinished samples, and for ungraded ones without an error';
 COMMENT ON COLUMN graded_sample.finished IS 'Whether the sample has been run';
 COMMENT ON COLUMN graded_sample.graded IS 'Whether there is a grade, or an error that needs none';
@@ -31,8 +31,8 @@ CREATE TABLE grade_total (
     num_grades BIGINT NOT NULL,
     load_order INTEGER
 );
-COMMENT ON TABLE grade_total IS 'Sample counts of a run per grader version, and without grades. Key: run_id, grader_version';
-COMMENT ON COLUMN grade_total.grader_version IS 'Grader and the libraries under it; NULL: none';
+COMMENT ON TABLE grade_total IS 'Sample counts of a run per grader version, and without grades (grader_version NULL). Key: run_id, grader_version';
+COMMENT ON COLUMN grade_total.grader_version IS 'Versions of the grader and its libraries; NULL: none';
 COMMENT ON COLUMN grade_total.num_samples IS 'Planned samples';
 COMMENT ON COLUMN grade_total.num_grades IS 'Grades by this version';
 COMMENT ON COLUMN grade_total.load_order IS 'The highest value is the newest version';
@@ -63,7 +63,7 @@ CREATE TABLE sample_work (
 );
 COMMENT ON TABLE sample_work IS 'Calls of each finished sample by model and purpose. Key: run_id, sample_id, model, purpose';
 COMMENT ON COLUMN sample_work.first_token_seconds IS 'Sum over the calls of the time from the first scheduling to the first token';
-COMMENT ON COLUMN sample_work.decode_tokens IS 'Sum over the calls of the tokens of the longest completion after its first';
+COMMENT ON COLUMN sample_work.decode_tokens IS 'Sum over the calls of the longest completion''s tokens after the first token';
 COMMENT ON COLUMN sample_work.decode_seconds IS 'Sum over the calls of the time from the first token to the end; 0 if the engine does not report the time of the first token';
 
 CREATE TABLE timed_sample (
@@ -152,9 +152,9 @@ COMMENT ON COLUMN problem_total.num_draft_steps IS 'Steps that the draft wrote';
 COMMENT ON COLUMN problem_total.num_decisions IS 'Steps with a decision';
 COMMENT ON COLUMN problem_total.num_scores IS 'Verdicts with a score';
 COMMENT ON COLUMN problem_total.score IS 'Sum of step.verdict_score';
-COMMENT ON COLUMN problem_total.draft_words IS 'wait, but and hmm in steps of role draft';
+COMMENT ON COLUMN problem_total.draft_words IS 'Occurrences of «wait», «but» and «hmm» in steps of role draft';
 COMMENT ON COLUMN problem_total.draft_tokens_written IS 'Tokens of the steps of role draft';
-COMMENT ON COLUMN problem_total.fallback_words IS 'wait, but and hmm in steps of role fallback';
+COMMENT ON COLUMN problem_total.fallback_words IS 'Occurrences of «wait», «but» and «hmm» in steps of role fallback';
 COMMENT ON COLUMN problem_total.fallback_tokens_written IS 'Tokens of the steps of role fallback';
 COMMENT ON COLUMN problem_total.emitted_tokens IS 'Emitted tokens of all models, as in sample_tokens';
 COMMENT ON COLUMN problem_total.spent_tokens IS 'Spent tokens of all models, as in sample_tokens';
@@ -190,7 +190,7 @@ CREATE TABLE sample_answer (
 COMMENT ON TABLE sample_answer IS 'Length of the final answer: the text after the last </think>, or else the steps of role answer; samples without either have no row. Key: run_id, sample_id, author';
 COMMENT ON COLUMN sample_answer.num_tokens IS 'Emitted tokens; for a step with reasoning and answer, the tokens after </think> by their ids, or by the share of characters if the id of </think> was not recorded';
 COMMENT ON COLUMN sample_answer.is_estimated IS 'Whether a share of characters was used; false: exact';
-COMMENT ON COLUMN sample_answer.seconds IS 'Time that the sample waited for the answer; for a step with reasoning and answer, that share of the time after its first token';
+COMMENT ON COLUMN sample_answer.seconds IS 'Time that the sample waited for the answer; for a step with reasoning and answer, the answer''s share of the time after the first token';
 
 CREATE TABLE decision_kinds (
     run_id VARCHAR NOT NULL,
@@ -210,7 +210,7 @@ COMMENT ON TABLE decision_kinds IS 'Decisions of a run by kind: their number, re
 COMMENT ON COLUMN decision_kinds.num_decisions IS 'Steps with a decision of this kind';
 COMMENT ON COLUMN decision_kinds.num_refused IS 'Number that rejected all candidates';
 COMMENT ON COLUMN decision_kinds.fallback_rate IS 'num_refused divided by num_decisions';
-COMMENT ON COLUMN decision_kinds.num_values IS 'Decisions with a number';
+COMMENT ON COLUMN decision_kinds.num_values IS 'Decisions with a score';
 COMMENT ON COLUMN decision_kinds.lowest_value IS 'Lowest score of a decision';
 COMMENT ON COLUMN decision_kinds.median_value IS 'Median score';
 COMMENT ON COLUMN decision_kinds.highest_value IS 'Highest score';
@@ -252,7 +252,7 @@ COMMENT ON COLUMN draft_selection.is_reject IS 'Whether the option rejects all c
 COMMENT ON COLUMN draft_selection.num_verdicts IS 'Verdicts with this option';
 COMMENT ON COLUMN draft_selection.num_chosen IS 'How often the option was chosen';
 COMMENT ON COLUMN draft_selection.share IS 'num_chosen divided by num_verdicts';
-COMMENT ON COLUMN draft_selection.mean_probability IS 'Mean of its probability, normalised over the options; verdicts without probability on their options are left out';
+COMMENT ON COLUMN draft_selection.mean_probability IS 'Mean probability of the option, normalised over the options; verdicts without probability on their options count as 0';
 
 CREATE TABLE rating_total (
     run_id VARCHAR NOT NULL,
@@ -271,7 +271,7 @@ COMMENT ON COLUMN rating_total.accepts_below IS 'Whether low scores are accepted
 COMMENT ON COLUMN rating_total.rating IS 'decision_value: with two decimals for score and choice, with three significant digits for other kinds';
 COMMENT ON COLUMN rating_total.expected_rating IS 'score: verdict_expected_score, with two decimals; other kinds: as rating';
 COMMENT ON COLUMN rating_total.num_correct IS 'Decisions whose sample is correct';
-COMMENT ON COLUMN rating_total.num_incorrect IS 'The other decisions';
+COMMENT ON COLUMN rating_total.num_incorrect IS 'Decisions whose sample is not correct';
 
 CREATE TABLE replay_total (
     run_id VARCHAR NOT NULL,
@@ -300,9 +300,9 @@ COMMENT ON COLUMN replay_total.num_samples IS 'Samples with this kind of score';
 COMMENT ON COLUMN replay_total.num_changed_samples IS 'Samples with a changed decision';
 COMMENT ON COLUMN replay_total.num_steps IS 'Steps of the samples';
 COMMENT ON COLUMN replay_total.num_exact_steps IS 'Steps before the first changed decision';
-COMMENT ON COLUMN replay_total.accuracy_at_least IS 'Mean over problems, over graded samples, if all changed samples are wrong; NULL: no grades';
-COMMENT ON COLUMN replay_total.accuracy_at_most IS 'The same if all changed samples are right';
-COMMENT ON COLUMN replay_total.accuracy_of_run IS 'The same without changes';
+COMMENT ON COLUMN replay_total.accuracy_at_least IS 'Accuracy over graded samples (mean over problems) if all changed samples are wrong; NULL: no grades';
+COMMENT ON COLUMN replay_total.accuracy_at_most IS 'Accuracy as in accuracy_at_least, but if all changed samples are right';
+COMMENT ON COLUMN replay_total.accuracy_of_run IS 'Accuracy as in accuracy_at_least, but without changes';
 
 CREATE TABLE call_total (
     run_id VARCHAR NOT NULL,
@@ -326,5 +326,5 @@ COMMENT ON COLUMN call_total.queued_seconds IS 'Sum of call.queued_seconds';
 COMMENT ON COLUMN call_total.end_seconds IS 'Sum of call.end_seconds, queueing included';
 COMMENT ON COLUMN call_total.waited_queued_seconds IS 'Part of queued_seconds for which the samples waited, without the time spent waiting for another call';
 COMMENT ON COLUMN call_total.waited_seconds IS 'Part of end_seconds for which the samples waited';
-COMMENT ON COLUMN call_total.first_submitted_at IS 'When the first was submitted (UTC)';
-COMMENT ON COLUMN call_total.last_ended_at IS 'When the last ended (UTC)';
+COMMENT ON COLUMN call_total.first_submitted_at IS 'When the first call was submitted (UTC)';
+COMMENT ON COLUMN call_total.last_ended_at IS 'When the last call ended (UTC)';

@@ -19,8 +19,8 @@ CREATE TABLE sample (
     num_attempts INTEGER,
     PRIMARY KEY (run_id, sample_id)
 );
-COMMENT ON TABLE sample IS 'One planned sample of one problem, finished or not: the denominator. Key: run_id, sample_id';
-COMMENT ON COLUMN sample.sample_id IS 'Hash of problem, method, models, sampling and seed; runs that differ only in speed share it';
+COMMENT ON TABLE sample IS 'One planned sample of one problem, finished or not. Key: run_id, sample_id';
+COMMENT ON COLUMN sample.sample_id IS 'Hash of problem, method, models, sampling and seed; equal in runs that differ only in settings of speed';
 COMMENT ON COLUMN sample.shard IS 'Shard of the sample';
 COMMENT ON COLUMN sample.attempt_id IS 'Attempt that finished the sample; NULL: not finished';
 COMMENT ON COLUMN sample.seed IS 'The sample''s seed';
@@ -124,7 +124,7 @@ COMMENT ON COLUMN candidate.text IS 'What was proposed';
 COMMENT ON COLUMN candidate.num_tokens IS 'Generated tokens';
 COMMENT ON COLUMN candidate.finish IS 'stop, eos or length';
 COMMENT ON COLUMN candidate.mean_logprob IS 'Mean log-probability of its tokens (nats); NULL: not requested (--logprobs)';
-COMMENT ON COLUMN candidate.option IS 'Index of the verdict''s option for it; NULL: not offered';
+COMMENT ON COLUMN candidate.option IS 'Index of the verdict''s option for the candidate; NULL: not offered';
 COMMENT ON COLUMN candidate.accepted IS 'Whether it became the step';
 COMMENT ON COLUMN candidate.verdict_score IS 'The target''s score, 0 to 9, if each candidate had its own verdict (SpecCoT, --verdict separate)';
 
@@ -166,4 +166,4 @@ COMMENT ON COLUMN call.end_seconds IS 'From submission to the end';
 COMMENT ON COLUMN call.in_flight IS 'Concurrent requests of this engine at submission, including this one';
 COMMENT ON COLUMN call.proposed_tokens IS 'Tokens proposed by token-level speculation; NULL: none, or not counted by this vLLM version';
 COMMENT ON COLUMN call.accepted_tokens IS 'Proposed tokens accepted by the model';
-COMMENT ON COLUMN call.overlapped_seconds IS 'Part of end_seconds, from submission, for which the sample did not wait (specreason --lookahead); for a lookahead, all of it';
+COMMENT ON COLUMN call.overlapped_seconds IS 'Time from submission during which the sample did not wait for the call (specreason --lookahead); for a lookahead, all of end_seconds';

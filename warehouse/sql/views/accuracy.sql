@@ -5,7 +5,7 @@ SELECT run.run_id, CASE WHEN getvariable('grader_version') IS NULL
     THEN arg_max(grader_version, {'load_order': load_order, 'grader_version': grader_version})
     ELSE max(grader_version) FILTER (grader_version = getvariable('grader_version')) END AS grader_version
 FROM run LEFT JOIN (FROM grade_total WHERE grader_version IS NOT NULL) AS version USING (run_id) GROUP BY run.run_id;
-COMMENT ON VIEW counted_version IS 'The grader version used for a run by every other view: the newest, or the one in warehouse.query --grader; NULL: none';
+COMMENT ON VIEW counted_version IS 'The grader version used for a run by every other view: the newest, or the one given with --grader; NULL: none';
 
 CREATE OR REPLACE VIEW sample_grade AS
 SELECT graded_sample.* FROM graded_sample JOIN counted_version AS counted

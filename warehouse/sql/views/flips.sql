@@ -42,4 +42,4 @@ FROM pair
 JOIN problem ON problem.run_id = pair.right_run_id AND problem.problem_id = pair.problem_id
 LEFT JOIN trace AS good ON (good.run_id, good.problem_id) = (pair.right_run_id, pair.problem_id)
 LEFT JOIN trace AS bad ON (bad.run_id, bad.problem_id) = (pair.wrong_run_id, pair.problem_id);
-COMMENT ON MACRO TABLE flip_traces IS 'The flips between two runs with both traces. Every step is marked with role and author; also the index of the first draft step accepted in the wrong trace';
+COMMENT ON MACRO TABLE flip_traces IS 'The flips between two runs with both traces, in which every step is marked with role and author. wrong_first_accepted_draft: index of the first accepted draft step in the incorrect trace';

@@ -63,4 +63,4 @@ SELECT run_id, engine_spec_decode AS proposer,
         WHERE attempt.run_id = run.run_id) AS reported_by_engine,
     acceptance_rate, tokens_per_pass
 FROM run LEFT JOIN token USING (run_id) WHERE engine_spec_decode IS NOT NULL;
-COMMENT ON VIEW token_speculation_setting IS 'Token-level speculation of a run: proposer, tokens per proposal (num_tokens), sampling and acceptance. is_weaker_baseline: greedy drafts while the target samples at a temperature above 0; usually fewer of them are accepted than of sampled drafts. reported_by_engine: vLLM''s own draft_sample_method; NULL: not recorded, or no model proposes';
+COMMENT ON VIEW token_speculation_setting IS 'Token-level speculation of a run: proposer, tokens per proposal (num_tokens), sampling and acceptance. is_weaker_baseline: drafts are greedy while the target samples at a temperature above 0; usually, fewer greedy than sampled drafts are accepted. reported_by_engine: vLLM''s own draft_sample_method; NULL: not recorded, or no model proposes';

@@ -1,4 +1,4 @@
--- Speed. Regime latency: one sample at a time (concurrency 1), so the time of a call is its own. Regime load: calls
+-- Speed. Regime latency: one sample at a time (concurrency 1), so no other sample slows a call. Regime load: calls
 -- share the engines, so a sample's time is its latency under load. Interrupted samples are excluded from all times.
 
 CREATE OR REPLACE VIEW run_conditions AS

@@ -1,43 +1,43 @@
--- Every paper's stopwatch over our traces. A definition is a row of `stopwatch`; the other views have its values.
--- A problem's value is x / y, a run's is sum(x) / sum(y) over its problems, so two runs can be paired by problem.
+-- The papers' definitions of latency, applied to our traces. View `stopwatch`: definitions; the other views: values. A
+-- problem's value is x / y, a run's is sum(x) / sum(y) over its problems, so two runs can be paired by problem.
 
 CREATE OR REPLACE VIEW stopwatch AS
 SELECT * FROM (VALUES
     (1, 'measured', 'measured', 's/sample', false,
         'Wall time of a sample from its first request to its end; mean over the samples of a problem, then over problems',
-        'This harness. SpecCoT prints seconds per problem too (tables 1, 2 and 4) and does not say how it took them',
+        'This harness. SpecCoT prints seconds per problem too (tables 1, 2 and 4) and does not say how they were measured',
         'Failed, unfinished and resumed samples'),
     (2, 'specreason', 'SpecReason', 's/sample', false,
-        'Modelled: every drafted and every regenerated token × its model''s time per token, plus the prefill of every verdict; alone, a model takes its time to first token plus its tokens (view modelled_latency)',
-        'ruipeterpan/specreason, issue 8, the author''s comment of 2025-10-02; its program (8c5ee05) takes no times',
+        'Modelled: every drafted and every regenerated token × its model''s time per token, plus the prefill of every verdict; for a model alone, time to first token plus all tokens × time per token (view modelled_latency)',
+        'ruipeterpan/specreason, issue 8, the author''s comment of 2025-10-02; the program (8c5ee05) measures no times',
         'Queueing, batching, prefill of the chain, the program''s own time. Failed, unfinished and resumed samples'),
     (3, 'scot', 'SCoT', 's/sample', false,
-        'Wall time of the thought: all of a sample but its final answer',
+        'Wall time of a sample without its final answer',
         'Jikai0Wang/Speculative_CoT a2e1173: speculative_cot.py lines 217-222 and 255-269, base.py lines 106-110; SCoT, table 1 and section 4.2',
-        'The final answer. Its program serves one problem at a time at temperature 0. Failed, unfinished and resumed samples'),
+        'The final answer. The paper''s program serves one problem at a time at temperature 0. Failed, unfinished and resumed samples'),
     (4, 'relaygen', 'RelayGen', 's/sample', false,
         'Wall time of a sample; mean over the samples of a problem without the fastest and the slowest where there are three or more, then over problems',
         'jiwonsong-dev/RelayGen c36cc71: measure_latency.py lines 74-80, 184-190 and 288-289',
-        'All problems but one: the program measures one problem, by default the first, three times. Nearest: every problem is measured so. Failed, unfinished and resumed samples'),
+        'All problems but one: the program measures one problem, by default the first, three times. Here, every problem is measured. Failed, unfinished and resumed samples'),
     (5, 'glimprouter', 'GlimpRouter', 's/problem', false,
-        'Wall time of all samples of a problem one after the other; mean over problems. What an earlier attempt at a shard finished adds 0 s',
+        'Wall time of all samples of a problem one after the other; mean over problems. Samples finished by an earlier attempt at a shard add 0 s',
         'Zengwh02/GlimpRouter 686838e: src/main.py lines 99-138; src/glimp_router.py, the return at the start of glimprouter() where the result file exists',
-        'Time of interrupted attempts. Its program steps the target alone through the same loop and counts its glimpses as time but not as tokens. No value for a run with unfinished samples'),
+        'Time of interrupted attempts. The paper''s program also runs the target alone through the loop, whose glimpses count as time but not as tokens. No value for a run with unfinished samples'),
     (6, 'rsd', 'RSD', 's/run', false,
         'One clock for the whole set: from a worker''s first request to the end of its last, summed over workers',
         'BaohaoLiao/RSD 933d8e5: main_online.py lines 368 and 448; the target alone: external/qwen25_math_evaluation/math_eval.py lines 251 and 349',
-        'Nothing but the start of the engines; its program advances all problems in lock-step batches. No value for a run with unfinished or resumed samples, where its program clocks only what was left (lines 91-109)'),
+        'Only the start of the engines; the paper''s program advances all problems in lock-step batches. No value for a run with unfinished or resumed samples, for which the program times only the remaining samples (lines 91-109)'),
     (7, 'lookahead', 'LookaheadReasoning', 'tokens/s', true,
-        'Emitted tokens of a sample over its wall time, judge included; mean over the samples of a problem, then over problems',
+        'Emitted tokens of a sample divided by its wall time, which includes the judge; mean over the samples of a problem, then over problems',
         'hao-ai-lab/LookaheadReasoning c826d03: src/lr.py lines 107, 219 and 235; report_prefix.py lines 28-30',
-        'The length of the chain: a method that thinks twice as long at the same rate is as fast. Failed, unfinished and resumed samples'),
+        'The length of the chain: a method that thinks twice as long at the same rate counts as equally fast. Failed, unfinished and resumed samples'),
     (8, 'speculative_thinking', 'Speculative Thinking', 'tokens/s', true,
         'All emitted tokens over all wall time: long chains weigh more than in a mean over problems',
         'uservan/speculative_thinking 98310f3: explore/show.ipynb, check_results; speculative/speculative_thinking.py lines 51-61',
         'The length of the chain. Failed, unfinished and resumed samples'),
     (9, 'splitreason', 'SplitReason', 's/token', false,
-        'Wall time of a sample over its tokens, of which those of the prompt count too unless one model writes alone; mean over the samples of a problem, then over problems',
-        'abdelfattah-lab/SplitReason f87cddb: modes/speculative_reasoning.py lines 106 and 321-323, modes/big_model_only.py lines 57-60. How it averages over questions is not in its files; a mean is assumed',
+        'Wall time of a sample divided by its emitted tokens, plus the prompt tokens unless one model writes alone; mean over the samples of a problem, then over problems',
+        'abdelfattah-lab/SplitReason f87cddb: modes/speculative_reasoning.py lines 106 and 321-323, modes/big_model_only.py lines 57-60. Its files do not show how it averages over questions; a mean is assumed',
         'The length of the chain. A baseline''s prompt. Failed, unfinished and resumed samples')
 ) AS definition(place, stopwatch, title, unit, is_rate, definition, source, leaves_out);
 COMMENT ON VIEW stopwatch IS 'Definitions of latency, one per published program: unit, source (program, commit, file and line, or the author''s statement) and what each leaves out. is_rate: higher is faster';
