@@ -121,10 +121,7 @@ def _ends(found: Interval, *, is_difference: bool = False) -> dict[str, object]:
 
 
 def of_problems(connection: Connection, run_ids: Sequence[str], measures: Sequence[Measure]) -> Iterator[Estimate]:
-    """Yield the runs' estimates of measures with x and y per problem, if the runs have the data.
-
-    Runs whose steps were deleted have no rates; their existing rows are kept.
-    """
+    """Yield the runs' estimates of measures with x and y per problem, if the runs have the data."""
     family_of = families(connection, run_ids)
     in_families = {run_id for run_id, _ in family_of}
     by_source: dict[Source, list[Measure]] = defaultdict(list)
@@ -213,7 +210,7 @@ class _Counts:
     results: Counts
     """Samples with a result."""
     right: Counts
-    """Correct samples."""
+    """Correct samples with a result."""
     first_results: Counts
     """Samples with a result that pass@k uses: all of them, or only one in a greedy run, which repeats its first sample.
     """

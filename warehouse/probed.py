@@ -35,7 +35,7 @@ ORACLE = {
     "worth": "the oracle",
     "worth_of_target": "every step by the target",
 }
-"""Rules for choosing the draft's or the target's step, by the metric of the chosen steps' worth, in percent."""
+"""Rules for choosing between the draft's and the target's step, by the metric that measures the chosen steps."""
 _GROUPS = {"": "all", "third": "third", "threshold": "threshold"}
 _POINTS = """
 SELECT any_value(source_run_id) AS source_run_id, count(*) AS num_points, count(*) FILTER (accepted) AS num_accepted,

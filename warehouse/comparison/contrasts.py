@@ -133,7 +133,7 @@ class SpeedRatio:
 
     @property
     def sides(self) -> str:
-        """The GPUs of both sides if they differ, and the repeats of each; empty without a ratio."""
+        """The GPUs of run and baseline if they differ, and the repeats of each; empty without a ratio."""
         return sides(self.num_cards, self.num_runs) if self.ratio else ""
 
 
@@ -164,7 +164,7 @@ class Comparison:
     left_out: Sequence[str]
     """One message per run or metric that lacks samples, with reason and remedy."""
     baselines: Sequence[Baseline] = ()
-    """One baseline per dataset, or per regime if the dataset has both."""
+    """One per dataset, or two: for its runs with one and with several samples in flight."""
 
 
 def compare_runs(
@@ -193,9 +193,9 @@ def compare_runs(
 def compare(runs: Sequence[Run], settings: Settings, baseline: str | None = None) -> Comparison:
     """Compare runs. The baseline of a dataset is the run named `baseline`, or the target alone (see `choose`).
 
-    Rows are ordered by dataset and regime, with the baseline first. Rows without enough samples for their metric are
-    left out. Raises WarehouseError if fewer than two runs remain, if `baseline` has no samples, if a run shares no
-    problem with its baseline, or if too few samples are planned for some k.
+    Rows are ordered by dataset and regime (one or several samples in flight), with the baseline first. Rows without
+    enough samples for their metric are left out. Raises WarehouseError if fewer than two runs remain, if `baseline` has
+    no samples, if a run shares no problem with its baseline, or if too few samples are planned for some k.
     """
     chosen = choose(runs, baseline)
     rows: list[Row] = []

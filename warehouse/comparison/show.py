@@ -317,7 +317,7 @@ def _differing_parameters(values: Mapping[str, str], methods: Mapping[str, str])
 
 
 def baseline_lines(comparison: Comparison) -> Iterator[str]:
-    """Yield each dataset's baseline and why it was chosen; one per regime if the regimes have their own baselines."""
+    """Yield each dataset's baseline and why it was chosen; two if both regimes have baselines."""
     datasets = [base.run.dataset for base in comparison.baselines]
     for base in comparison.baselines:
         regime = f", {', '.join(base.regimes)}" if datasets.count(base.run.dataset) > 1 else ""
@@ -611,7 +611,7 @@ def _unequal_loads(run: Run, base: Run) -> Iterator[str]:
 
 
 def regimes(comparison: Comparison) -> dict[str, list[Row]]:
-    """Return the pass@1 rows by regime, latency first; empty unless both regimes have their own baselines."""
+    """Return the pass@1 rows by regime, `latency` before `load`; empty unless both regimes have their own baselines."""
     by_name: dict[str, list[Row]] = {"latency": [], "load": []}
     for row in comparison.rows:
         if _metric(row) == "pass@1":

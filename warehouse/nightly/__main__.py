@@ -89,10 +89,10 @@ def main(
 def replay(file: Path) -> None:
     """Judge your own recorded nights: each night of a CSV file against earlier nights.
 
-    The columns are night (a date), cell, measure, value, n. Names of cells and measures are arbitrary. n is the
-    number of samples if the value is a share of samples, and empty for other values. For a share, n may also be empty
-    if the problems are the same every night, because the noise is then estimated from the nights. A second row with the
-    same night, cell and measure is a rerun.
+    The columns are night (a date), cell (a setting that runs every night), measure, value and n. Names of cells and
+    measures are arbitrary. n is the number of samples if the value is a share of samples, else empty. For a share, n
+    may also be empty if the problems are the same every night, because the noise is then estimated from the nights. A
+    second row with the same night, cell and measure is a rerun.
 
     \b
         night,cell,measure,value,n

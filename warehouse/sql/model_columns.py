@@ -65,7 +65,7 @@ _FIELDS: Final = (
     Field(
         "server", "{owner}_server", "VARCHAR",
         "Kind of the server that runs {model}: vllm, sglang, llama.cpp, or unknown if the launch could not reach "
-        "it; NULL: the worker starts an engine", "server of {model}", "accuracy and latency", True,
+        "the server; NULL: the worker starts an engine", "server of {model}", "accuracy and latency", True,
     ),
     Field(
         _SAMPLING, "{owner}_sampling", "JSON",
@@ -79,8 +79,8 @@ _FIELDS: Final = (
     ),
     Field(
         "thinking_tags", "{owner}_thinking_tags", "VARCHAR",
-        "Opening and closing tag of the reasoning of {model} (--{owner}.thinking-tags), none: a plain model; NULL: "
-        "from its chat template", "thinking tags of {model}", "accuracy and latency", is_shown=True,
+        "Opening and closing tag of the reasoning of {model} (--{owner}.thinking-tags), none: no tags; NULL: from its "
+        "chat template", "thinking tags of {model}", "accuracy and latency", is_shown=True,
     ),
     Field(
         "dtype", "engine_{owner}_dtype", "VARCHAR",

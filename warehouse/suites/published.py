@@ -113,7 +113,7 @@ def _sentence(key: str) -> BeforeValidator:
 
 
 class Metric(_Strict):
-    """One value of a cell."""
+    """A metric with a value in every cell."""
 
     label: str
     measure: Annotated[str, _among(MEASURES)]
