@@ -66,7 +66,7 @@ _SAMPLES = whole_numbers(f"integers from 1 to {_MOST_SAMPLES}, separated by comm
     type=click.FloatRange(-1, 1),
     default=0.75,
     show_default=True,
-    help="With only one run: assumed correlation, over problems, between the two methods' accuracies.",
+    help="With only one run: assumed correlation, over problems, of its accuracy with the other method's.",
 )
 @database_option()
 @format_option(("table", "json"))

@@ -270,7 +270,7 @@ def _samples(connection: Connection, run_id: str) -> dict[str, TimedSample]:
 def fit(samples: Sequence[TimedSample]) -> LatencyModel:
     """Fit the model by non-negative least squares over calls (Lawson and Hanson 1974, in scipy).
 
-    If a count does not vary within the run, its coefficient is 0, or its effect is divided between counts.
+    The effect of a count that does not vary within the run may be attributed to other counts.
     """
 
     calls = [call for sample in samples for call in sample.calls]

@@ -98,7 +98,7 @@ class Run:
 
 @dataclass(frozen=True)
 class CellNight:
-    """One cell on one night."""
+    """One cell on one night: its first run, reruns and conditions."""
 
     cell: str
     night: date

@@ -54,7 +54,7 @@ def judged(
 ) -> NightVerdict:
     """Judge one night, by default the newest. Raises WarehouseError and DatabaseError.
 
-    since: ignore earlier nights. grader: grader version; default: each run's newest.
+    since: nights before this date are ignored. grader: grader version; default: each run's newest.
     """
     with reader(database, wait_seconds, grader) as connection:
         nights = read_nights(connection, since, kept_nights(database))

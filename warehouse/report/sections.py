@@ -576,7 +576,7 @@ def _efficiency(runs: Sequence[RunFacts]) -> RunTable:
 
 
 def _pairs(runs: Sequence[RunFacts]) -> RunTable:
-    """Return the paired metrics of runs and baselines that are both in the report."""
+    """Return the table of paired metrics, for runs whose baselines are in the report."""
     members = {run.summary.run_id: run for run in runs}
     kinds = {
         "ratio_of_means": "ratio of means ×", "rate_ratio": "tokens/s ×", "chain_length_ratio": "chain length ×",

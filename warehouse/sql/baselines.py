@@ -118,7 +118,7 @@ SETTINGS = (
     Setting("tag", "tag", "note"),
     Setting("preset", "preset", "note"),
 )
-"""In the order in which a comparison lists them."""
+"""All settings, in the order in which a comparison lists them."""
 _CONDITIONS = (
     Setting("device_kinds", "devices", "latency", "equal"),
     Setting("processors", "processor", "latency", "equal"),

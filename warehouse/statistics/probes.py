@@ -94,7 +94,7 @@ class Rates:
     loss_of_accepted: Interval
     """Mean loss of an accepted proposal, −1 to 1: how much it lowers the chance of a correct answer."""
     loss_of_refused: Interval
-    """Mean loss prevented by a rejection. Rejections are unnecessary if it is near 0."""
+    """Mean loss prevented by a rejection; near 0 if rejections are unnecessary."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ FEWEST_RESAMPLED = 5
 OUTLYING_RATIO = 5.0
 """Assumed maximum factor between the estimate and the ratio of an unseen problem, which may loop in one run only."""
 FEWEST_DEGREES = 2
-"""Minimum degrees of freedom of the run factor. Two runs give only one, and the estimate is too imprecise."""
+"""Minimum degrees of freedom of the run factor. With only one (two runs), the estimate is too imprecise."""
 _CELLS_AT_ONCE = 4_000_000
 _LEAST_SPREAD = 1e-7
 """Standard errors up to this are treated as rounding errors."""

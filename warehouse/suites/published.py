@@ -94,7 +94,7 @@ class Unstated(_Somewhere):
 
     what: str
     covers: _Conditions = ()
-    """Names in `CONDITIONS` that it leaves open. Empty: it affects no flag."""
+    """Names in `CONDITIONS` that are left open. Empty: no flag is affected."""
     among: tuple[str | int | float, ...] = ()
     """Values that the paper allows; other values differ from the paper. Empty: any value is possible."""
 
