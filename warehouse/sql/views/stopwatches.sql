@@ -36,7 +36,7 @@ SELECT * FROM (VALUES
         'uservan/speculative_thinking 98310f3: explore/show.ipynb, check_results; speculative/speculative_thinking.py lines 51-61',
         'The length of the chain. Failed, unfinished and resumed samples'),
     (9, 'splitreason', 'SplitReason', 's/token', false,
-        'Wall time of a sample divided by its emitted tokens, plus the prompt tokens unless one model writes alone; mean over the samples of a problem, then over problems',
+        'Wall time of a sample per emitted token; prompt tokens count too unless one model writes alone; mean over the samples of a problem, then over problems',
         'abdelfattah-lab/SplitReason f87cddb: modes/speculative_reasoning.py lines 106 and 321-323, modes/big_model_only.py lines 57-60. Its files do not show how it averages over questions; a mean is assumed',
         'The length of the chain. A baseline''s prompt. Failed, unfinished and resumed samples')
 ) AS definition(place, stopwatch, title, unit, is_rate, definition, source, leaves_out);
