@@ -151,6 +151,14 @@ def test_gates_fail_on_what_hardly_varies(verdict: str, usual: int, tonight: int
         assert found.verdict == (expected if expected == "FAIL" else otherwise)
 
 
+def test_a_rare_event_in_a_small_run_is_no_alarm() -> None:
+    """One unreadable answer of 30 after 14 nights without: 2.5 % of such nights if the rate is 0.2 %."""
+    runs = [Run("run", {"pass_at_1": 0.6}, {}, {"no_answer": n}, num_samples=30, num_problems=30) for n in (0, 1, 20)]
+    earlier = [[night(i, runs[0])] for i in range(14)]
+    said = [" ".join(last([*earlier, [night(14, tonight)]])[1].reasons) for tonight in runs[1:]]
+    assert ["readable answer" in text for text in said] == [False, True]
+
+
 def test_changed_inputs_fail_once_and_begin_anew() -> None:
     rng = np.random.default_rng(1)
     before = [[night(i, batch(rng), inputs={"prompts": "p"})] for i in range(8)]

@@ -1,6 +1,7 @@
 """Results of every run, and contrasts of every run with the baseline of its dataset.
 
-One problem is one observation, runs are paired by problem, and Holm's correction covers all tests of the table. Missing
+One problem is one observation, runs are paired by problem, and Holm's correction covers all differences of the table,
+but not the tests of "not worse", each of which has a level of 2.5 %. Missing
 samples are excluded: results use the run's available samples, differences use samples available in both runs. Only the
 non-inferiority test counts missing samples, against the run.
 """

@@ -113,13 +113,16 @@ def read_times(connection: Connection, run_ids: Sequence[str]) -> dict[str, Time
 def timed_pair(own: Sequence[Times], base: Sequence[Times]) -> TimedPair | None:
     """Pair the times of two settings, one `Times` per repeat; None if no problem was timed in all runs.
 
-    A sample not finished in one run is left out of the other setting's runs, because long chains finish last.
+    A sample not finished in one run is left out of the other setting's runs, because long chains finish last. If runs
+    have different numbers of samples per problem, only the first ones that all have count: the logarithm of a mean
+    depends on the number of its terms, so the geometric mean would be biased.
     """
     shared = [name for name in own[0].problems if all(name in other.problems for other in (*own, *base))]
     places = [_places(one, shared) for one in (*own, *base)]
     sides = list(zip((*own, *base), places, strict=True))
     of_own, of_base = sides[: len(own)], sides[len(own) :]
-    means = [_means(*one, of_base) for one in of_own] + [_means(*one, of_own) for one in of_base]
+    width = min(times.seconds.shape[1] for times, _ in sides)
+    means = [_means(*one, of_base, width) for one in of_own] + [_means(*one, of_own, width) for one in of_base]
     is_timed = np.all([(seconds > 0) & (tokens > 0) for seconds, tokens in means], axis=0)
     if not is_timed.any():
         return None
@@ -137,16 +140,15 @@ def _places(times: Times, problems: Sequence[str]) -> NDArray[np.int64]:
     return np.array([places[name] for name in problems], dtype=np.int64)
 
 
-def _means(times: Times, places: NDArray[np.int64], others: Sequence[_Side]) -> tuple[Floats, Floats]:
-    """Return mean seconds and emitted tokens, both (n,); NaN for problems without a sample.
+def _means(times: Times, places: NDArray[np.int64], others: Sequence[_Side], width: int) -> tuple[Floats, Floats]:
+    """Return mean seconds and emitted tokens of the first `width` samples, both (n,); NaN for problems without any.
 
     Samples that are unfinished in a run of the other side are left out.
     """
-    seconds, tokens = times.seconds[places], times.tokens[places]
+    seconds, tokens = times.seconds[places, :width], times.tokens[places, :width]
     is_kept = np.isfinite(seconds)
     for other, of_other in others:
-        width = min(seconds.shape[1], other.is_unfinished.shape[1])
-        is_kept[:, :width] &= ~other.is_unfinished[of_other, :width]
+        is_kept &= ~other.is_unfinished[of_other, :width]
     count = is_kept.sum(axis=1)
     count = np.where(count > 0, count, np.nan)
     return np.where(is_kept, seconds, 0.0).sum(axis=1) / count, np.where(is_kept, tokens, 0.0).sum(axis=1) / count

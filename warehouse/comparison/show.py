@@ -142,7 +142,7 @@ def _differences(comparison: Comparison) -> Table:
 
 
 def _not_worse(comparison: Comparison) -> Table:
-    names = ("run", "metric", "if problems may be lost entirely", "p", "not worse", "problems needed")
+    names = ("run", "metric", "if problems may be lost entirely", "p (one-sided)", "not worse", "problems needed")
     found = []
     for short, row in _named(comparison):
         if contrast := row.contrast:
@@ -337,10 +337,11 @@ def brief_notes(comparison: Comparison, *, has_speed_interval: bool) -> list[str
         *at_one_lines(comparison),
         *_fallback_lines(comparison),
     ]
-    lines: list[str] = []
-    for line in wanted:
-        if sum(map(_height, [*lines, line])) < _MOST_NOTES:
-            lines.append(line)
+    kept: set[str] = set()
+    for line in (*_brief_speeds(comparison, has_speed_interval), *wanted):  # what an interval covers is never dropped
+        if sum(map(_height, {*kept, line})) < _MOST_NOTES:
+            kept.add(line)
+    lines = [line for line in wanted if line in kept]
     left = len(set(differing) - set(lines))
     more = f" ({counted(left, 'setting differs', 'settings differ')})" if left else ""
     return [*lines, f"More{more}: --all. All metrics: -o FILE.csv, .json, .md or .tex."]
@@ -380,6 +381,8 @@ def _brief_contrasts(comparison: Comparison) -> Iterator[str]:
     again = " On these: ± for reruns." if is_again else ""
     yield f"Difference: in points{over}.{again}"
     yield from _few_families(comparison)
+    if any(contrast.is_same_subject for _, contrast in named):
+        yield "Runs of one method: differences have intervals for reruns of these problems."
     if any(contrast.is_unfinished for _, contrast in named):
         yield "Unfinished runs: differences are valid only if samples are missing at random (details: --all)."
     bounds = [
@@ -393,9 +396,11 @@ def _brief_contrasts(comparison: Comparison) -> Iterator[str]:
 
 
 def _brief_speeds(comparison: Comparison, has_interval: bool) -> Iterator[str]:
-    speeds = [row.speed for row in comparison.rows if row.speed and row.speed.ratio]
+    speeds = [(short, row.speed) for short, row in _named(comparison) if row.speed and row.speed.ratio]
     if speeds:
-        covers = "includes run-to-run variation" if any(speed.factor for speed in speeds) else "holds within these runs"
+        repeated = [short for short, speed in speeds if speed.factor]
+        only = f" only for {', '.join(repeated)}" if len(repeated) < len(speeds) else ""
+        covers = f"includes run-to-run variation{only}" if repeated else "holds within these runs"
         told = [f"{short} {row.speed.sides}" for short, row in _named(comparison) if row.speed and row.speed.sides]
         said = ["geometric mean over problems", *([f"the interval {covers}"] if has_interval else []), *told]
         yield f"Speed-up: {'; '.join(said)}."
@@ -438,7 +443,7 @@ def legend(comparison: Comparison) -> Iterator[str]:
             f"Speed-up: baseline latency divided by run latency, geometric mean over problems{load}. Per "
             "GPU-second: the same ratio, with each latency multiplied by the number of GPUs used."
         )
-        yield from dict.fromkeys(_between_runs(speed.factor) for speed in speeds)
+        yield from _between_runs(comparison)
     yield from at_one_lines(comparison)
     yield from _fallback_lines(comparison)
     if any(row.run.summary.num_decisions for row in comparison.rows):
@@ -460,9 +465,10 @@ def contrast_legend(comparison: Comparison, shown: Collection[str] = CONTRAST_HE
         "95 %": f"95 %: confidence interval that treats the problems as a random sample ({', '.join(kinds)}).",
         "on these": "On these: half the width of the 95 % CI for rerunning exactly these problems.",
         "p": "p: two-sided, for a difference of 0; below 0.05 if the 95 % CI excludes 0.",
-        "p (Holm)": f"p (Holm): adjusted for {counted(len(contrasts), 'test')}.",
-        "not worse": f"Not worse: above −{margin} even if single problems may be lost entirely (worst case); the data "
-        "need not contain such problems. Worse: a loss with p (Holm) below 0.05.",
+        "p (Holm)": f"p (Holm): adjusted for {counted(sum(one.p_holm is not None for one in contrasts), 'test')}.",
+        "not worse": f"Not worse: above −{margin} even if single problems may be lost entirely (worst case; one-sided "
+        "p below 0.025, not adjusted); the data need not contain such problems. Worse: a loss with p (Holm) below "
+        "0.05.",
         "worst case": 'Problems needed: number of similar problems to show "not worse" for an equally accurate method '
         f"with power {100 * POWER:.0f} % (python -m warehouse.plan).",
     }
@@ -486,18 +492,23 @@ def limits(comparison: Comparison) -> Iterator[str]:
         yield UNFINISHED
 
 
-def _between_runs(factor: RunFactor | None) -> str:
-    """Return a sentence on whether speed-up intervals include run-to-run variation."""
-    if factor is None:
-        return (
-            "Speed-up intervals hold only within these runs: there are too few repeats to estimate run-to-run "
+def _between_runs(comparison: Comparison) -> Iterator[str]:
+    """Yield whether speed-up intervals include run-to-run variation, with the runs' names if this differs."""
+    runs: dict[RunFactor | None, list[str]] = {}
+    for short, row in _named(comparison):
+        if row.speed and row.speed.ratio:
+            runs.setdefault(row.speed.factor, []).append(short)
+    for factor, shorts in runs.items():
+        of = f" of {', '.join(shorts)}" if len(runs) > 1 else ""
+        yield (
+            f"Speed-up intervals{of} hold only within these runs: there are too few repeats to estimate run-to-run "
             "variation. In our measurements, times of identical work differed by 17 %, and doubled on a busy "
             "machine. To include the variation, run one setting three times (--tag)."
+            if factor is None
+            else "Run-to-run variation: repeats differ by "
+            f"{100 * factor.standard_deviation:.1f} % (standard deviation; {factor.num_runs} runs, {factor.degrees} "
+            f"degrees of freedom). Speed-up intervals{of} include this variation."
         )
-    return (
-        f"Run-to-run variation: repeats differ by {100 * factor.standard_deviation:.1f} % (standard deviation; "
-        f"{factor.num_runs} runs, {factor.degrees} degrees of freedom). Speed-up intervals include this variation."
-    )
 
 
 def at_one_lines(comparison: Comparison) -> Iterator[str]:

@@ -18,6 +18,7 @@ from itertools import islice
 from typing import Literal, NamedTuple
 
 import numpy as np
+from scipy import special
 
 from harness.cli import exit_codes
 from harness.cli.messages import counted
@@ -46,8 +47,8 @@ GATES = {
 }
 """Rates that hardly vary, each with the verdicts it counts. A rise indicates a broken prompt or parser."""
 SMALLEST_RISE = 0.01
-NOISE_FACTOR = 5.0
-"""Alarm threshold for an increase, in standard deviations of the count: one false alarm in millions of nights."""
+LARGEST_CHANCE = 1e-5
+"""A rise fails a night if an unchanged rate gives at least tonight's count with at most this probability."""
 
 
 JUDGED = tuple(measure for measure in MEASURES.values() if "night" in measure.shown)
@@ -491,13 +492,15 @@ def _raised(night: CellNight, usual: Sequence[CellNight], found: Sequence[Metric
     tonight, runs = night.first, [run for earlier in usual for run in earlier.runs]
     num_usual = sum(run.num_samples for run in runs)
     for what, names in GATES.items() if runs else ():
-        now = sum(tonight.verdicts.get(name, 0) for name in names) / tonight.num_samples
         number = sum(run.verdicts.get(name, 0) for run in runs for name in names)
-        smooth = (number + 0.5) / (num_usual + 1)
-        noise = (smooth * (1 - smooth) * (1 / tonight.num_samples + 1 / num_usual)) ** 0.5
-        if now - number / num_usual > max(SMALLEST_RISE, NOISE_FACTOR * noise):
+        count = sum(tonight.verdicts.get(name, 0) for name in names)
+        usually, now = number / num_usual, count / tonight.num_samples
+        # Of all events, tonight's are binomial if the rate is unchanged. A normal would be far off for a few events.
+        share = tonight.num_samples / (tonight.num_samples + num_usual)
+        is_chance = count == 0 or special.bdtrc(count - 1, count + number, share) > LARGEST_CHANCE
+        if now - usually > SMALLEST_RISE and not is_chance:
             accepting = _accepting(found[0].reference.opened if found else None)
-            yield "FAIL", f"{what}: {100 * number / num_usual:.1f} % → {100 * now:.1f} %{accepting}"
+            yield "FAIL", f"{what}: {100 * usually:.1f} % → {100 * now:.1f} %{accepting}"
 
 
 def _with_baselines(cells: Sequence[CellVerdict], tonight: Sequence[CellNight]) -> list[CellVerdict]:

@@ -182,10 +182,12 @@ def rerun_standard_error(correct: Counts, samples: Counts) -> float | None:
 def mean_on_these(correct: Counts, samples: Counts) -> Interval | None:
     """Return the normal interval of pass@1 over reruns of the same problems; arguments as for `rerun_standard_error`.
 
-    It accounts only for the randomness of the samples. None if any k is 1.
+    It accounts only for the randomness of the samples. None if any k is 1; no interval if no problem's answers vary.
     """
     error, estimate = rerun_standard_error(correct, samples), float(np.mean(correct / samples))
     if error is None:
         return None
+    if not error:
+        return Interval(estimate, None, None, error, "none: no problem's answers vary")
     half = float(special.ndtri(TAIL)) * error
     return Interval(estimate, max(0.0, estimate - half), min(1.0, estimate + half), error, "on these problems")

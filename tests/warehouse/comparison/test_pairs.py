@@ -19,7 +19,7 @@ from tests.warehouse import cells, runs
 from tests.warehouse.cells import GOOD, Warehouse, compared, load, select
 from tests.warehouse.report.test_summary import rendered
 from tests.warehouse.test_night_runs import made, nights_of
-from warehouse.comparison.pairs import repeats_of
+from warehouse.comparison.pairs import Times, repeats_of, timed_pair
 from warehouse.database import reader
 from warehouse.nightly.history import read_values
 from warehouse.report.summary import summary
@@ -150,6 +150,18 @@ def test_a_speed_up_is_over_all_repeats_of_both_settings_and_covers_the_run_fact
     assert row["speed_up_interval"] == "bootstrap-t, run factor"
     assert row["speed_up_low_95"] < row["speed_up"] * math.exp(-4.3 * math.sqrt(4 / 3) * expected)
     assert "1 run : 3" in rendered(tmp_path / "w.duckdb", run)
+
+
+def test_a_speed_up_of_runs_with_different_numbers_of_samples_is_over_those_that_both_have() -> None:
+    """The logarithm of a mean of 16 is larger than that of one: the same times would give 1.2."""
+    times = np.exp(np.random.default_rng(5).normal(2.0, 0.6, (300, 17)))
+    names, families = [str(number) for number in range(300)], [None] * 300
+    one, many = (
+        Times(names, families, part, part, np.zeros(part.shape, dtype=bool)) for part in (times[:, :1], times[:, 1:])
+    )
+    found = known(timed_pair([one], [many])).ratio.geometric_mean
+    assert known(found.low) < 1 < known(found.high)
+    assert found.estimate == pytest.approx(float(np.exp(np.log(times[:, 1] / times[:, 0]).mean())))
 
 
 def test_repeats_have_the_same_settings_machine_and_night(tmp_path: Path) -> None:

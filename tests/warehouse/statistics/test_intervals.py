@@ -42,6 +42,7 @@ def test_rerun_noise_is_the_noise_of_the_samples_within_problems() -> None:
     found = known(mean_on_these(samples.sum(axis=1), np.full(3, 4)))
     assert (found.low, found.high) == pytest.approx((2 / 3 - 1.959964 * expected, 2 / 3 + 1.959964 * expected))
     assert mean_on_these(np.array([1, 0]), np.array([1, 1])) is None
+    assert known(mean_on_these(np.array([4, 0]), np.array([4, 4]))).low is None, "0 is no measured variation"
 
 
 @pytest.mark.parametrize(("correct", "n"), [(1, 1), (3, 10), (12, 12), (0, 30), (29, 30)])
