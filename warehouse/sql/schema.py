@@ -14,7 +14,7 @@ from typing import Any
 from warehouse.measures import MEASURES
 from warehouse.sql import baselines, model_columns
 
-ESTIMATES_VERSION = 10
+ESTIMATES_VERSION = 11
 """Version of the estimation methods, part of the database format. Increase it if stored estimates change;
 tests/warehouse/test_estimates.py shows when.
 """

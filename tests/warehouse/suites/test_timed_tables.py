@@ -94,8 +94,7 @@ def timed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def line_of(told: str) -> str:
-    [line] = [line for line in told.splitlines() if line.strip().startswith("SpecCoT, QwQ-32B")]
-    return line
+    return next(line for line in told.splitlines() if line.strip().startswith("SpecCoT, QwQ-32B"))
 
 
 @pytest.mark.usefixtures("large_plan")
