@@ -4,10 +4,11 @@ The draft writes N whole chains in parallel (3.2). In one forward pass the targe
 numbers, the last of which rejects all chains (3.4, equation 3). The target then answers from the problem and the chosen
 chain. If it has rejected all chains, it rethinks the problem and answers.
 
-Sections are those of arXiv version 1; the version in Findings of ACL 2026 was not consulted. Choices of this
-implementation:
+Sections are those of arXiv version 1; of the version in Findings of ACL 2026, only the abstract was consulted. Choices
+of this implementation:
 - Chains that differ only in surrounding white space are one option.
 - Truncated chains are not offered (code: offered, see `offer_cut_drafts`). If no chain is left, the target rethinks.
+- The target answers right after the chosen chain's `</think>` (code: after a line break, the tag and a blank line).
 - The wording of the selection prompt is this project's; the authors' can be set with --prompts
   (harness/papers/prompts.toml).
 """

@@ -11,7 +11,8 @@ question is this project's: it asks whether a step is correct, valid and useful,
 question in the authors' code asks the model to ignore usefulness; it can be set with --prompts
 (harness/papers/prompts.toml).
 
-Sections are those of arXiv version 1; the version of NeurIPS 2025 (arXiv version 2) was not consulted.
+Sections are those of arXiv version 1; of the version of NeurIPS 2025 (arXiv version 2), only the abstract was
+consulted.
 
 With `ends_at` "boxed" two differences from the code remain: a step is truncated where the token budget ends, and a step
 that repeats the previous one ends the chain (code: only from the third step on).
