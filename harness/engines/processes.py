@@ -303,7 +303,7 @@ def _take(disk: Path) -> tuple[Path, int]:
     root.mkdir(mode=0o700, exist_ok=True)
     status = root.lstat()  # the folder's contents will be executed, so no other user may write there
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
-        raise OSError(f"other users may write to {root}")
+        raise OSError(f"{root} is not a folder that only this user may write to")
     for number in range(_NUM_FOLDERS):
         folder = root / f"worker-{number}"
         folder.mkdir(mode=0o700, exist_ok=True)

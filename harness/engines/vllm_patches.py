@@ -130,9 +130,9 @@ def _warn_of_decode_streams() -> None:
 
 
 _KNOWN_DETOKENIZERS = {"789828f59fe4d0590bef927f7cc0211c7d24508f3d5ae2caded237183a76a2ef": "0.31, 0.32, 0.33"}
-"""SHA-256 of the source of vLLM's FastIncrementalDetokenizer, which creates and advances the streams, by version."""
+"""vLLM versions by the SHA-256 of the source of FastIncrementalDetokenizer, which creates and advances the streams."""
 _SIZES = (16, 128)
-"""Numbers of ids for priming a stream; the second is used if the first ids have no visible text."""
+"""Numbers of a prompt's last ids for priming a stream; the second is used if the first gives no usable text."""
 _MOST_UNFINISHED = 8
 """Maximum number of ids treated as a character's beginning at the end of a prompt; a character has up to four bytes."""
 _UNFINISHED = "\ufffd"
@@ -175,8 +175,8 @@ def prime_decode_streams() -> str | None:
     if hashlib.sha256(source.encode()).hexdigest() not in _KNOWN_DETOKENIZERS:
         known = ", ".join(_KNOWN_DETOKENIZERS.values())
         return (
-            f"vLLM {vllm.__version__} has an unknown detokenizer (known: {known}), so each request decodes its whole "
-            "prompt once more: 2 ms of the worker's time at 8,000 tokens"
+            f"vLLM {vllm.__version__} has an unknown detokenizer (known: {known}), so each request with a stop "
+            "string detokenizes its whole prompt: 2 ms of the worker's time at 8,000 tokens"
         )
     PrimedStream.original = decoders.DecodeStream
     setattr(decoders, "DecodeStream", PrimedStream)  # noqa: B010 - mypy knows it as a class

@@ -167,7 +167,7 @@ def by_role(
     """Return the model for each role (from `flags`, otherwise the method's default), and a warning about toy models.
 
     `compares`: whether the model of the role `reward` must judge the equivalence of steps, which the bundled one cannot
-    do. Raises ValueError if the role needs a model that is neither given nor bundled for the pair.
+    do. Raises ValueError if that model is not given, unless the bundled one fits (no `compares`, and the bundled pair).
     """
     names = {role: name for role, name in flags.items() if name is not None and role in roles}
     defaults = default_pair(method, device).items()
@@ -176,8 +176,8 @@ def by_role(
     if "reward" in roles and "reward" not in names:
         if compares or not names or any(name.lower() not in PAIR for name in names.values()):
             raise ValueError(
-                f"--reward: {method} requires a reward model or judge: a Hugging Face id or a folder of a causal "
-                "language model that answers the prompts' question about a step (see --list prompts)"
+                f"--reward: {method} requires {'' if compares else 'a reward model or '}a causal language model as a "
+                "judge (its question: --list prompts); valid: a known model, a Hugging Face id, or a folder"
             )
         names["reward"] = REWARD
     if not assumed or device == "gpu":
@@ -214,7 +214,7 @@ def hub_cache(hub_id: str) -> Path:
 
 
 def files_at_hand(path_or_hub_id: str, revision: str | None) -> Path | None:
-    """Return a model's folder on this machine, for a Hub id in the Hub cache; None if there is none.
+    """Return a model's folder on this machine (for a Hub id, in the Hub cache); None if there is none.
 
     Files in it may be missing. `revision`: a commit, or a branch or tag in the cache.
     """
@@ -295,7 +295,7 @@ def faults_of(
     """Return the problems that would prevent engines from loading and using the model in a folder.
 
     Each is one line with the file and a remedy. `to_download`: whether engines download missing files. `proposes`:
-    whether the target's engine uses only the weights, so that no tokenizer is required. `rates`: whether the model may
+    whether the model only proposes tokens in the target's engine, without a tokenizer. `rates`: whether the model may
     have a value head and generate no text. `arguments`: names of vLLM engine arguments.
     """
 

@@ -209,7 +209,7 @@ async def _check_verdict(
         if abs(math.exp(first) - math.exp(second)) > _TOLERANCE or abs(first - second) > max(1.0, -0.1 * first):
             raise BadReply(
                 "a token's log-probability depends on which other tokens are requested; "
-                "start vLLM with --logprobs-mode raw_logprobs"
+                "vLLM needs --logprobs-mode raw_logprobs"
             )
     return ways
 
@@ -230,7 +230,7 @@ async def judge(
             if number == 1:
                 raise
             lacks = f"the server does not return log-probabilities for the tokens {missing[:5]}"
-            raise BadReply(f"{lacks}; start vLLM with --max-logprobs -1: {refusal}") from None
+            raise BadReply(f"{lacks}; vLLM needs --max-logprobs -1: {refusal}") from None
         missing = [option for option in options if option not in judged.logprobs]
         if not missing:
             return number, judged

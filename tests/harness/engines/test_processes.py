@@ -169,7 +169,7 @@ def test_a_folder_that_others_may_write_to_is_not_used(disk: Path, mode: int | N
     else:
         root.mkdir()
         root.chmod(mode)
-    with pytest.warns(UserWarning, match=f"home directory, because other users may write to {root}"):
+    with pytest.warns(UserWarning, match=f"home directory, because {root} is not a folder that only this user"):
         assert not processes.node_variables().keys() & processes.FOLDERS.keys()
 
 
