@@ -26,7 +26,7 @@ class EngineError(Exception):
 
 
 class EngineDied(EngineError):
-    """The engine's processes have ended and cannot be replaced; the message ends with the engine's last output."""
+    """The engine did not start, or cannot answer further requests; the message may end with its last output."""
 
 
 class RequestRefused(EngineError):

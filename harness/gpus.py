@@ -29,12 +29,12 @@ class Gpu:
     index: int
     """Index on the node in PCI order, as in nvidia-smi; a slice has its GPU's index."""
     uuid: str | None
-    """UUID, or a slice's MIG id: valid in CUDA_VISIBLE_DEVICES; None if unknown."""
+    """UUID, or MIG id of a slice, as used in CUDA_VISIBLE_DEVICES; None if unknown."""
     name: str
     memory_bytes: int
     """0 if unknown, as for memory shared by GPU and CPU."""
     used_bytes: int
-    """Memory in use by all processes."""
+    """Memory in use by all processes; 0 if unknown, as for a slice."""
     driver: str | None
     is_exclusive: bool = False
     """Whether the GPU accepts only one process at a time (compute mode Exclusive_Process), as on many clusters."""

@@ -66,7 +66,7 @@ def install(engine: Engine, extras: Sequence[str], driver: str | None = None) ->
 
 
 def _usual_engine() -> Engine:
-    """Return vLLM's installed build, which may be for another machine; otherwise the build for this machine."""
+    """Return the only installed build of vLLM, even if it does not fit this machine; otherwise the build that fits."""
     builds: list[Engine] = [engine for engine, name in _BUILDS.items() if environment.installed_version(name)]
     if len(builds) == 1:
         _say(f"keeping vLLM's installed build for {builds[0].upper()}s; to switch: make venv ENGINE=cpu or gpu")
@@ -89,9 +89,9 @@ def _check_driver(named: str | None) -> None:
 
 
 def _remove_unfit(engine: Engine) -> None:
-    """Uninstall builds of vLLM and torch for the other kind of machine.
+    """Uninstall vLLM and torch if built for the other kind of machine.
 
-    Both builds of vLLM install the same module and overwrite each other's files.
+    If vLLM's other build is installed, both builds are removed, because they overwrite each other's files.
     """
     builds = [name for name in _BUILDS.values() if environment.installed_version(name)]
     unfit = builds if set(builds) - {_BUILDS[engine]} else []

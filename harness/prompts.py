@@ -168,7 +168,7 @@ class StepChoice(_Table):
     blank: AnyText
     """Replaces a candidate without text."""
     closing: Annotated[NeededText, placeholders()] | None = None
-    """Suffix of candidates that contain `</think>`. None: it is `blank`, only if another candidate has equal text."""
+    """Suffix of candidates that contain `</think>`. None: those with the same text as another candidate get `blank`."""
     thought: AnyText
     reply: ReplyText
 

@@ -78,7 +78,7 @@ _further = functools.partial(click.option, cls=FurtherOption)
     multiple=True,
     help="Metric in the table; may be repeated. Valid for a custom suite: pass@1, difference, tokens, spent-tokens, "
     "critical-path-tokens, latency, speed-up, latency-at-one, speed-up-at-one, fallback.  [default: for a published "
-    "table, all of its metrics; for a custom suite, pass@1, tokens, latency, speed-up, and with latency-sample also "
+    "table, all of its metrics; for a custom suite, pass@1, tokens, latency, speed-up, and if latency-sample is set, "
     "latency-at-one, speed-up-at-one]",
 )
 @_further("--no-intervals", is_flag=True, help="Omit the 95 % intervals; CSV always has them.")

@@ -22,8 +22,8 @@ closing: `</think>` added by the method, not generated. answer: the final answer
 Methods may use other words for steps that are neither drafts nor fallbacks, such as thought."""
 Purpose = Literal["guidance", "draft", "verdict", "fallback", "rethink", "chain", "answer", "lookahead", "probe"] | str
 """verdict: a judgment of a step. probe: text outside the chain. lookahead: a draft that was started early
-(`--lookahead`) and then discarded; if used, its purpose is draft. Otherwise, the role of the step that the call
-contributes to."""
+(`--lookahead`) and then discarded; if used, its purpose is draft. Any other purpose is the role of the step that
+the call contributes to."""
 VerdictKind = Literal["choice", "score", "reward"]
 """choice: one of several options, the last of which may reject all. score: a digit from 0 to 9. reward: a reward
 model's probability, from 0 to 1, that a step is good."""

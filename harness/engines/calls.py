@@ -176,7 +176,7 @@ class Batches:
 
     @contextlib.asynccontextmanager
     async def of(self, kind: Kind) -> AsyncIterator[None]:
-        """Wait until no request of the other kind is running; inside the block, requests of that kind wait."""
+        """Wait until no request of the other kind is running; while the block runs, requests of the other kind wait."""
         while self._kind not in (None, kind):
             await self._free.wait()
         self._kind, self._running = kind, self._running + 1

@@ -52,7 +52,7 @@ class EngineNeed:
     mean_logprobs: bool = field(default=False, compare=False)
     """Whether mean log-probabilities of all generated text are requested."""
     one_in_flight: bool = field(default=False, compare=False)
-    """True if the run has one concurrent sample, which fits in any cache with which its engine starts."""
+    """True if the run has one concurrent sample, which fits in the cache of any engine that starts."""
     kv_tokens: int | None = field(default=None, compare=False)
     """Size of the cache in tokens; None before the engine has started."""
 
@@ -111,7 +111,7 @@ class LeasedEngine(EngineWrapper):
 
     @property
     def context_tokens(self) -> int:
-        """Maximum length of prompt plus completion, as if the run had started the engine alone."""
+        """Maximum length of prompt plus completion for this run, even if the shared engine allows more."""
         limit = self.inner.context_tokens
         own = self.need.settings.max_context
         return limit if own is None else min(limit, own)
@@ -278,9 +278,9 @@ class EnginePool:
 
 
 async def _is_as_new(engine: Engine) -> bool:
-    """Clear the prefix cache left by the previous run; return False if the engine cannot be reused as fresh.
+    """Clear the prefix cache left by the previous run; return False if the engine must not be reused.
 
-    An engine that died and was replaced is not reused, because an engine is replaced only once.
+    An engine with a restart is not reused, because it would not be replaced a second time.
     """
     if engine.restarts:
         return False

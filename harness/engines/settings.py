@@ -103,7 +103,7 @@ def pair_settings(
 
     `models`: each engine's tensor-parallel size, GPUs, share of a GPU's memory (on a CPU: of the KV caches), and
     data type if it differs from `dtype`. On GPUs, harness.sizing chooses shares and sizes. `candidates`: parallel
-    completions per sample by the draft or a single engine. `target_candidates`: parallel requests per sample to every
+    completions per sample by the draft or the only engine. `target_candidates`: parallel requests per sample to every
     other engine. `adapter`: for the target's verdicts. `take_turns`: whether the engines take turns; if so,
     each has all cores. `small`: roles whose models run on one core if at most two samples are concurrent. `kv_bytes`:
     total size of all KV caches on a CPU; None: derived from the free memory. Raises ValueError if the shares of engines

@@ -1,4 +1,4 @@
-"""The reference engine: plain transformers, one request at a time, with equal results wherever torch runs.
+"""The reference engine: plain transformers, one request at a time, wherever torch runs.
 
 For machines that vLLM does not support, and to check vLLM's replies. Simple rather than fast: it has no batching and no
 prefix cache.

@@ -207,7 +207,7 @@ class VLLMEngine:
         self.lora = lora
 
     async def _abandon_start(self, thread: asyncio.Future[AsyncLLM]) -> None:
-        """Abort a start that is no longer needed by killing the processes."""
+        """Kill the processes of a start that is no longer needed."""
         while not thread.done():
             if self.processes is not None:
                 await asyncio.to_thread(self.processes.kill)

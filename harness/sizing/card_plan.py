@@ -371,7 +371,7 @@ class RunSizing:
     concurrency: int
     candidates: int = 1
     target_candidates: int = 1
-    """Parallel completions per sample by the target, if there is a draft."""
+    """Parallel requests per sample to every engine besides the draft, if there are several engines."""
     settings: Mapping[Role, ModelSettings] = field(default_factory=dict)
     """Data types, and widths, memory shares and GPUs set by the user."""
     speculator: ModelFiles | None = None

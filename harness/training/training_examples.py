@@ -209,13 +209,13 @@ class Comparison:
 
     compared: tuple[str, ...]
     missing_benchmarks: tuple[str, ...]
-    """Benchmarks available neither in local files nor from the hub."""
+    """Benchmarks that could not be loaded from local files or from the hub."""
     accepted: Mapping[str, int] = field(default_factory=dict)
     """Number of accepted test questions among the problems, by benchmark."""
 
 
 def check_dataset(dataset: str, *, accepts_test_questions: bool = False) -> None:
-    """Raise ValueError if a dataset is unknown, is a benchmark, or contains test questions that were not accepted."""
+    """Raise ValueError for an unknown dataset, a benchmark, and test questions without `accepts_test_questions`."""
     benchmark = benchmarks.DATASETS.get(dataset)
     if benchmark is None or not benchmark.training:
         valid = ", ".join(b.name for b in benchmarks.DATASETS.values() if b.training)

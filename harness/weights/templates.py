@@ -391,7 +391,7 @@ def _thinking_reply(mark: _Mark, closed: _Mark | None, rest: str, tags: Thinking
 
 
 def _marks(generation: str, families: Sequence[ThinkingTags]) -> _Mark | None:
-    """Split a generation prompt; None if its tags do not enclose a single thinking block at its end."""
+    """Split a generation prompt; None if it has tags other than those of one opened or closed block at its end."""
     tags = next((tags for tags in families if tags.open in generation or tags.close in generation), None)
     if tags is None:
         return _Mark(generation)

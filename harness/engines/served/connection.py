@@ -82,7 +82,7 @@ class Connection:
         await self._client.aclose()
 
     async def get(self, path: str) -> Json:
-        """Return the JSON of a GET. Raises EngineDied, NotOffered and BadReply."""
+        """Return the JSON of a GET. Raises EngineDied, NotOffered, RequestRefused and BadReply."""
         return await self._tried("GET", path, None)
 
     async def post(self, path: str, body: Mapping[str, Json], control: Mapping[str, Json] | None = None) -> Json:
