@@ -221,7 +221,7 @@ def _text_kind(answer: str) -> Kind:
 )
 @click.option("--split", help="Split of a Hugging Face Hub dataset (hf:).  [default: test]")
 @click.option(
-    "--columns", multiple=True, metavar="FIELD=COLUMN", help="Column with a field of a custom dataset; can be repeated."
+    "--columns", multiple=True, metavar="FIELD=COLUMN", help="Column for a field of a custom dataset; can be repeated."
 )
 @click.option(
     "--workers", type=click.IntRange(1), help="Number of grader processes.  [default: one per processor, at most 16]"

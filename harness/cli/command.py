@@ -37,7 +37,7 @@ class OutputFile(click.Path):
         self._ending = ending
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path. Raises click.BadParameter for another extension or if the folder is not writable."""
+        """Return the path. Raises click.BadParameter for another extension, or a missing or read-only folder."""
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         if path.suffix.lower() not in {"", self._ending}:
             self.fail(f"{path}: must end in {self._ending}, the only supported format", param, ctx)

@@ -199,10 +199,10 @@ def load(name: str, data_dir: Path | None = None, seed: int = 0) -> list[Problem
 
 
 def load_recorded(name: str, data_dir: Path | None = None, seed: int = 0) -> Dataset:
-    """Return the problems of a benchmark with their source: `file <path>`, `bundled`, or `hub <id>@<commit>`.
+    """Return the problems of a benchmark with their source, such as `bundled` or `hub <id>@<commit>`.
 
-    Sources in order: `<name>.jsonl` in `data_dir` (if None, in $HARNESS_DATA_DIR), the bundled file, the benchmarks
-    that contain the problems, the Hub. Raises ValueError for an unknown name, DatasetNotFound and BadDataset.
+    Searched in order: `<name>.jsonl` in `data_dir` (if None, in $HARNESS_DATA_DIR), the bundled file, the benchmarks of
+    which this is a part or a union, the Hub. Raises ValueError for an unknown name, DatasetNotFound and BadDataset.
     """
     if name not in DATASETS:
         raise ValueError(f"unknown dataset {name!r}; valid: {', '.join(DATASETS)}")

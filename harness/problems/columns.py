@@ -91,7 +91,7 @@ def known_fields(columns: dict[str, str | list[str]]) -> dict[str, str | list[st
         if name not in FIELDS:
             raise ValueError(f"unknown field {name!r}; valid: {', '.join(FIELDS)}")
         if not isinstance(column, str) and name != "choices":
-            raise ValueError(f"{name} takes one column; only the field choices can take several")
+            raise ValueError(f"{name} takes one column; only 'choices' can take several")
     return columns
 
 

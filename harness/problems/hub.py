@@ -56,7 +56,7 @@ def read(source: HubSource) -> tuple[list[Row], str, bool]:
     """Return the rows of a split, their commit, and whether it is certainly the requested commit.
 
     Offline and without a revision, the newest cached commit is read, which may be outdated. Raises DatasetNotFound if
-    the rows cannot be read, or if the library reads a cached commit that was not requested, as it does offline.
+    the rows cannot be read, or if the library reads another cached commit than the requested one, as it may offline.
     """
     if not sys.stderr.isatty():
         os.environ |= {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}

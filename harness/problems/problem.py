@@ -24,7 +24,7 @@ class Problem:
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     id: str
-    """`<dataset>/<row>` in benchmarks; in custom datasets the given id, otherwise `row/<row>`."""
+    """`<dataset>/<row>` in benchmarks; in custom datasets the id in the row, otherwise `row/<row>`."""
     dataset: str
     text: str
     """The question as the model sees it, without instructions."""
@@ -46,7 +46,7 @@ class Problem:
     tolerance: float | None = None
     """Allowed absolute error."""
     beginning: str = ""
-    """Given start of the reply's reasoning, not generated in the run; empty in all benchmarks."""
+    """Start of the reply's reasoning, stored with the problem, not generated; empty in all benchmarks."""
 
     @property
     def content_hash(self) -> str:

@@ -139,7 +139,8 @@ def describe(dataset: str, split: str | None = None, columns: Sequence[str] = ()
         own = own.model_copy(update={"file": str(path.parent / own.file)})
         check_file(Path(str(own.file)))
         if own.split:
-            raise ValueError(f"--split {own.split}: only valid with {HUB}ORG/NAME; {own.file} is a single file")
+            given = f"--split {split}" if split else f"{label}: split"
+            raise ValueError(f"{given}: only valid with {HUB}ORG/NAME; {own.file} is a single file")
     source = own.source
     name = own.name or (source.name if isinstance(source, HubSource) and dataset.startswith(HUB) else path.stem)
     if name in DATASETS or not _NAME.fullmatch(name):
@@ -231,7 +232,7 @@ def _value(own: Description, row: Row, name: str) -> Any:
             names = [str(key) for key in row]
             has = ", ".join(names[:_MOST_COLUMNS_SHOWN])[:200] or "none"
             [close] = difflib.get_close_matches(each, names, n=1) or ["COLUMN"]
-            raise ValueError(f"no field {each!r}; found: {has}; map it with --columns {name}={close}")
+            raise ValueError(f"no column {each!r}; found: {has}; set --columns {name}={close}")
     if isinstance(column, str):
         return row.get(column)
     cells = [row[each] for each in several]

@@ -101,7 +101,7 @@ class PartialLaunch:
     split: Annotated[str | None, Flag("Run", "Split of a Hugging Face Hub dataset (hf:).", default="test")] = None
     columns: Annotated[
         tuple[str, ...],
-        Flag("Run", "Column with a field of a custom dataset; can be repeated.", metavar="FIELD=COLUMN", read=_columns),
+        Flag("Run", "Column for a field of a custom dataset; can be repeated.", metavar="FIELD=COLUMN", read=_columns),
     ] = ()
     preset: Annotated[
         str | None, Flag("Run", "A paper's settings (--list presets).", metavar="NAME", is_common=True)

@@ -82,8 +82,8 @@ OWN = "--dataset demo --limit 2 --engine scripted --method "
 SERVED = "--method vanilla --dataset demo --limit 2 --cluster local --token-budget 600 --target "
 WRONG = [
     (DATA + "utf16.jsonl", "utf16.jsonl, line 1: 'utf-8' codec can't decode byte 0xff"),
-    (DATA + "escapes.jsonl", "line 1: no field 'problem'; found: "),
-    (DATA + "semicolons.csv", "line 2: no field 'problem'; found: problem;answer; map it with --columns"),
+    (DATA + "escapes.jsonl", "line 1: no column 'problem'; found: "),
+    (DATA + "semicolons.csv", "line 2: no column 'problem'; found: problem;answer; set --columns problem="),
     (DATA + "title.toml", "title.toml: title: contains a control character"),
     (DATA + f"{'a' * 5000}.jsonl", "no such file"),
     (OWN + "specreason --prompts step.toml", "score.question: unknown placeholder {step}; valid: none"),
