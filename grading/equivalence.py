@@ -41,8 +41,7 @@ _RATIO = re.compile(r"[^:]{1,60}(?::[^:]{1,60})+")
 _DOTS = re.compile(r"\\[lcv]?dots|\.\.\.|…")
 _APPROXIMATELY = re.compile(r"^(-?)\s?\\approx(?![a-z])\s?")
 _MAX_CHARACTERS = 4_000
-"""Only this many characters of an answer are cleaned: more than `MAX_ANSWER_CHARACTERS`, so long answers are
-rejected."""
+"""Longer texts are truncated before cleaning. The limit exceeds `MAX_ANSWER_CHARACTERS`, so they are still rejected."""
 
 
 def equivalent(gold: str, prediction: str, tolerance: float | None = None, unit: str | None = None) -> Match:

@@ -1,4 +1,4 @@
-"""Grade one answer: a pure function from text and gold to one of nine verdicts."""
+"""Grade one answer: a pure function from text and gold to a verdict."""
 
 from __future__ import annotations
 

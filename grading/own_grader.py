@@ -67,7 +67,7 @@ class OwnGrader:
     memory_bytes: int
 
     def loaded(self, folder: str) -> Callable[[Submission, Gold], Grade]:
-        """Prepare this process for the function and return it as a grader that runs in subfolders of `folder`."""
+        """Prepare this process, and return the function as a grader that runs in subfolders of `folder`."""
         os.setsid()  # so its child processes can be killed with it
         os.dup2(2, 1)  # keeps the function's prints out of the command's output
         for name in filter(_KEYS.fullmatch, list(os.environ)):

@@ -232,7 +232,7 @@ def _is_same_chain(gold: Relation, prediction: Relation) -> bool | None:
 
 
 def _is_ratio_constant(left: Node, right: Node, must_be_positive: bool) -> bool | None:
-    """Return whether left / right is the same at all points where it is defined; None if there are fewer than two."""
+    """Return whether left / right is a nonzero constant, positive if required; None if defined at too few points."""
     first: Value = None
     num_points = 0
     for point in points(symbols(left), with_negatives=True):

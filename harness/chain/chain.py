@@ -87,10 +87,10 @@ class ModelContext:
         self.open_text = ""
         """The text after the last step separator: the beginning of an unfinished step."""
         self._last_boundary = len(self.ids), ""
-        """The last appended text with a separator: number of ids before it, and the text up to its last separator."""
+        """For the last text with a separator: number of ids before it, and its part up to the last separator."""
 
     def read(self, ids: Sequence[int], text: str, author: Tokenizer) -> Sequence[int]:
-        """Return a text of `author` as ids for this model; if this model is plain, without `</think>`."""
+        """Return a text by `author` as ids for this model; without `</think>` if this is not a reasoning model."""
         reader, tag = self.tokenizer, prompts.THINK_END
         if not reader.thinks and tag in text:
             return reader.encode(text.replace(tag, ""))
@@ -308,7 +308,7 @@ class Chain:
             if begun.num_tokens:
                 return begun
             raise
-        # Not the seed of the beginning, which would give the same random numbers again.
+        # Not the seed of the first request, which would give the same random numbers again.
         seed = mixed_seed(f"{self._seed(purpose, len(self.steps))}/{len(begun.token_ids)}")
         sampling = replace(
             sampling, seed=seed, token_logprobs=begun.token_logprobs is not None, entropies=begun.entropies is not None
@@ -435,10 +435,10 @@ class Chain:
     async def choose(self, model: Model, candidates: Sequence[Candidate]) -> Verdict:
         """Return SpecCoT's verdict: one candidate or a rejection, in one forward pass (equation 4).
 
-        If the chain ends inside a step, as after most guidance, the model still judges whole steps: it reads the chain
-        up to the last whole step, and the unfinished step is repeated at the beginning of each candidate. A model that
-        sees only the second half of a formula would reject even its own text. If the repetitions do not fit in the
-        context (a chain without step separators), the candidates follow the whole chain unchanged. Raises Stop.
+        If the chain ends inside a step, as it usually does after guidance, the model still judges whole steps: it reads
+        the chain up to the last whole step, and the unfinished step is repeated at the beginning of each candidate. A
+        model that sees only the second half of a formula would reject even its own text. If the repetitions do not fit
+        in the context (a chain without step separators), the candidates follow the whole chain unchanged. Raises Stop.
         """
         context, texts = self._contexts[model.role], offered_texts(candidates)
         question = prompts.step_choice_question(model.tokenizer, [context.open_text + t for t in texts], self.wording)
@@ -464,7 +464,7 @@ class Chain:
         return await self._verdicts(model, judged, question, "score")
 
     async def reward(self, candidate: Completion, author: Model) -> Verdict:
-        """Return the reward model's verdict on a candidate, whose `score` is the probability that the step is right.
+        """Return the reward model's verdict on a candidate; its `score` is the probability that the step is right.
 
         For methods with a reward model in `roles`. The candidate directly follows the chain. After the candidate, the
         model reads the wording's `reward` question or, if the model has a rating head, the wording's `mark`. Raises

@@ -61,7 +61,7 @@ _PIECE = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+|[^\w\s]")
 def cosine(one: str, other: str) -> float:
     """Return the cosine, from 0 to 1, between two texts' counts of words, numbers and symbols.
 
-    Case and whitespace are ignored. Texts without any of these are equal to each other and unlike any other text.
+    Case and whitespace are ignored. The cosine is 1 if both texts have no counts, and 0 if only one has none.
     """
     return _cosine(_counts(one), _counts(other))
 

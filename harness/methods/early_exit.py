@@ -79,8 +79,8 @@ class EarlyExit(Method):
     transition: str = parameter(
         "Wait",
         help="Word in a reasoning model's thought at which a trial answer is tried. The default is from DEER's code, "
-        "which also uses 'Alternatively'. If this is empty, and for plain models, a trial answer is tried after every "
-        "step.",
+        "which also uses 'Alternatively'. If this is empty or the writer is not a reasoning model, a trial answer is "
+        "tried after every step.",
     )
     probe_tokens: int = parameter(
         20, help="Maximum length of a trial answer, in tokens. The default is from the code of both papers."

@@ -95,7 +95,7 @@ class Lookahead(Method):
             yield prompts.equivalence_question(tokenizer, "1", "2", wording)
 
     def verdict_tokens(self, token_budget: int) -> int:
-        """Return the length of the two steps that a judge compares, without problem and chain; 0 for similarity."""
+        """Return the maximum length of two steps, which a judge reads without problem and chain; 0 for similarity."""
         return 2 * min(self.step_tokens, token_budget) if self.verifier == "judge" else 0
 
     def texts(self, role: Role, token_budget: int) -> tuple[Text, ...]:
@@ -103,7 +103,7 @@ class Lookahead(Method):
         return () if role == "reward" else super().texts(role, token_budget)
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
-        """Return the default and, for the target, gamma more steps, written in parallel from shared prefixes."""
+        """Return the default, plus gamma more steps for the target, written in parallel from shared prefixes."""
         own = self.gamma * min(self.step_tokens, token_budget) if role == "target" else 0
         return super().cached_tokens(role, token_budget) + own
 

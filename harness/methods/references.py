@@ -179,8 +179,8 @@ def unpacked(
     """Import an archive's code from temporary files, which are removed when the process exits.
 
     `made` is called with the code, the name and the reference; its result is returned. `code_hash` and `expected`: the
-    required hash and reference; nothing is imported if they differ. The hash of installed code is not compared,
-    because the archive does not contain the code. Raises BadMethod if the archive is damaged or cannot be imported.
+    required hash and reference. The hash of installed code is not compared, because the archive does not contain the
+    code. Raises BadMethod if the import fails or, before it, if the archive is damaged or hash or reference differ.
     """
     files = files_packed(content)
     try:

@@ -8,10 +8,10 @@ function under a budget for the target is a step function with threshold delta, 
 Choices of this implementation, compared with the authors' code (BaohaoLiao/RSD):
 - Steps end at the run's step separator (code: at a blank line) or after `step_tokens` (code: only the reply's limit
   applies).
-- The reward model continues the chain as the other models read it (code: problem and reply, without the models'
-  prompt). A prompt file (`--prompts`, table reward) can adapt the question to the reward model: a causal model with two
-  labels, a value head, or a classifier like the paper's (Skywork-o1-Open-PRM). As in the code, the target's steps are
-  not rated.
+- The reward model reads the chain as the other models do (code: problem and reply, without the models' prompt).
+  A prompt file (`--prompts`, table reward) can adapt the question to the reward model: a causal model with two labels,
+  a value head, or a classifier like the paper's (Skywork-o1-Open-PRM). As in the code, the target's steps are not
+  rated.
 - The reward is that of the step alone, as in the code: no product or minimum over the chain.
 - Chains end with a repeated step, the budget or the context, as in every method here. The code also ends a chain after
   100 steps, and a batch that finishes no problem for five steps; both limits are omitted.
@@ -60,11 +60,11 @@ class RSD(Method):
         return ("draft", "target", "reward")
 
     def verdict_tokens(self, token_budget: int) -> int:
-        """Return the length of the new step, which only the reward model reads before it is accepted."""
+        """Return the maximum length of a step; only the reward model reads a step before it is accepted."""
         return min(self.step_tokens, token_budget)
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
-        """Return the budget and, for the reward model, one new step; the other models read only accepted steps."""
+        """Return the budget, plus one step for the reward model; the other models read only accepted steps."""
         return token_budget + (self.verdict_tokens(token_budget) if role == "reward" else 0)
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:

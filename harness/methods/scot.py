@@ -78,7 +78,7 @@ class SCoT(Method):
         return self.drafts * min(self.draft_tokens, token_budget)
 
     def texts(self, role: Role, token_budget: int) -> tuple[Text, ...]:
-        """Return, for the draft, one drafted chain; for the target, also all drafts within the selection's question."""
+        """Return one drafted chain for the draft; for the target, the default and all drafts in one question."""
         longest = "draft_tokens" if self.draft_tokens <= token_budget else "token_budget"
         if role == "draft":
             return (Text(min(self.draft_tokens, token_budget), (longest,)),)

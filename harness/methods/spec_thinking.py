@@ -50,7 +50,7 @@ class SpecThinking(Method):
         20, help="Number of draft tokens searched for keywords. If the target takes over, it writes as many instead."
     )
     n2: int = parameter(
-        125, help="Number of tokens that the target adds if its own n1 tokens contain a verification keyword; 0: none."
+        125, help="Number of tokens that the target adds if its --n1 tokens contain a verification keyword; 0: none."
     )
     n3: int = parameter(
         125,

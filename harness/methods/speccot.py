@@ -9,9 +9,9 @@ No prompts or code are published. Choices of this implementation:
   proposal contains a mistake. In the paper, candidates that fail to advance the reasoning are rejected, too (3.4). The
   wording can be changed with --prompts (table step_choice).
 - Drafts that differ only in surrounding white space are one option, so a choice may have fewer than N.
-- If the chain ends inside a step, as after most guidance, each proposal is shown with the beginning of its step.
+- If the chain ends inside a step, as is usual after guidance, each proposal is shown with the step's beginning.
 - Steps end at the run's step separator (a blank line) or after `step_tokens`.
-- Two equal steps in a row end the chain without an answer, as in SpecReason's program; the target alone goes on.
+- Two equal steps in a row end the chain without an answer, as in SpecReason's program; vanilla runs go on.
 - The token budget includes the answer; the paper's 8,192 tokens are those of the reasoning (4.1).
 - N, k and the model that answers are not stated either: see the parameters.
 """
@@ -68,8 +68,8 @@ class SpecCoT(Method):
 
     answer_by: Literal["target", "draft"] = parameter(
         "target",
-        help="The model that writes the final answer after the thought of a reasoning pair. The SpecCoT paper does not "
-        "specify it; its token counts include no answer by the target.",
+        help="The model that writes the answer after the thought, if the draft or target is a reasoning model. The "
+        "SpecCoT paper does not specify it; its token counts include no answer by the target.",
     )
 
     def __post_init__(self) -> None:
@@ -105,7 +105,7 @@ class SpecCoT(Method):
         return {"joint": self.drafts, "separate": 1, "none": 0}[self.verdict] * min(self.step_tokens, token_budget)
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
-        """Return the default and, for the draft, the other candidates for a step, which share the preceding text."""
+        """Return the default plus, for the draft, the other candidates for a step, which share the preceding text."""
         candidates = (self.drafts - 1) * min(self.step_tokens, token_budget) if role == "draft" else 0
         return super().cached_tokens(role, token_budget) + candidates
 

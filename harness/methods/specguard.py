@@ -64,7 +64,7 @@ class SpecGuard(Method):
         return self.k
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
-        """Return the default and, for both models, the other candidates for a step, which share the preceding text."""
+        """Return the default plus the other candidates for a step, which share the preceding text."""
         return super().cached_tokens(role, token_budget) + (self.k - 1) * min(self.step_tokens, token_budget)
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
