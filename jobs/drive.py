@@ -259,7 +259,7 @@ class _Round:
         print_how_to_watch([prepared.run for prepared in launches], self.console)
 
     def run_in_processes(self, launches: Sequence[PreparedLaunch]) -> None:
-        """Run launches in worker processes; each process takes one shard of every run, one run after the other."""
+        """Run launches in worker processes; each process takes a share of every run, one run after the other."""
         runs = [prepared.run for prepared in launches]
         parts = [(run, by_shard(run, read_endings(run)).unfinished_shards) for run in runs]
         jobs = start_workers(runs[0], parts)  # empty if another launch finished the runs

@@ -94,8 +94,8 @@ def check_engines(launch: PartialLaunch, only: Sequence[str], limit: float, *, a
 
 def _machine(launch: PartialLaunch) -> Machine:
     kind = registry.resolved(launch.engine)
-    if registry.missing_packages(kind):
-        raise ValueError(f"--engine {kind}: the engine or torch is not installed here")
+    if packages := registry.missing_packages(kind):
+        raise ValueError(f"--engine {kind}: not installed here: {', '.join(packages)}")
     draft = target = None
     if registry.capabilities(kind).runs_models:
         named = launch.draft.model or "demo-draft", launch.target.model or "demo-target"

@@ -1,7 +1,7 @@
 """Estimate the remaining GPU-hours of a run from the durations of its attempts.
 
 An attempt's duration includes the engine startup that it waited for, and ends with the last write to its journal.
-Device-hours in reports count only until the last call.
+In reports, the device-hours of an attempt end with its last call.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Forecast:
     worker_hours: float
     """Worker-hours, or device-hours if extrapolated from the run's own attempts (`so_far`)."""
     low: float
-    """Lower limit of the estimate, in the unit of `hours`, like `high`."""
+    """Lower limit of the estimate; like `high`, in the unit of `hours`."""
     high: float
     num_gpus: int
     """GPUs per worker, or 1 if `worker_hours` are GPU-hours; 0 if workers have none."""

@@ -96,7 +96,7 @@ def code_recorded(run: RunFolder) -> list[trust.Recorded]:
 def code_of(run: RunFolder) -> OwnCode | None:
     """Load a run's custom grader from its folder; None for the built-in one.
 
-    Raises BadMethod if the grader is missing, and trust.NotTrusted.
+    Raises BadMethod if the grader is missing or cannot be loaded, and trust.NotTrusted.
     """
     known = recorded(run)
     if known.reference is None:
@@ -136,7 +136,7 @@ def _limits(module: Any) -> dict[str, float]:
     found = {name: getattr(module, name, usual) for name, usual in LIMITS.items()}
     for name, value in found.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-            raise BadMethod(f"{name} = {value!r}: expected a number above 0")
+            raise BadMethod(f"{name} = {value!r}: expected a finite number above 0")
     return found
 
 

@@ -374,7 +374,7 @@ def _recoveries(record: NightRecord) -> Iterator[str]:
             yield f"{at}: {event['run']} was graded and loaded by the verdict job"
     starts, expected = len(record.events("started")), 1 + len(record.events("handed on"))
     if starts > expected:
-        yield f"the verdict job died and was restarted {counted(starts - expected, 'time')}"
+        yield f"the verdict job died or failed and was replaced {counted(starts - expected, 'time')}"
 
 
 def _escaped(line: str) -> str:

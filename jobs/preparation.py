@@ -66,7 +66,7 @@ class PreparedLaunch:
     sizes: Sequence[str] = ()
     """Tensor-parallel size, memory share and cache of each engine, one line each, as far as known here."""
     code_notice: str | None = None
-    """Notice that other code has worked on the run, also listed in the plan; None if there is no such code."""
+    """Notice that only other code has worked on the run, also listed in the plan; otherwise None."""
     grader: OwnCode | None = None
     """The custom grader; None: the built-in grader."""
     write_derived: Callable[[RunFolder], None] | None = None

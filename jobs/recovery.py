@@ -49,7 +49,7 @@ class NightRecord:
     path: Path
 
     def append(self, what: str, **values: Any) -> None:
-        """Append an event, durable when this returns."""
+        """Durably append an event."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         append_record(self.path, {"event": what, "at": time.time(), **values})
 

@@ -202,8 +202,8 @@ def _go_on(run: Path, plan: Callable[..., PreparedLaunch], shows: str, how: Flag
 def probe(run: Path, points: int, rollouts: int, seed: int, concurrency: int, labels: Path | None, **how: Any) -> None:
     """Continue a run's chains with the target alone from sampled decisions, and grade the results.
 
-    At each point the target continues twice: after the draft's proposal, and before it, where the target writes the
-    step itself. The difference in the share of correct continuations is the value of the proposal. Together,
+    At each point, half of the continuations start after the draft's proposal; the others start before it, so the target
+    writes the step itself. The difference in the share of correct continuations is the value of the proposal. Together,
     the points give the rates at which the judge accepts wrong steps and rejects correct ones. The probe is a separate
     run next to RUN; the same command resumes it.
     """
@@ -243,7 +243,7 @@ def sweep_budget(run: Path, budgets: tuple[int, ...], answer_tokens: int, **how:
 @main.command(short_help="Print an example file: a profile, a suite, a scrontab, …")
 @click.argument("kind", type=click.Choice(list(EXAMPLES)))
 def example(kind: str) -> None:
-    """Print an example to edit: a cluster profile, a suite, a scrontab for nightly runs, a notebook, or a router fit.
+    """Print an example to edit: a cluster profile, a suite, a nightly scrontab, a notebook, or a router script.
 
     For instance: python -m jobs example profile > mycluster.toml
     """

@@ -2,9 +2,9 @@
 
 With a budget of b tokens, a chain generated in one piece is truncated after its first b tokens, as in a run with that
 budget. A chain of steps is truncated after the last step that ends within the budget and is "not re-planned": a method
-that plans by its budget would have generated other steps. A chain that ended within the budget is unchanged and keeps
-its verdict, including an error. Truncated chains are answered by the model that writes the run's answers or, if
-answers are not separate, by the target (by the draft without one). The answer is not counted in the budget.
+that plans by its budget would have generated other steps. A chain that failed or ended within the budget is unchanged
+and keeps its verdict. Truncated chains are answered by the model that writes the run's answers; if answers are not
+separate, by the target or, without a target, the draft. The answer is not counted in the budget.
 
 The answers are a separate run (see `continuation`). Truncations of one chain are adjacent in the new run, so they share
 the chain's prefix in the engine's cache.
@@ -50,9 +50,9 @@ class Cut:
     text: str | None
     """The text up to the cut; None: the chain is unchanged, because it ended within the budget or failed."""
     num_tokens: int
-    """Number of tokens of the truncated chain, as counted by the models that wrote them."""
+    """Number of tokens of the truncated chain, as counted by the models that wrote its steps."""
     is_exact: bool
-    """False if the chain is truncated at a step boundary without re-planning for the budget."""
+    """False for a chain of steps, which is truncated at a step boundary without re-planning for the budget."""
 
 
 def cut(sample: SampleRow, budget: int, tokenizers: Mapping[Role, Tokenizer]) -> Cut:
@@ -125,7 +125,7 @@ def plan(
             }
         )
     if not problems:
-        raise ValueError(f"every chain of {source.path.name} ended within {budgets[0]} tokens: nothing to truncate")
+        raise ValueError(f"--budgets {budgets[0]}: all chains of {source.path.name} failed or ended within this budget")
     role = answering[0][0] if answering else "target" if spec.target else "draft"
     made_of = DatasetOrigin(name.replace("-", " of ", 1), hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16])
     changes = {"samples": 1, "token_budget": spec.token_budget + answer_tokens, "dataset_origin": made_of}
@@ -141,7 +141,7 @@ def _notices(
     how = "" if all(row["is_exact"] for row in rows) else " Chains are truncated at step boundaries, not re-planned."
     yield (
         f"BUDGETS of {source.path.name}: {chains} at {counted(len(budgets), 'budget')}; "
-        f"answers are generated for {counted(num_cut, 'truncated chain')}; all others ended within the budget.{how}"
+        f"answers are generated for {counted(num_cut, 'truncated chain')}; all others failed or fit the budget.{how}"
     )
     if unfinished := num_unfinished(source):
         yield (

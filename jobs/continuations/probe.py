@@ -1,8 +1,8 @@
 """Probes: the value of a run's accepted and rejected drafts, measured by continuing its chains from sampled steps.
 
 Points are a weighted, stratified random sample of the decided steps: steps of finished samples with a draft proposal
-that was accepted or rejected. The target continues each point twice: after the draft's proposal, and before it, where
-the target writes the step itself.
+that was accepted or rejected. The target continues each point equally often from two places: after the draft's
+proposal, and before it, where the target writes the step itself.
 
 A probe is a separate run (see `continuation`): the target alone, on two problems per point. Probes of a suite that have
 equal target settings run consecutively on one engine.

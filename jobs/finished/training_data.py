@@ -101,7 +101,7 @@ def checked(request: TrainingRequest, run: RunFolder) -> tuple[RunSpec, ModelSpe
 
 
 def target_chains(run: RunFolder) -> Iterator[TargetChain]:
-    """Yield the chain of every finished sample of a target-only run, ordered by problem and sample index."""
+    """Yield the chains of a target-only run's samples that did not fail, ordered by problem and sample index."""
     for row in _in_order(run, ["problem_id", "sample_index", "steps"]):
         chain = next((step for step in row["steps"] if step["role"] == "chain"), None)
         if chain is not None:
@@ -111,7 +111,7 @@ def target_chains(run: RunFolder) -> Iterator[TargetChain]:
 
 
 def graded_drafts(run: RunFolder) -> Iterator[Drafts]:
-    """Yield the drafts of every finished sample as shown to the target, with the verdicts from the run's grader."""
+    """Yield the drafts of each sample that did not fail as shown to the target, with verdicts by the run's grader."""
     grading.grade_candidates(run)
     grades = {
         (row["sample_id"], row["step_index"], row["candidate_index"]): row["verdict"]

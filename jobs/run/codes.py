@@ -73,7 +73,7 @@ def code_of(run: RunFolder) -> Code:
 
 
 def check(run: RunFolder, *, accept: bool = False, goes_on: bool = False) -> str | None:
-    """Return a notice if work on the run has begun, but only with other code versions on record; otherwise None.
+    """Return a notice if work on the run has begun, but this code is not among its recorded versions; otherwise None.
 
     Writes nothing. `goes_on`: more work follows even if the run is finished. Raises CodeChanged if the run continues,
     was started with other code, and `accept` is false.
@@ -165,7 +165,7 @@ def method_of(run: RunFolder) -> PlugIn | None:
     """Load and return the run's method; None for a built-in method.
 
     If this process does not contain the method, its most recently recorded code is loaded from the run folder. Raises
-    BadMethod if that code is missing, and trust.NotTrusted.
+    BadMethod if that code is missing or unusable, and trust.NotTrusted.
     """
     spec = run.spec()
     if spec.method_source is None:

@@ -81,7 +81,7 @@ def written_at(path: Path) -> float:
 
 
 def continuation(run: RunFolder) -> ContinuationKind | None:
-    """Return the kind of derived file with which a run continues another run; None if it does not."""
+    """Return which kind of derived file marks a run as a continuation; None if it does not continue another run."""
     return next((kind for kind in get_args(ContinuationKind) if run.derived(kind)), None)
 
 

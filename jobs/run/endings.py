@@ -294,7 +294,7 @@ def compact(run: RunFolder) -> int:
 def finished_records(
     run: RunFolder, columns: Sequence[str], *, writes: bool = True, failed: bool = False
 ) -> Iterator[SampleRow]:
-    """Compact the journals, which may hold finished samples of killed workers, then return `counting_records`.
+    """Compact the journals, which may hold finished samples of killed workers, then yield `counting_records`.
 
     Without `failed`, samples that failed in every attempt are left out. Without `writes`, trace files are read as they
     are. Raises PermissionError if there are journals in a read-only run folder.

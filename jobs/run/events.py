@@ -70,7 +70,7 @@ def begin(folder: Path, run_id: str, files: Mapping[Path, bytes]) -> None:
 
 
 def append(folder: Path, event: str, fields: Mapping[str, Any]) -> None:
-    """Append an event, durable when this returns. Raises FileDamaged, and OSError if the folder is not a run folder."""
+    """Durably append an event. Raises FileDamaged, and OSError if the folder is not a run folder."""
     append_record(folder / NAME, {"event": event, "at": time.time(), **fields}, run_id(folder))
 
 

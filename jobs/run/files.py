@@ -106,7 +106,7 @@ def files_in(folder: Path, ending: str) -> list[Path]:
 
 
 def append_record(path: Path, record: Mapping[str, Any], owner: str = "") -> None:
-    """Append a record as a JSON line with its checksum, durable when this returns; `owner`: id of its attempt or run.
+    """Append a record as a JSON line with its checksum, synced to disk; `owner`: id of the record's attempt or run.
 
     If the file ends with an incomplete line, the record starts on a new line.
     """
@@ -190,7 +190,7 @@ class FileDamaged(ValueError):
 
 
 class RunDamaged(FileDamaged):
-    """A file of a run's plan cannot be read; the one-line message contains the file."""
+    """A file without which a run cannot be used, e.g. its plan, is unusable; the one-line message contains the file."""
 
 
 class WrongFormat(FileDamaged):

@@ -2,13 +2,13 @@
 
     runs/demo-speccot-demo-draft_demo-target-947bf651    dataset, method, draft, target (and reward model), hash
 
-Only the hash identifies the specification, and folders are found by it. The rest is for people and may be renamed.
-Users give a path, or a name in `runs` or the working directory, or a unique prefix of the name or the hash.
+The hash identifies the specification. A launch finds its folder by dataset, method and hash, so only the part between
+method and hash may be renamed. Users give a path, a name in `runs` or the working directory, or a unique prefix of the
+name or the hash.
 
-docs/formats.md lists the files. Journals and events are append-only. All other files are written under a temporary
+docs/formats.md lists the files. Journals and events are append-only. All other data files are written under a temporary
 name and then renamed, so they are complete or absent. Damaged, edited and misplaced files are detected: lines of
-journals and events have checksums, and the events contain the digests of the other files (events.py). The exception is
-results.json: nothing here reads it, and `jobs finalize` rewrites it.
+journals and events have checksums, and the events contain the digests of plan, trace and derived files (events.py).
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class RunFolder:
         return [path for path in files_in(self.path / "derived", ".parquet") if path.name.partition("-")[0] == kind]
 
     def append(self, event: str, **fields: Any) -> None:
-        """Append an event, durable when this returns."""
+        """Durably append an event."""
         with damage_named(self.events_path):
             events.append(self.path, event, fields)
 
@@ -153,7 +153,7 @@ class RunFolder:
         return files_in(self.trace_files_dir, ".parquet")
 
     def lost_trace_files(self) -> list[Path]:
-        """Return announced trace files that are missing and have no journal with the same content, sorted.
+        """Return announced trace files that are missing and have no journal of the same name, sorted.
 
         A worker that was killed between announcing and writing its trace file leaves its journal.
         """

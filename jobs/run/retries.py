@@ -19,7 +19,7 @@ def granted(run: RunFolder) -> Counter[str]:
 
 
 def grant(run: RunFolder, failed: Sequence[str], at_most: int) -> list[str]:
-    """Grant each failed sample one more retry, up to `at_most` retries per sample; durable when this returns.
+    """Durably grant each failed sample one more retry, up to `at_most` retries per sample.
 
     Returns the ids of the samples that will be retried; the others are out of retries. The caller holds the run's
     `submission` lock, so two commands cannot grant at the same time.

@@ -210,8 +210,8 @@ def check_speculation(proposing: str | None, served: Collection[Role]) -> None:
 def resolve(launch: Launch, role: Role, address: ServerAddress, cluster: Cluster) -> ServedRole:
     """Query a role's server for its model and required features.
 
-    If this machine does not run the samples and cannot reach the server, the workers query it. Raises a one-line
-    ValueError.
+    If this machine cannot reach the server, but jobs run the samples and `served_model` is set, the workers query it.
+    Raises a one-line ValueError.
     """
     from harness.engines.served import discovery
 

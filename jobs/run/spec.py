@@ -376,7 +376,7 @@ class AttemptRow(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Attempt:
-    """One worker's attempt at one shard, with machine and versions; stored in the trace file's metadata."""
+    """One worker's attempt at shards of a run, of which `shard` is the first; stored in the trace file's metadata."""
 
     attempt_id: str
     """Name of the journal: time, host, process and shard assignment."""
@@ -389,8 +389,8 @@ class Attempt:
     git_commit: str | None
     slurm_job_id: str | None = None
     device: str = "cpu"
-    """`cpu`, or the name of the engines' first GPU; `gpu` if its name is unknown; `unknown server` for engines on a
-    server."""
+    """`cpu`, or the name of the engines' first GPU (`gpu` if unknown); `unknown server` for engines on a server. Both
+    are joined by ` and `."""
     num_devices: int = 1
     """Total number of GPUs of the engines."""
     versions: Mapping[str, str] = field(default_factory=dict)

@@ -74,12 +74,12 @@ def read(run: RunFolder) -> list[Submission]:
 
 
 def record(run: RunFolder, submission: Submission) -> None:
-    """Record a submission, durable when this returns."""
+    """Durably record a submission."""
     run.append("submission", **asdict(submission))
 
 
 def record_job(run: RunFolder, job_id: str) -> None:
-    """Record the id of a run's job, durable when this returns."""
+    """Durably record the id of a run's job."""
     run.append("job", id=job_id)
 
 
@@ -140,7 +140,7 @@ def left(run: RunFolder) -> set[str]:
 
 
 def leave(run: RunFolder, name: str) -> None:
-    """Record that a run withdraws from a shared job, durable when this returns."""
+    """Durably record that a run withdraws from a shared job."""
     run.append("left", name=name)
 
 

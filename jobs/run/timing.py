@@ -97,7 +97,7 @@ class Progress:
     """Timing progress of a run."""
 
     asked: int
-    """Number of samples to time: as requested, or fewer if fewer ended without an error and with an engine call."""
+    """Number of samples to time; below the requested number if fewer ended without an error and with an engine call."""
     done: int
 
     @property

@@ -3,8 +3,8 @@
 There is one file per worker attempt instead of per sample, because shared filesystems are slow with many small files.
 The columns are the fields of harness.trace.
 
-The digest of every file is in the run's events (jobs.run.events). Readers verify it first, so damaged files and files
-of other runs are never used; they are reported and left unchanged.
+The digest of every file is in the run's events (jobs.run.events). It is verified before samples are read, so damaged
+files and files of other runs are never used; they are reported and left unchanged.
 
 A sample that ran several times has records in several trace files. The first record that did not end in an error is
 used or, if all ended in errors, the first one. Files are read in the order of their names, which start with the time of
@@ -51,8 +51,8 @@ _LONG = {"seed": pa.int64()}
 def _load_no_pandas() -> None:
     """Make pyarrow treat pandas as missing: it would spend half a second importing pandas to check list types.
 
-    Code that requests a pandas table loads it later. If pandas or `harness.api` is already imported, e.g. in notebooks,
-    pandas is not hidden, because users may pass pandas arrays.
+    Code that requests a pandas table can import pandas later. If pandas or `harness.api` is already imported, e.g. in
+    notebooks, pandas is not hidden, because users may pass pandas arrays.
     """
 
     class Missing:

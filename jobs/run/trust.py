@@ -1,14 +1,14 @@
-"""Trust in run-folder data that can run code as the current user, or receive prompts and keys.
+"""Trust in run-folder content that can run code as the current user, or send prompts and keys to a server.
 
 This includes sbatch options (`setup`, `srun`, `python` and all others), vLLM arguments, code of methods and graders
 outside this package, and server addresses. Anyone with write access to the folder may have added them, and file
 ownership does not identify the author of a line, so trust applies to content. Content given by this user at a launch is
 remembered. Other content is used only after a command has shown it and was repeated with `--trust`.
 
-    ~/.local/state/speculative-harness/trusted    or below $XDG_STATE_HOME: a line per digest of folder and content
+    ~/.local/state/speculative-harness/trusted    or below $XDG_STATE_HOME: one digest per line
 
-The folder of a digest is the parent of the run folders, so each user of that folder accepts content once. Jobs do not
-ask: their batch scripts, created by the submitting user, export the digests that the command relied on.
+A digest covers the content and the parent of the run folders, so each user accepts content once per parent folder.
+Jobs do not ask: their batch scripts, created by the submitting user, export the digests that the command relied on.
 """
 
 from __future__ import annotations

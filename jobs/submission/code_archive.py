@@ -65,7 +65,7 @@ def sha256(archive: Path) -> str:
 
 
 def require() -> None:
-    """Raise RuntimeError in a job whose process does not import from the submitted archive.
+    """Raise RuntimeError in a job that does not import from the submitted archive, or if the archive was changed.
 
     If an archive is missing or its path has a colon, Python silently uses an installed copy.
     """

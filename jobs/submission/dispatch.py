@@ -96,7 +96,7 @@ def dispatch_together(requests: Sequence[Request]) -> list[Dispatched]:
 
 
 def _in_common(request: Request) -> str:
-    """Return a key of what runs in one job must have in common: resources and the settings that determine engines.
+    """Return a key for what the runs of a job must have in common: resources and the settings that determine engines.
 
     Only a node can tell which engines are shared (harness.engines.pool); here it is enough that sharing is likely. The
     number of drafts and the context are left out, because at least the target stays the same.

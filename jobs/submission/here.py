@@ -59,7 +59,7 @@ class InProcessJob:
         return self._failure
 
     def cancel(self) -> None:
-        """Mark the job as ended; an interrupt of this process has also interrupted the job."""
+        """Mark the job as ended: it ran in this process, so the interrupt has already stopped it."""
         self._has_ended = True
 
 
@@ -89,7 +89,7 @@ Job = InProcessJob | ProcessJob
 
 
 def start_workers(logged_in: RunFolder, shards: Sequence[tuple[RunFolder, list[int]]]) -> list[ProcessJob]:
-    """Start worker processes on this machine, at most one per shard of a run; each takes its share of every run."""
+    """Start worker processes on this machine, at most as many as a run has shards; each takes a share of every run."""
     shares = _shares(shards)
     folder = logged_in.logs_dir / "jobs"
     folder.mkdir(parents=True, exist_ok=True)

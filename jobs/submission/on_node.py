@@ -55,7 +55,7 @@ class NodeAnswer:
 def examine(
     launch: PartialLaunch, typed: Collection[str], wait_seconds: float | None, tell: Callable[[str], None]
 ) -> dict[str, NodeAnswer]:
-    """Check a launch `here` and, if `wait_seconds` is given, in a job on a `node`. Raises a one-line ValueError.
+    """Check a launch; return results `here` and, if `wait_seconds` is given, on a `node`. Raises a one-line ValueError.
 
     `typed`: the names of the flags on the command line; `tell` is called with progress lines.
     """
@@ -69,7 +69,7 @@ def examine(
 def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None]) -> NodeAnswer:
     """Submit the checks, wait for the answer, and clean up; `tell` is called with progress lines.
 
-    A job that does not finish in time is reported as a failed check with its known state.
+    A job that does not finish in time is reported as a failed check with its last known state.
     """
     output = question.launch.output
     is_new_folder = not output.exists()
@@ -97,7 +97,7 @@ def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None
             try:
                 job = submit.submit_alone(folder, name, _parameters(question), "check", str(folder), folders=folders)
             except (RuntimeError, OSError) as rejection:
-                return _no_answer(f"sbatch rejected the job: {rejection}")
+                return _no_answer(f"could not submit the job: {rejection}")
             tell(f"job {job} is checking a node …")
             return _wait(folder, name, wait_seconds)
     finally:

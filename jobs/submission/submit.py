@@ -1,6 +1,6 @@
 """Submit jobs to Slurm; the only module that imports submitit.
 
-A job is a command whose arguments are a path and numbers (jobs.submission.task); nothing is pickled.
+A job is a command with a path and short arguments (jobs.submission.task); nothing is pickled.
 """
 
 from __future__ import annotations

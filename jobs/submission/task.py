@@ -1,6 +1,6 @@
-"""Entry point of a Slurm job: `python -m jobs.submission.task KIND PATH …`, from the submitted code.
+"""Entry point of a Slurm job or local worker process: `python -m jobs.submission.task KIND ARGUMENT…`.
 
-Arguments are a path and numbers; everything else is read from that path.
+A Slurm job gets a path and short arguments, and reads everything else from that path; a local worker gets JSON.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _KINDS: Mapping[str, Callable[..., None]] = {
 
 
 def main(arguments: list[str]) -> None:
-    """Run a job. Exits with an error line and exit code 2 if the code is not the submitted code."""
+    """Run a job. Exits with code 2 and an error line if this process lacks the submitted code or the job variables."""
     kind, *described = arguments
     # Workers handle both signals while running, and check the time limit themselves before that.
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)

@@ -32,7 +32,7 @@ _SHOWN_LINES = 2
 
 @contextlib.contextmanager
 def logged() -> Iterator[None]:
-    """On an exception, exit this process with code 1 and `report` on standard error."""
+    """On an exception, print `report` to standard error and exit this process with code 1."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 any exception is the exit reason
