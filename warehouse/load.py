@@ -59,7 +59,7 @@ def _print(outcomes: Iterable[tuple[RunFolder, Outcome]]) -> int:
 def main(paths: tuple[Path, ...], database: Path | None, is_rebuild: bool, wait_seconds: float) -> int:
     """Load run folders into the database, or update runs that it already contains.
 
-    Exit code 1: runs or files were left out, with a warning; 2: nothing was loaded.
+    Exit code 1: runs or files were left out, with a warning; 2: no permission to read any of the runs.
     """
     from jobs.run.folder import run_folders
     from warehouse.loading.runs import load_runs, rebuild

@@ -123,7 +123,7 @@ def _without_files(context: click.Context, _: click.Parameter, runs: tuple[str, 
     """Return the runs of an argument such as `runs/*`, without files next to the run folders."""
     found = tuple(run for run in runs if not Path(run).is_file())
     if runs and not found:
-        raise click.UsageError(f"{', '.join(runs)}: a file, not a run", context)
+        raise click.UsageError(f"expected runs, not files: {', '.join(runs)}", context)
     return found
 
 

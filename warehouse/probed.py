@@ -75,7 +75,7 @@ def found(connection: Connection, run_id: str) -> dict[str, Any]:
 
     [points] = rows(connection, _POINTS, {"run_id": run_id})
     if not points["num_points"]:
-        raise NoProbe(f"{run_id} is not a probe; create one with: python -m jobs probe RUN")
+        raise NoProbe(f"{run_id} has no points of a probe; create a probe with: python -m jobs probe RUN")
     estimates = [dict(row) for row in rows(connection, _ESTIMATES, {"run_id": run_id})]
     judged = rows(connection, _JUDGED, {"run_id": points["source_run_id"]})
     return {"run_id": run_id, **points, "estimates": estimates, "judge_auroc": dict(judged[0]) if judged else None}
@@ -121,7 +121,8 @@ def areas(probe: Record) -> Iterator[str]:
     if own is not None and own["estimate"] is not None:
         yield f"AUROC of the judge's score for predicting step value: {_area(own, 'estimate')}."
     if probe["judge_auroc"] is not None and probe["judge_auroc"]["auroc"] is not None:
-        yield f"AUROC for predicting the final answer (only a correlation): {_area(probe['judge_auroc'], 'auroc')}."
+        area = _area(probe["judge_auroc"], "auroc")
+        yield f"AUROC of the score for predicting a correct final answer (not the step's effect): {area}."
 
 
 def oracle(probe: Record) -> Iterator[str]:

@@ -192,7 +192,7 @@ def test_the_documented_past_is_judged_as_documented(tmp_path: Path) -> None:
         ("night,cell,value\n", "measure"),
         ("night,cell,measure,value,n\n2026-13-01,a,b,1,\n", "line 2: "),
         ("night,cell,measure,value,n\n2026-01-01,a,b,nan,\n", "line 2: nan"),
-        ("night,cell,measure,value,n\n2026-01-01,a,b,3,10\n", "line 2: n "),
+        ("night,cell,measure,value,n\n2026-01-01,a,b,3,10\n", "line 2: with n"),
     ],
 )
 def test_a_file_that_is_no_past_is_refused_with_its_line(text: str, message: str, tmp_path: Path) -> None:

@@ -419,10 +419,10 @@ def _conclusions(plan: Plan) -> Iterator[str]:
         )
     there = counted(plan.num_problems, "problem")
     if plan.samples_there is not None:
-        yield f"{there}: {counted(plan.samples_there, 'sample')} per problem are enough."
+        yield f"Enough for {there}: {counted(plan.samples_there, 'sample')} per problem."
     else:
         power = f"power at most {100 * plan.power_there:.0f} %"
-        yield f"{there} are not enough: {power}, even with {MOST_SAMPLES:,} samples per problem."
+        yield f"Not enough: {there}; {power}, even with {MOST_SAMPLES:,} samples per problem."
     if any(cost is None for cost in plan.basis.costs):
         yield "Hours are unknown, because the cost per sample of at least one method is unknown."
 

@@ -42,7 +42,7 @@ Conditions = tuple[dict[str, str], dict[str, str], dict[str, str]]
 COLUMNS = ("night", "cell", "measure", "value", "n")
 _CELL = TypeAdapter(CellNight)
 _AT = "at"
-"""Key for the time of writing. It keeps two equal lines distinct if another line is between them."""
+"""Key for the time of writing. Without it, a line equal to an earlier one would be skipped when read."""
 
 _VALUES = """
 SELECT run_id, baseline_run_id, metric, estimate FROM counted_estimate
@@ -283,5 +283,5 @@ def _recorded(row: Mapping[str, str]) -> tuple[date, str, str, float, float]:
     if not 0 <= number < math.inf:
         raise ValueError(f"{value}: values must be finite and at least 0")
     if n and not number <= 1 <= n:
-        raise ValueError(f"n requires a value from 0 to 1 and an n of at least 1, not {value} and {row['n']}")
+        raise ValueError(f"with n, the value must be from 0 to 1 and n at least 1, not {value} and {row['n']}")
     return date.fromisoformat(night), cell, measure, number, n

@@ -60,7 +60,7 @@ def judged(
         nights = read_nights(connection, since, kept_nights(database))
     dates = [cells[0].night for cells in nights]
     if not nights:
-        raise WarehouseError("no night to judge: the database has no runs")
+        raise WarehouseError(f"no night to judge: the database has no runs{f' from {since} on' if since else ''}")
     if night is not None and night not in dates:
         newest = ", ".join(map(str, dates[-5:]))
         raise WarehouseError(f"no runs on the night of {night}; latest nights: {newest}")
@@ -183,7 +183,7 @@ def replayed(file: Path) -> Page:
 
 
 def _of_past(metric: MetricVerdict) -> list[str]:
-    """Return a table row for a measure of a CSV file; a change found by the window shows the window's mean."""
+    """Return a recorded measure's table row: the window's mean if its test found the change, else the night's value."""
     look = metric.look
     then, z = (look.window_mean, look.window) if look.is_by_window else (metric.tonight, look.tonight)
     values = [shown(metric.measure, value) for value in (look.usual, then)]

@@ -294,7 +294,7 @@ def _print_own_plan(screen: Screen, name: str, runs: Sequence[OwnRun], database:
             screen.say(line)
     screen.say(total_of(left) if left else "Total: all runs are finished.")
     if any(cost is None for cost in left):
-        screen.say("GPU-hours unknown: no run in the database has these settings; run a few problems (--scale 5x1).")
+        screen.say("GPU-hours unknown: found no recorded run with these settings; run a few problems (--scale 5x1).")
 
 
 def _recorded(runs: Sequence[OwnRun], database: Path) -> dict[str, str]:
