@@ -353,7 +353,7 @@ def _thresholds(kind: str, points: Points) -> Sequence[float]:
 
 
 def of_numbers(ratings: Floats) -> list[float]:
-    """Return quantiles of ratings, rounded down to the six digits printed as group_value, so these are unique."""
+    """Return the distinct quantiles of ratings, rounded down to the six digits that group_value has."""
     found = np.quantile(ratings, _QUANTILES)
     scale = 10.0 ** (5 - np.floor(np.log10(np.maximum(np.abs(found), 1e-12))))
     return sorted({float(f"{threshold:g}") for threshold in np.floor(found * scale + 1e-6) / scale})

@@ -1,9 +1,9 @@
 """Results of every run, and contrasts of every run with the baseline of its dataset.
 
-One problem is one observation, runs are paired by problem, and Holm's correction covers all differences of the table,
-but not the tests of "not worse", each of which has a level of 2.5 %. Missing
-samples are excluded: results use the run's available samples, differences use samples available in both runs. Only the
-non-inferiority test counts missing samples, against the run.
+One problem is one observation, and runs are paired by problem. Holm's correction covers all differences of the table,
+but not the tests of "not worse", each of which has a level of 2.5 %. Missing samples are excluded: results use the
+run's available samples, differences use samples available in both runs. Only the non-inferiority test counts missing
+samples, against the run.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Contrast:
 
     @property
     def difference(self) -> Interval:
-        """The interval for the question at hand (see `is_same_subject`), with its unadjusted two-sided p."""
+        """`on_these` if it has a p and `is_same_subject`, else `like_these`. The p is two-sided and unadjusted."""
         is_answered = self.is_same_subject and self.on_these and self.on_these.p is not None
         return self.on_these if is_answered and self.on_these else self.like_these
 

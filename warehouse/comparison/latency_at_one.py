@@ -64,7 +64,7 @@ class LatencyModel:
     """Time that a sample spends outside its calls."""
 
     def seconds(self, work: _Work, number: int) -> Floats:
-        """Return the predicted latency of chains (number,). Drafts begun during verdicts add only the time beyond them.
+        """Return the predicted latency (number,) of chains. A draft begun during a verdict adds only time beyond it.
 
         A model without fitted calls is predicted to take no time; timed samples correct this like any prediction error.
         """

@@ -64,7 +64,7 @@ speculation may need another runner.
 PROMPT_DATE = "date in the prompts"
 """Date that a chat template inserts as today's. A difference is only a note, because every night has another date."""
 _SERVERS = ("draft server", "target server", "reward server")
-"""Server versions. Other columns show whether a model runs on a server."""
+"""Names of server versions in an attempt's `versions`. Whether a model runs on a server is in other columns."""
 _OPTIONAL_SETTINGS = {
     _PLACEMENT, *(one.printed for one in SETTINGS if one.is_of_settings), *_SERVERS,
     *MODEL_RUNNERS.values(), PROMPT_DATE,
@@ -162,7 +162,7 @@ def _asks_logprobs(engines: _Engines) -> str | None:
 
 
 def _noted(attempts: Sequence[_Engines]) -> dict[str, str]:
-    """Return the details of a run's engines whose differences are only notes, from the records of its attempts."""
+    """Return a run's model runners and prompt date, by printed name; differences in them are only notes."""
     of_roles = {name: [engines.get(role) or {} for engines in attempts] for role, name in MODEL_RUNNERS.items()}
     noted = {
         name: {str(record["model_runner"]).upper() for record in records if record.get("model_runner")}

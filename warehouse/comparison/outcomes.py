@@ -138,7 +138,7 @@ class Pair:
 
     @property
     def num_common_samples(self) -> int:
-        """Number of compared sample indices over all problems; an index that only one run planned counts too."""
+        """Number of sample indices, over the compared problems, planned in at least one run and missing in neither."""
         return int(np.sum(_wide(self.first.is_counted, self.second) | _wide(self.second.is_counted, self.first)))
 
     @property

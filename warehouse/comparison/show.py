@@ -493,7 +493,7 @@ def limits(comparison: Comparison) -> Iterator[str]:
 
 
 def _between_runs(comparison: Comparison) -> Iterator[str]:
-    """Yield whether speed-up intervals include run-to-run variation, with the runs' names if this differs."""
+    """Yield whether speed-up intervals include run-to-run variation: one line, or one per case with the runs' names."""
     runs: dict[RunFactor | None, list[str]] = {}
     for short, row in _named(comparison):
         if row.speed and row.speed.ratio:
@@ -553,7 +553,7 @@ def warnings(comparison: Comparison) -> Iterator[str]:
 
 
 _NUMBER = re.compile(r"(?<![\w.,:−-])\d+(?:,\d{3})*(?:\.\d+)?(?![\w:-]|[.,]\d)")
-"""A number in a warning, as opposed to a part of a name, of a time or of a date, or a negative number."""
+"""A number in a warning that is neither negative nor part of a name, a time or a date."""
 
 
 def merged(lines: Iterable[str], names: Mapping[str, str]) -> Iterator[str]:

@@ -190,10 +190,7 @@ def _report_if_unchanged(connection: Connection, folder: RunFolder) -> LoadRepor
 def _load_some(
     waiting: deque[RunFolder], open_database: Callable[[], AbstractContextManager[Connection]], seconds: float | None
 ) -> Iterator[tuple[RunFolder, Outcome]]:
-    """Load runs from the front of `waiting` for about `seconds`, and yield their results once readers can see them.
-
-    None: load all of them.
-    """
+    """Load runs from the front of `waiting` for about `seconds` (None: all); yield results once readers see them."""
     started = time.monotonic()
     outcomes: list[tuple[RunFolder, Outcome]] = []
     with open_database() as connection:

@@ -149,7 +149,7 @@ class Against(_Part):
     devices: str | None
     """Devices per worker of the baseline, e.g. `2 × NVIDIA H100`."""
     num_cards: int | None
-    """Number of GPUs per worker; None if zero, unknown, or different between workers."""
+    """Number of GPUs per worker of the baseline; None if zero, unknown, or different between workers."""
     num_runs: int | None
     """Number of finished repeats of the run, including itself; their times are averaged."""
     num_runs_of_baseline: int | None
@@ -555,7 +555,7 @@ _MORE: tuple[Callable[[RunSpec], str], ...] = (
 )
 """Settings added to a row label only if two runs on one dataset would otherwise share a cell.
 
-A row may have other settings, such as budgets, on other datasets.
+A row's settings, such as budgets, may differ between datasets.
 """
 
 

@@ -32,7 +32,7 @@ _SAMPLING = "sampling"
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a model's record with its column; `{owner}` is the role, `{model}` its description."""
+    """A field of a model's record and its column. In its strings, `{owner}` is the role and `{model}` its name."""
 
     name: str
     """Name in `ModelSpec`; for fields of the adapter, the part after the dot."""

@@ -217,8 +217,8 @@ class _Compared(NamedTuple):
 def _compared(past: _Nights, nights: _Nights, effects: Floats, autocorrelation: Floats, degrees: Floats) -> _Compared:
     """Compare the mean over nights with its best linear unbiased prediction; effects (cells,): night-effect variances.
 
-    z is Student's t converted to a standard normal value. Its degrees of freedom are scaled by the share of the
-    variance that comes from the estimated night-effect variance (Satterthwaite 1946).
+    z is Student's t converted to a standard normal value. Its degrees of freedom are divided by the square of the night
+    effects' share of the variance, because only the night effects are estimated (Satterthwaite 1946).
     """
     days = np.concatenate([past.days, nights.days], axis=1)
     lags = np.minimum(np.abs(days[:, :, None] - days[:, None, :]), _FORGOTTEN)

@@ -1,4 +1,4 @@
-"""Differences between two runs, paired by problem: for similar problems, and for reruns of the same problems.
+"""Differences between two runs, paired by problem; intervals for similar problems or for reruns of the same problems.
 
 Sources: Miller, Adding Error Bars to Evals (arXiv 2411.00640), section 4; Tango (Stat. Med. 17, 1998).
 """
@@ -47,9 +47,7 @@ def tango(gained: int, lost: int, n: int) -> Interval:
     estimate = (gained - lost) / n
 
     def score(difference: float) -> float:
-        """Return the z statistic of a hypothetical difference. `share`: the most likely share of lost problems at this
-        difference.
-        """
+        """Return the z statistic of a hypothetical difference, given its most likely share of lost problems."""
         b = (2 * n - gained + lost) * difference - gained - lost
         c = -lost * difference * (1 - difference)
         share = (np.sqrt(max(0.0, b * b - 8 * n * c)) - b) / (4 * n)

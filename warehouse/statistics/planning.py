@@ -284,7 +284,7 @@ NOISY_PROBLEMS = 200
 
 
 def planned(pilot: Pilot, family: Families | None = None) -> tuple[Callable[[int], Moments], float]:
-    """Return a function from samples per problem to the moments of a sampling unit, and the problems per unit.
+    """Return a unit's moments as a function of samples per problem, and the mean number of problems in a unit.
 
     The sampling unit is a problem, or a family if problems share families; family (n,). Pilots of at least
     FEWEST_CAREFUL and fewer than NOISY_PROBLEMS problems use the upper limit of the variance. Raises CannotPlan if both

@@ -109,10 +109,10 @@ def mean_time(repeats: Sequence[Floats], family: Families | None = None, resampl
 
 
 def run_factor(groups: Sequence[Floats]) -> RunFactor | None:
-    """Return the run factor; None with fewer than FEWEST_DEGREES degrees of freedom.
+    """Return how much the times of repeats differ; None with fewer than FEWEST_DEGREES degrees of freedom.
 
-    groups: one array (runs, problems) per setting, with the logarithms of the problems' times in its repeats. The
-    factor also contains the noise of chain lengths, which differ between runs.
+    groups: one array (repeats, problems) per setting: the logarithm of each problem's time in each repeat. The factor
+    also contains the noise of chain lengths, which differ between repeats.
     """
     means = [group.mean(axis=1) for group in groups if len(group) > 1 and group.shape[1] > 0]
     degrees = sum(len(values) - 1 for values in means)

@@ -113,7 +113,7 @@ def _sentence(key: str) -> BeforeValidator:
 
 
 class Metric(_Strict):
-    """A metric with a value in every cell."""
+    """A metric of the table, shown in every cell."""
 
     label: str
     measure: Annotated[str, _among(MEASURES)]
@@ -127,7 +127,7 @@ class Metric(_Strict):
     baseline: str | None = None
     """Label of the baseline row for all rows. None: each row's `baseline`."""
     beside: str | None = None
-    """Key of the metric whose published value is also shown here: another way to measure the same quantity."""
+    """Key of another metric, for the same quantity measured differently, whose published value is shown here too."""
 
     @property
     def registered(self) -> Measure:
@@ -145,9 +145,7 @@ class Column(_Strict):
     label: str
     flags: Flags = {}
     costs_of: str | None = None
-    """Key of the column with the runs that the published times, tokens and fallback rates come from, if the paper
-    prints them under another column.
-    """
+    """Key of the column whose runs gave this column's published times, tokens and fallback rates, if another."""
 
 
 class Row(_Strict):
@@ -185,7 +183,7 @@ class Suite(_Strict):
     no_numbers: str | None = None
     """Why there are no published values."""
     only_graphics: bool = False
-    """Whether the paper shows its values only in graphics; `values` then contains those quoted in the text."""
+    """Whether the paper shows its values in figures; `values` then contains only those quoted in the text."""
     unlike: tuple[Annotated[Unlike, _sentence("why")], ...] = ()
     unstated: tuple[Annotated[Unstated, _sentence("what")], ...] = ()
     stated: tuple[str, ...] = ()

@@ -1,12 +1,12 @@
-"""Estimate the cost of a launch's samples, and compute the device hours of finished runs.
+"""Estimate the cost of a launch's samples, and compute the device hours of recorded runs.
 
-Sources in order: finished runs of the same settings in the database; the run's own progress; for a run of a published
+Sources in order: recorded runs of the same settings in the database; the run's own progress; for a run of a published
 suite, published values (warehouse.suites.costs).
 
 With several recorded runs, the range of the estimate is from the cheapest to the most expensive. With a single one, it
 is the 95 % interval of its mean over problems; a busy machine may take twice as long.
 
-Samples timed one at a time are estimated from finished runs with one sample in flight, otherwise from the timing
+Samples timed one at a time are estimated from recorded runs with one sample in flight, otherwise from the timing
 samples of batch runs.
 """
 
@@ -75,7 +75,7 @@ def _added(batches: Forecast, timing: Forecast) -> Forecast:
 
 
 def same_cost(spec: RunSpec) -> Record:
-    """Return the columns in the table `run` that determine the cost: all but seed, tag and number of problems."""
+    """Return the columns in the table `run`, with values, by which runs of about the same cost are found."""
     return {
         **{name: getattr(spec, name) for name in SHARED_COLUMNS},
         "params": dict(spec.params),
@@ -95,7 +95,7 @@ def _read(database: Path, ask: Callable[[Connection], Forecast | None]) -> Forec
 
 
 def from_history(launch: Launch, like: Record, num_samples: int, database: Path) -> Forecast | None:
-    """Estimate the cost from finished runs with the columns `like` in the table `run`; None if there are none.
+    """Estimate the cost from recorded runs with the columns `like` in the table `run`; None if there are none.
 
     Only runs with times count. If the launch sets a model's tensor-parallel size, the runs must have the same size.
     """

@@ -463,7 +463,7 @@ def about(suite: Suite) -> Iterator[str]:
     if suite.no_numbers:
         yield f"No value is published: {suite.no_numbers}."
     if suite.only_graphics:
-        yield "The paper shows these values only in graphics; the listed ones are quoted in its text."
+        yield "The paper shows these values in figures; only those quoted in its text are listed."
     if suite.unstated:
         yield f"The paper does not state: {'; '.join(unstated.what for unstated in suite.unstated)}."
     for covered in ("thought", "answer"):
@@ -494,7 +494,7 @@ def _about_timing(suite: Suite, timed: Sequence[Timed]) -> Iterator[str]:
 
 
 def write(table: SuiteTable, out: IO[str], shape: TableFormat, *, has_intervals: bool = True) -> None:
-    """Write a table. CSV has all values unrounded, with intervals; in custom suites, shares are fractions."""
+    """Write a table. CSV has unrounded values with intervals: shares in percent, in custom suites from 0 to 1."""
     if shape == "csv":
         write_csv(_values(table), out)
         return
