@@ -46,9 +46,10 @@ GATES = {
     "golds rejected": ("bad_gold",),
 }
 """Rates that hardly vary, each with the verdicts it counts. A rise indicates a broken prompt or parser."""
-SMALLEST_RISE = 0.01
-LARGEST_CHANCE = 1e-5
-"""A rise fails a night if an unchanged rate gives at least tonight's count with at most this probability."""
+SMALLEST_RISE, LARGEST_CHANCE = 0.01, 1e-5
+"""A rise is a FAIL if it exceeds SMALLEST_RISE and if, with an unchanged rate, the probability of at least tonight's
+count is at most LARGEST_CHANCE.
+"""
 
 
 JUDGED = tuple(measure for measure in MEASURES.values() if "night" in measure.shown)
@@ -488,7 +489,7 @@ def _not_compared(night: CellNight, last: CellNight, found: Sequence[MetricVerdi
 
 
 def _raised(night: CellNight, usual: Sequence[CellNight], found: Sequence[MetricVerdict]) -> Iterator[Said]:
-    """Yield each rate that rose by more than counting noise."""
+    """Yield a FAIL for each rate whose rise exceeds both SMALLEST_RISE and counting noise."""
     tonight, runs = night.first, [run for earlier in usual for run in earlier.runs]
     num_usual = sum(run.num_samples for run in runs)
     for what, names in GATES.items() if runs else ():
