@@ -44,9 +44,13 @@ class RunFailed(HarnessError):
     """
 
     def __init__(self, message: str, worker_traceback: str) -> None:
-        super().__init__(f"{message}\n\nIn the worker:\n\n{worker_traceback}" if worker_traceback else message)
+        super().__init__(message, worker_traceback)  # both, because pickle calls the class with them
         self.worker_traceback = worker_traceback
         """Empty if there is none, for example because the worker was killed."""
+
+    def __str__(self) -> str:
+        """Return the message, followed by the traceback."""
+        return "\n\nIn the worker:\n\n".join(filter(None, self.args))
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,7 @@ def run(*, quiet: bool = False, wait: bool = False, dry_run: bool = False, **fla
         prepared = drive.launch(outcome.Outcome(), launch, flattened(given), console, is_dry=dry_run, waits=wait)
         if quiet and prepared.code_notice:
             warnings.warn(prepared.code_notice, stacklevel=2)
-        return Run(prepared.run.path, after.database_of(prepared.run))
+        return Run(prepared.run.path.absolute(), after.database_of(prepared.run).absolute())
 
 
 def load(run: str | os.PathLike[str] | Run, database: str | os.PathLike[str] | None = None) -> Run:
@@ -118,7 +122,8 @@ def load(run: str | os.PathLike[str] | Run, database: str | os.PathLike[str] | N
     HarnessError.
     """
     with _errors_in_one_line():
-        return Run(*after.load(_text(run), None if database is None else Path(database)))
+        loaded = after.load(_text(run), None if database is None else Path(database))
+        return Run(*(path.absolute() for path in loaded))
 
 
 def results(

@@ -66,6 +66,8 @@ def carry_out(
     On Slurm, a job gives the verdict; with `waits` or `junit`, wait for that job. `junit`: path of the JUnit file to
     write. Fills in `known`. Raises the errors of `launch`.
     """
+    if junit is not None and not is_dry:
+        junit.unlink(missing_ok=True)  # the file of an earlier night is no verdict on this one
     night = Night.read(file, day, overrides)
     if is_dry:
         prepared = suite.prepare(night.suite, f"{day}", accept_code_change=accept_code_change)

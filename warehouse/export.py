@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 _ROWS_PER_BATCH = 50_000
 SCORER = "grader"
+MODELS = "speculative"
 _RUN = """
 SELECT run.*, score.* EXCLUDE (run_id, method, dataset, limited)
 FROM run JOIN pass_at_1 AS score USING (run_id) WHERE run_id = $run_id
@@ -229,9 +230,10 @@ def _samples(connection: Connection, run_id: str) -> Iterator[EvalSample]:
 
 def _sample(sample: Row, steps: list[Row], usage: list[Row]) -> EvalSample:
     from inspect_ai import log, model, scorer
-    from inspect_ai.event import InfoEvent
+    from inspect_ai.event import InfoEvent, ModelEvent
 
     text = "".join(step["text"] for step in steps)
+    question, output = model.ChatMessageUser(content=sample["text"]), model.ModelOutput.from_content(MODELS, text)
     started = sample["started_at"].replace(tzinfo=UTC) if sample["started_at"] else None
     ended = started and datetime.fromtimestamp(started.timestamp() + (sample["latency_seconds"] or 0), UTC)
     value = scorer.CORRECT if sample["verdict"] == "correct" else scorer.INCORRECT
@@ -248,8 +250,9 @@ def _sample(sample: Row, steps: list[Row], usage: list[Row]) -> EvalSample:
         input=sample["text"],
         choices=sample["choices"] or None,
         target=sample["answer"],
-        messages=[model.ChatMessageUser(content=sample["text"]), model.ChatMessageAssistant(content=text)],
-        output=model.ModelOutput.from_content(model="speculative", content=text),
+        uuid=sample["sample_id"],
+        messages=[question, output.message],
+        output=output,
         scores={SCORER: score} if sample["graded"] else None,
         metadata={
             name: sample[name]
@@ -263,6 +266,18 @@ def _sample(sample: Row, steps: list[Row], usage: list[Row]) -> EvalSample:
                 working_start=step["elapsed_seconds"] or 0.0,
             )
             for step in steps
+        ]
+        # Inspect reads a sample's messages from the calls of models.
+        + [
+            ModelEvent(
+                model=MODELS,
+                input=[question],
+                tools=[],
+                tool_choice="none",
+                config=model.GenerateConfig(),
+                output=output,
+                timestamp=started or datetime.fromtimestamp(0, UTC),
+            )
         ],
         model_usage={
             row["model"]: model.ModelUsage(

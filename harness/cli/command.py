@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -131,6 +132,9 @@ class OneLineErrors(click.Command):
     def main(self, *arguments: Any, **settings: Any) -> Any:
         """Run the command with escaped output and return its result; exit with the result if it is an integer."""
         before = sys.stdout, sys.stderr
+        for stream in before:
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")  # its encoding may lack ± or ×
         sys.stdout, sys.stderr = cast(Any, _Escaping(sys.stdout)), cast(Any, _Escaping(sys.stderr))
         try:
             result = super().main(*arguments, **{**settings, "standalone_mode": False})

@@ -122,7 +122,9 @@ def _adapter(kind: Any) -> Any:
 
 
 def words(value: Value) -> Value:
-    """Convert a single string to a tuple, for repeatable flags."""
+    """Convert a single string, or a mapping to KEY=VALUE words, to a tuple, for repeatable flags."""
+    if isinstance(value, Mapping):
+        return tuple(f"{key}={item}" for key, item in value.items())
     return (value,) if isinstance(value, str) else value
 
 

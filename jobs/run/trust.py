@@ -114,7 +114,10 @@ def ask(run: RunFolder, recorded: Sequence[Recorded], *, accept: bool) -> None:
     if accept and shown.keys() <= _accepted():
         remember(run, unknown)
         return
-    _write(run, shown)
+    try:
+        _write(run, shown)
+    except (OSError, RuntimeError) as error:
+        raise NotTrusted(f"cannot record what was shown: {error}; set XDG_STATE_HOME to a writable folder") from error
     first = " (shown for the first time)" if accept else ""
     raise NotTrusted(
         f"{run.path.name} would use {' and '.join(shown.values())}, which you did not provide{first}: to accept the "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -104,6 +105,7 @@ def test_a_failing_method_shows_its_own_traceback(tmp_path: Path) -> None:
     assert 'failing.py", line 6, in look_up\n    return table["missing"]' in shown
     assert 'failing.py", line 11, in __call__\n    look_up({})' in shown
     assert shown.count("KeyError: 'missing'\n") == 1, "one sample's, not those of all in flight"
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value), "raised in a pool of processes"
 
 
 @pytest.mark.usefixtures("no_methods")

@@ -179,6 +179,7 @@ def test_mistakes_are_one_line(loaded: Loaded, tmp_path: Path, shape: str) -> No
 @pytest.mark.needs_tool("inspect")
 def test_an_inspect_log_is_read_back_by_inspect(loaded: Loaded, tmp_path: Path) -> None:
     from inspect_ai import log
+    from inspect_ai.analysis import messages_df
 
     path = tmp_path / "run.eval"
     result = exported(loaded, loaded.speculative.path.name, "--format", "inspect", "-o", str(path))
@@ -200,3 +201,4 @@ def test_an_inspect_log_is_read_back_by_inspect(loaded: Loaded, tmp_path: Path) 
     failed = [s for s in eval_log.samples if s.error]
     assert [s.error.message for s in failed] == ["RequestRefused: too long"]
     assert len(log.read_eval_log_sample_summaries(str(path))) == 5
+    assert list(messages_df(str(path), quiet=True)["role"]) == ["user", "assistant"] * 5
