@@ -104,7 +104,9 @@ class SpecThinking(Method):
         while not chain.answered:
             if not chain.steps or not chain.at_separator:
                 await chain.write(draft, "draft", max_tokens=self.step_tokens)
-            elif (reflections := self._reflections(chain)) >= (most := self._most_reflections(chain)):
+                continue
+            most = min(self.c + _MORE_REFLECTIONS * self._num_recaps(chain), max(self.c, _MOST_REFLECTIONS))
+            if (reflections := self._reflections(chain)) >= most:
                 await self._look_for_mistakes(chain, target, Decision.at_most("reflections", reflections, most - 1))
             else:
                 await self._next_thought(chain, draft, target)
@@ -112,7 +114,8 @@ class SpecThinking(Method):
     async def _next_thought(self, chain: Chain, draft: Model, target: Model) -> None:
         """Let the draft start a thought; the target takes over if the start has a keyword, or always (`takeover`)."""
         [begun] = await chain.propose(draft, 1, max_tokens=min(self.n1, self.step_tokens))
-        decision = Decision.at_most("keywords", self._num_keywords(begun.text), 0)
+        keywords = f"{self.affirmation_words},{self.reflection_words},{self.verification_words}"
+        decision = Decision.at_most("keywords", _count(begun.text, keywords), 0)
         if self.takeover == "always":
             decision = Decision("keywords", decision.value, None, accepted=False, accepts_below=True)
         if decision.accepted:
@@ -134,9 +137,6 @@ class SpecThinking(Method):
         tokens = min(self.n3 + _MORE_RECAP_TOKENS * self._num_recaps(chain), max(self.n3, _MOST_RECAP_TOKENS))
         await chain.write(target, "fallback", max_tokens=tokens, stop=(), opening=self.recap, decision=decision)
 
-    def _num_keywords(self, text: str) -> int:
-        return _count(text, f"{self.affirmation_words},{self.reflection_words},{self.verification_words}")
-
     def _reflects(self, text: str) -> bool:
         """Return whether a thought has reflecting or verifying keywords, and at least as many as affirming ones."""
         reflecting = _count(text, f"{self.reflection_words},{self.verification_words}")
@@ -149,9 +149,6 @@ class SpecThinking(Method):
 
     def _num_recaps(self, chain: Chain) -> int:
         return sum(_is_recap(step.decision) for step in chain.steps)
-
-    def _most_reflections(self, chain: Chain) -> int:
-        return min(self.c + _MORE_REFLECTIONS * self._num_recaps(chain), max(self.c, _MOST_REFLECTIONS))
 
 
 def _is_recap(decision: Decision | None) -> bool:

@@ -23,7 +23,6 @@ def make(folder: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout whose installation only prints its arguments."""
     folder = tmp_path / "checkout"
     (folder / "harness").mkdir(parents=True)
     for name in ("Makefile", "pyproject.toml"):

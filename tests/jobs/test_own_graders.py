@@ -60,7 +60,6 @@ def run_of(flags: dict[str, Any]) -> RunFolder:
 
 
 def verdicts(run: RunFolder) -> list[str]:
-    """The verdicts of the version that counts, by problem."""
     of = {unit.sample_id: unit.problem_id for shard in run.shards() for unit in shard}
     found = derived.read_grades(derived.grade_files(run)[-1])
     return [str(found[name]["verdict"]) for name in sorted(found, key=of.__getitem__)]

@@ -140,7 +140,6 @@ class Corpus:
         return result
 
     def print(self, command: str, *words: str, exit_code: int | None = 0) -> None:
-        """Run a command and keep what it prints."""
         self.screens[command] = self.run(command, *words, exit_code=exit_code).output
 
     def launch(self, label: str, *words: str, dataset: str = "own.jsonl", exit_code: int = 0, **flags: object) -> str:
@@ -153,7 +152,6 @@ class Corpus:
         return str(outcome["run"])
 
     def folders(self, beginning: str) -> list[str]:
-        """Return the run folders whose names begin so, relative to the corpus."""
         return sorted(f"runs/{path.name}" for path in (self.where / "runs").glob(f"{beginning}-*") if path.is_dir())
 
     def folder(self, label: str) -> str:
@@ -228,7 +226,6 @@ def _speeds(failures: dict[int, EngineError] | None = None) -> Iterator[None]:
 
 
 def make(where: Path) -> Corpus:
-    """Record everything in an empty folder."""
     corpus = Corpus(where)
     for name, text in (("regimes.toml", REGIMES), ("nights.toml", NIGHTS)):
         (where / name).write_text(text, encoding="utf-8")

@@ -102,7 +102,6 @@ COUNTS = " UNION ALL ".join(
 
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
-    """A run with two of six samples finished and graded."""
     folder = runs.create(tmp_path)
     units = runs.planned(folder)
     runs.write_part(folder, [runs.speculative(unit) for unit in units[:2]], "a0")

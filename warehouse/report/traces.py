@@ -11,6 +11,7 @@ import gzip
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import orjson
 
@@ -198,7 +199,7 @@ def read_samples(connection: Connection, runs: Sequence[RunFacts]) -> Samples:
             run_places[row["problem_id"]] = places[key]
         sample_rows = rows(connection, _SAMPLES, {"run_id": run.summary.run_id})
         placed = [{**row, "problem": run_places[str(row["problem_id"])]} for row in sample_rows]
-        samples.runs.append(sorted(placed, key=_place))
+        samples.runs.append(sorted(placed, key=itemgetter("problem", "sample_index")))
     return samples
 
 
@@ -256,7 +257,3 @@ def _flipped(samples: Samples) -> set[tuple[int, int]]:
                 first.setdefault(problem, {}).setdefault(outcome, set()).update(matching[:1])
     flipped = [problem for problem, sides in outcomes.items() if len(sides) == 2]
     return {(problem, i) for problem in flipped for outcome in (True, False) for i in first[problem].get(outcome, ())}
-
-
-def _place(row: Row) -> tuple[int, int]:
-    return row["problem"], row["sample_index"]

@@ -34,7 +34,6 @@ def run(tmp_path: Path) -> RunFolder:
 
 
 def contents(run: RunFolder) -> dict[Path, bytes]:
-    """Every file but the locks."""
     files = (path for path in run.path.rglob("*") if path.is_file() and path.parent != run.locks_dir)
     return {path: path.read_bytes() for path in files}
 

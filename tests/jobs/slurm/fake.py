@@ -40,13 +40,11 @@ class FakeSlurm:
             path.chmod(0o755)
 
     def prints(self, **outputs: str) -> None:
-        """Let each command print this and succeed."""
         self.answers(
             **{command: f"cat <<'EOF'\n{output}\nEOF" if output else "" for command, output in outputs.items()}
         )
 
     def calls(self) -> list[str]:
-        """The command lines so far, in order."""
         return self._log.read_text().splitlines() if self._log.exists() else []
 
 

@@ -59,7 +59,6 @@ def test_the_number_of_shards_may_change_between_attempts(tmp_path: Path) -> Non
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The texts of a run, by sample."""
     run = finished_run(tmp_path_factory.mktemp("undisturbed"))
     return texts(run)
 

@@ -60,7 +60,6 @@ class Browser:
         WebDriverWait(self.driver, 30, poll_frequency=0.05).until(lambda _: condition())
 
     def complaints(self) -> list[str]:
-        """Return the new messages of the console."""
         return [str(entry["message"]) for entry in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]  # selenium leaves it untyped
 
 
