@@ -127,6 +127,7 @@ def test_too_few_points_or_problems_say_nothing() -> None:
         found = probes.rates(given)
         for name in ("false_acceptance", "false_rejection", "loss_of_accepted", "loss_of_refused"):
             assert np.isnan(getattr(found, name).estimate)
+            assert "30 points" in getattr(found, name).kind
         assert np.isnan(probes.area(given).estimate)
     found = probes.rates(replace(enough, family=enough.problem % 9))
     assert (found.false_acceptance.low, found.false_acceptance.families) == (None, 9)
