@@ -97,7 +97,7 @@ def boxed_answer(boxed: str) -> Submission:
 
 
 def conclusion(gold: str) -> Conclusion | None:
-    """Return the conclusion of a gold; None if it is only an answer."""
+    """Return the final answer of a gold; None if the gold is only an answer."""
     text = gold.strip()
     _, hashes, behind = text.rpartition(_HASHES)
     if hashes and behind.strip():

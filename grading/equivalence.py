@@ -10,7 +10,7 @@ Policies for cases in which graders differ: A unit, a currency or a percent sign
 dollars per hour`). `52` is wrong for `52_8`. A bare list has no order unless its parts have distinct names (`a = 1, b =
 2`); an index is part of the name, as in math-verify. A tuple has an order and is not a set. An inequality equals
 the interval that it describes. `x = 5` answers 5, and `y = 2x` and `f(x) = 2x` answer `2x`. A decimal with at least six
-significant digits represents a number without a finite decimal.
+significant digits represents a number that is not a finite decimal.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Grade many answers in killable processes: no answer can delay, prevent or change the grade of another answer.
 
 The time limit counts processor seconds of the answer's process, so verdicts do not depend on the machine's load.
-An answer gets the verdict `grader_timeout` after two failures (a limit exceeded or the process terminated), each alone
-in a fresh process that had just graded a control answer. If the machine fails (a process killed from outside, no memory
-to start one, no processor time), the result is `Ungraded` instead of a verdict.
+An answer gets the verdict `grader_timeout` after failing twice (a limit exceeded or the process terminated), each time
+alone in a fresh process that had just graded a control answer. If the machine fails (a process killed from outside, no
+memory to start one, no processor time), the result is `Ungraded` instead of a verdict.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ BATCH_ITEM_SECONDS = 2.0
 """Maximum processor seconds per item in a batch; slower items are graded alone."""
 REMEMBERED_GRADES = 4_096
 ATTEMPTS = 2
-"""Failures per item, each alone in a fresh process, after which the item gets `grader_timeout` or stays ungraded."""
+"""Failures per item, each time alone in a fresh process, until it gets `grader_timeout` or stays ungraded."""
 MOST_FAILURES = 3
 """Grading stops after this many consecutive machine failures."""
 CONTROL: Item = (Submission(r"\boxed{1}", "answered", thinks=False), Gold("1"))

@@ -70,7 +70,7 @@ def compare_unordered(golds: list[str], predictions: list[str], pair: Pair, comp
 
 
 def compare_unnamed(golds: list[str], predictions: list[str], pair: Pair, compare: Compare) -> Match:
-    """Compare two lists of values: by name if the golds have distinct names, otherwise as multisets."""
+    """Compare lists as multisets. If equally long with distinct gold names: by name or, if none is shared, in order."""
     golds, predictions = ([text for part in parts for text in with_one_name(part)] for parts in (golds, predictions))
     predictions = _with_argument_of(golds, predictions)
     names, other = ([name_of(part) for part in parts] for parts in (golds, predictions))

@@ -121,7 +121,7 @@ def units_differ(gold: str, prediction: str) -> bool:
 MAX_DIGITS = 400
 """Maximum number of consecutive digits that are read as a number."""
 ENOUGH_DIGITS = 6
-"""Minimum number of significant digits for a rounded decimal to represent a fraction without a finite decimal."""
+"""Minimum number of significant digits for a rounded decimal to represent a fraction that is not a finite decimal."""
 
 _UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?: \d{3})+|\d+(?:\.\d*)?|\.\d+)"
 _DECIMAL = re.compile(_UNSIGNED)
@@ -207,7 +207,7 @@ def compare_numbers(pair: Pair) -> Match | None:
 
 
 def is_same_number(gold: Number, prediction: Number, tolerance: float | None = None) -> bool:
-    """Compare exactly, except for a given tolerance and for rounded decimals of a value without a finite decimal.
+    """Compare exactly, except for a given tolerance and for rounded values that are not finite decimals.
 
     A percent sign on only one side is a unit that the other omits (`5` and `5%`), or marks a share (`0.35` and `35%`).
     If only the answer has the sign, it marks a share only for golds of at most 1, so `500%` is not 5.
@@ -225,7 +225,7 @@ def is_same_number(gold: Number, prediction: Number, tolerance: float | None = N
 
 
 def rounds_to_value(value: Value, decimal: Number) -> bool:
-    """Return whether a decimal with enough digits is the rounding or truncation of a value without a finite decimal."""
+    """Return whether a decimal with enough digits rounds or truncates a value that is not a finite decimal."""
     digits, scale = decimal.decimal_digits, 10**decimal.places
     if digits is None or decimal.percent or digits < ENOUGH_DIGITS - (decimal.places > ENOUGH_DIGITS):
         return False
