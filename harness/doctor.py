@@ -64,8 +64,8 @@ def main(
 ) -> None:  # fmt: skip
     """Check the requirements of a run in seconds, without loading a model.
 
-    Takes the flags of a launch. --engines starts and tests real engines instead, and uses only --draft, --target and
-    --engine.
+    Takes the flags of a launch. --engines starts and tests real engines instead, and uses only --draft, --target,
+    --engine and --config.
     """
     from jobs.submission.on_node import examine
 
@@ -95,7 +95,7 @@ def _check_engines(
     from jobs.engine_checks import check_engines
 
     if unused := sorted(set(typed) - {"draft", "target", "engine", "config"}):
-        raise ValueError(f"--engines uses only --draft, --target and --engine, not {flag(unused[0])}")
+        raise ValueError(f"--engines uses only --draft, --target, --engine and --config, not {flag(unused[0])}")
     names = [name.strip() for name in only.split(",") if name.strip()]
     return check_engines(launch, names, time_limit, as_json=as_json)
 

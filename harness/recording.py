@@ -86,14 +86,14 @@ class Model:
     async def log_probabilities(
         self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], *, step: int
     ) -> tuple[Likelihood, ...]:
-        """Call Engine.log_probabilities for the pairs in parallel, recorded as one verdict with a token per pair."""
+        """Call Engine.log_probabilities for all pairs in parallel; record one verdict, one output token per pair."""
         pairs = zip(prompts, continuations, strict=True)
         replies = await gather_or_cancel([self.engine.log_probabilities(*pair) for pair in pairs])
         self._record_verdicts(step, replies)
         return tuple(replies)
 
     async def rate_each(self, prompts: Sequence[Sequence[int]], *, step: int) -> tuple[Rating, ...]:
-        """Call Engine.rate for each prompt in parallel, recorded as one verdict without output tokens."""
+        """Call Engine.rate for each prompt in parallel; record one verdict without output tokens."""
         replies = await gather_or_cancel([self.engine.rate(prompt) for prompt in prompts])
         self._record_verdicts(step, replies, 0)
         return tuple(replies)

@@ -185,7 +185,7 @@ async def check_calls(machine: Machine) -> list[Measured]:
 
 
 async def check_verdicts(machine: Machine, *, in_float32: bool = False) -> list[Measured]:
-    """Compare the target's verdicts with transformers, in the data type of runs or in float32."""
+    """Compare the target's verdicts with those of transformers, in the runs' data type or in float32."""
     if machine.target is None:
         raise NotPossible("scripted engines use no model")
     if machine.can.is_reference and machine.device == "cpu":

@@ -140,7 +140,7 @@ def _kill_marked(entry: bytes) -> int:
 
 
 def _start_guard() -> None:
-    """Start this process's guard, once; only on Linux."""
+    """Start the guard that kills this process's engines after its end, unless it has one; only on Linux."""
     if os.getpid() in _guards or not Path("/proc/self/environ").is_file():
         return
     guard = _guards[os.getpid()] = subprocess.Popen(

@@ -273,7 +273,7 @@ class SimulatedModel:
         return [self._continued(prompt, sampling.seed + i, is_random) for i in range(sampling.n)]
 
     def judge(self, prompt: str, labels: tuple[str, ...]) -> list[float]:
-        """Return each label's probability. Wrong steps score low; if all options are wrong, the last label wins."""
+        """Return each label's probability. Scores and right/wrong verdicts err at rate 1 − `skill`, choices never."""
         subject = prompt.rsplit("\nUser: ", 1)[0] if labels[0] == "0" else prompt.rsplit("\nUser: ", 1)[-1]
         draw = _uniform(prompt, "judge")
         if labels[0] == "0":

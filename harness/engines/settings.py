@@ -251,7 +251,7 @@ UNPLANNED = ("quantization", "quantization_config", "kv_cache_dtype", "cpu_offlo
 
 
 def check_arguments(role: str, arguments: Mapping[str, Json]) -> None:
-    """Raise ValueError, in one line with the valid form, for an invalid argument of a model's engine.
+    """Raise ValueError, in one line, for an invalid argument of a model's engine.
 
     Without vLLM, only the harness's reserved names are rejected. vLLM checks values when the engine starts.
     """

@@ -84,7 +84,7 @@ def proposer(method: str, spec_decode: str | None) -> Proposer | None:
 def check_flags(
     proposing: Proposer | None, spec_model: str | None, spec_sampling: str | None, spec_tokens: int | None = None
 ) -> None:
-    """Raise ValueError, in one line with the valid form, if a flag does not fit the value of --spec-decode."""
+    """Raise ValueError, in one line with the remedy, if a flag does not fit the value of --spec-decode."""
     if spec_model is not None and not spec_model.strip():
         raise ValueError("--spec-model is empty: pass a model's name, a hub id or a folder")
     if proposing is None:
@@ -124,7 +124,7 @@ def draft_sampling(proposing: str | None, spec_sampling: str | None) -> str | No
 def unsupported_reason(
     kind: str, device: str, temperature: float, proposing: str | None = None, *, is_here: bool = True
 ) -> str | None:
-    """Return why token-level speculation is unsupported, in one line with the valid form; None if it is supported.
+    """Return why token-level speculation is unsupported, in one line with the remedy; None if it is supported.
 
     `is_here`: whether the workers have the same Python environment as this process; only then is the package
     for suffix checked.

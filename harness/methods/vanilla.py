@@ -22,8 +22,8 @@ class Vanilla(Method):
     model: Literal["draft", "target"] = parameter("target", help="Which of the two models runs alone.")
     answer_tokens: int = parameter(
         0,
-        help="If this is above 0, write only the answer, in at most this many tokens, after the thought that is stored "
-        "with the problem (empty in benchmarks). Used by python -m jobs sweep-budget.",
+        help="If above 0, write only an answer of at most this many tokens, after the thought stored with the problem "
+        "(benchmarks have none). Used by python -m jobs sweep-budget.",
         is_usual=False,
     )
 

@@ -176,9 +176,7 @@ class PartialLaunch:
     concurrency: Annotated[
         int, Ge(1), Le(100_000), Flag("Engine", "Concurrent samples per worker; 1 to measure latency.", is_common=True)
     ] = 64
-    take_turns: Annotated[
-        bool, Flag("Engine", "Run only one of the two engines at a time. By default, both run at once.")
-    ] = False
+    take_turns: Annotated[bool, Flag("Engine", "Run only one engine at a time. By default, all run at once.")] = False
     logprobs: Annotated[
         bool | None,
         Flag(

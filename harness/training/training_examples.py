@@ -126,7 +126,7 @@ def alignment_examples(
 
 
 def _reply(chain: TargetChain, draft: HFTokenizer, target: HFTokenizer) -> tuple[int, ...]:
-    """Return the ids that the draft learns to write: the target's own if vocabulary and thinking are the same."""
+    """Return the ids that the draft learns: the target's if tokenizers are equal and both models think or neither."""
     ids = _thought(chain.token_ids, target) if target.thinks else chain.token_ids
     text = chain.text.partition(THINK_END)[0] if target.thinks else chain.text
     if draft.thinks == target.thinks and draft.fingerprint == target.fingerprint:

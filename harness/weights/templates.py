@@ -54,7 +54,7 @@ class ThinkingTags:
 
 @dataclass(frozen=True)
 class Thought:
-    """Text in prompts that opens and closes a thinking block, preferably from the chat template."""
+    """Text in prompts that opens and closes a thinking block; from the chat template if it has any."""
 
     opening: str = OPENING
     """Starts a reply inside the thinking block."""
@@ -321,7 +321,7 @@ class ChatTemplate:
         before = self._before_reply(frame)
         header, own = mark.header.strip(), before.header.strip() if before else None
         if not header and (own or own is None or not frame.after.strip()):
-            raise BadTemplate(f"the chat template does not start a reply: the prompt ends in {_end(frame.after)}")
+            raise BadTemplate(f"the chat template adds no reply header: the prompt ends in {_end(frame.after)}")
         if own is None:
             return ""
         if not own.startswith(header):
@@ -375,7 +375,7 @@ class ChatTemplate:
 
 
 def _thinking_reply(mark: _Mark, closed: _Mark | None, rest: str, tags: ThinkingTags) -> Reply:
-    """Return the start of a reasoning model's reply, preferably with the template's text."""
+    """Return the start of a reasoning model's reply, with the template's own thinking block if it has one."""
     is_own = mark.tags is tags and not mark.is_closed
     if is_own and tags is not CANONICAL:
         tags = replace(tags, after_open=mark.text.removeprefix(tags.open))

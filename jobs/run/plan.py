@@ -79,7 +79,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     engine = _engine(launch, cluster, roles, servers, proposing, is_here=is_here)
     _check_cards(launch, engine.kind, cluster, roles)
     if launch.take_turns and len(roles) < 2:
-        raise ValueError(f"--take-turns: {launch.method} uses one engine; speccot, specreason and scot use two")
+        raise ValueError(f"--take-turns: {launch.method} uses one engine, but the flag requires several")
     told = {role: recorded_settings(launch, role, engine.kind) for role in roles}
     selection = None
     if launch.target.adapter:

@@ -123,7 +123,7 @@ _TWO_GENERATIONS = (
     "{% if messages | length > 2 %}<|im_start|>assistant\n<think>\n{% else %}<|im_start|>assistant\n{% endif %}"
 )
 REFUSED = (
-    Case("no assistant turn", CHATML, refusal="does not start a reply: the prompt ends in '<|im_end|>\\n'"),
+    Case("no assistant turn", CHATML, refusal="adds no reply header: the prompt ends in '<|im_end|>\\n'"),
     Case(
         "a thought begun",
         PLAIN.replace("assistant\n", "assistant\n<think>\nOkay, "),
