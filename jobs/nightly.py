@@ -167,7 +167,7 @@ class Night:
         try:
             self._submit({"dependency": f"afternotok:{job}"}, **{"kill-on-invalid-dep": "yes"})
         except (client.SlurmError, trust.NotTrusted) as error:
-            print(f"could not submit a job to replace verdict job {job} in case it fails: {error}", flush=True)
+            print(f"could not submit a standby job for verdict job {job}: {error}", flush=True)
 
     def _others(self) -> list[client.Task]:
         own = client.this_job()

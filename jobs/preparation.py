@@ -258,7 +258,7 @@ def _settings(prepared: PreparedLaunch) -> Iterator[str]:
     if places:
         yield f"{', '.join(places)} (indices among each worker's GPUs)"
     if asked := prepared.launch.latency_sample:
-        yield f"{counted(asked, 'sample')} rerun one at a time to measure latency"
+        yield f"latency: {counted(asked, 'sample')} will be rerun one at a time"
     yield from prepared.sizes
 
 

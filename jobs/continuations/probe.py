@@ -130,7 +130,7 @@ def draw(run: RunFolder, num_points: int, seed: int, *, writes: bool = True) -> 
 
 
 def problems_of(points: Iterable[Point], problems: Mapping[str, Problem], dataset: str) -> list[Problem]:
-    """Return two problems per point, in order: one starts after the draft's proposal, the other before it."""
+    """Return two problems per point, in order: one continues after the draft's proposal, the other before it."""
     return [
         replace(problems[point.problem_id], id=f"{dataset}/{number}-{arm}", dataset=dataset, beginning=beginning)
         for number, point in enumerate(points)

@@ -88,7 +88,7 @@ def _grade(run: RunFolder, workers: int | None, grader: str | None, *, accept: b
     verdicts = counts(read_grades(current), run.num_planned())
     click.echo(f"{run.path.name}: {num_graded} graded now by {current.version}; {verdicts}")
     if files[-1] is not current:
-        click.echo(f"{run.path.name}: the newest version, which the database uses, is {files[-1].version}")
+        click.echo(f"{run.path.name}: the newest grades, which the database uses, are by {files[-1].version}")
 
 
 def counts(grades: Mapping[str, Mapping[str, Any]], total: int) -> str:

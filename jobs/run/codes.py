@@ -91,9 +91,9 @@ def claim(run: RunFolder, *, accept: bool = False, is_queued: bool | None = None
     """Record that this code works on a run; return the hashes of the other recorded code versions.
 
     `is_queued`: whether jobs with an earlier code version may be waiting; None: yes if any was submitted. If none is
-    waiting and no worker has recorded anything, this code replaces the earlier versions. Raises BadMethod, and
-    CodeChanged if other code is recorded, is not replaced and `accept` is false, or if this code's prompts differ from
-    those of the run.
+    waiting and no worker has recorded anything, this code replaces the earlier versions. Raises BadMethod.
+    Raises CodeChanged if this code's prompts differ from the run's, or if other recorded code is not replaced and
+    `accept` is false.
     """
     plugin, spec = method_of(run), run.spec()
     if (current := prompt_hash(spec.wording)) != spec.prompt_hash:

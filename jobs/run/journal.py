@@ -142,7 +142,7 @@ def is_own_journal(path: Path, attempt: AttemptRow | None, ids: frozenset[str]) 
 def add_line(path: Path, journal: Journal, line: bytes, number: int = 1) -> None:
     """Add the event in a line to a journal's content; `number` is the line number.
 
-    Raises WrongFormat, or one of NO_EVENT if the line is unusable; then nothing is added.
+    Raises WrongFormat, or a NO_EVENT exception if the line is unusable; then nothing is added.
     """
     owner = owner_of(path, journal.attempt)
     if journal.attempt is None and line.startswith(b'{"event":"attempt"'):

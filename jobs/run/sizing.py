@@ -103,8 +103,8 @@ def _memory_lines(
             yield f"{plan.num_cards} of the {len(plan.cards)} GPUs of a worker are used: {rest}"
     except NotPlannable as reason:
         yield (
-            f"memory: {reason}; the engines use one GPU with fixed shares (beside the target: 12 % for a draft, "
-            "20 % for a reward model) unless flags set others"
+            f"memory: {reason}. By default, the engines use one GPU; beside the target, a draft gets 12 % of it and a "
+            "reward model 20 %"
         )
     except DoesNotFit as reason:
         if not (is_assumed or uncounted):
@@ -250,7 +250,7 @@ def record_servers(run: RunFolder, served: Mapping[Role, ServedRole]) -> None:
 
 
 def recorded_servers(run: RunFolder) -> dict[Role, str]:
-    """Return the most recent addresses of a run's servers; callers must require trust in them."""
+    """Return the most recent addresses of a run's servers; callers must check that they are trusted."""
     records = run.events("servers")
     last = records[-1].get("addresses") if records else None
     given = last if isinstance(last, dict) else {}

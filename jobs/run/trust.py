@@ -92,9 +92,9 @@ def require(run: RunFolder, recorded: Sequence[Recorded]) -> None:
     """Raise NotTrusted if content is not trusted. Call this with exactly the content that is used next."""
     if recorded and (unknown := _unknown(run, recorded)):
         raise NotTrusted(
-            f"{run.path.name} contains {unknown[0].what} that you did not provide and have not accepted. To review "
-            f"it, run {typed('jobs resume')}, finalize, probe, target-logprobs or worker; to accept it, repeat that "
-            "command with --trust"
+            f"{run.path.name} contains {unknown[0].what} that you did not provide and have not accepted. These "
+            f"commands show it and stop: {typed('jobs resume')}, finalize, probe, target-logprobs, worker. To accept "
+            "it, repeat one with --trust"
         )
 
 

@@ -1,4 +1,4 @@
-"""Slurm queries and commands: one call for all tasks of a run, never one per job.
+"""Slurm queries and commands. A query covers all tasks of a run at once.
 
 Progress is read from the run folder, not from Slurm. Slurm is queried for running or queued tasks and their cost.
 """

@@ -49,7 +49,7 @@ class Pace:
     """End times of samples, taken from the last call before each end."""
 
     def add(self, event: dict[str, Any]) -> None:
-        """Count an event. Raises one of NO_EVENT for an invalid event."""
+        """Count an event. Raises a NO_EVENT exception if it is invalid."""
         for call in event.get("calls", ()):
             begun = call["submitted_at"]
             self.calls.append((begun + call["end_seconds"], begun, call["model"], call["output_tokens"]))

@@ -67,7 +67,7 @@ async def score(
 ) -> Scored:
     """Score samples of a run, given by the columns `COLUMNS`, and write the rows. Raises EngineError.
 
-    `spec`: defines the target, which `engine` runs, and the concurrency. `tokenizers`: those of the target and of every
+    `spec`: defines the target (run by `engine`) and the concurrency. `tokenizers`: those of the target and of every
     model that wrote a step.
     """
     assert spec.target is not None
