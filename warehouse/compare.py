@@ -41,7 +41,9 @@ _KS = whole_numbers("positive integers separated by commas, e.g. 4,16")
 @baseline_option()
 @margin_option()
 @click.option("--k", "ks", metavar="K,K…", callback=_KS, help="Add pass@K, and maj@K with --maj.")
-@click.option("--maj", "majority", is_flag=True, help="Add the majority vote, maj@k.  [k: as in --k, or all samples]")
+@click.option(
+    "--maj", "majority", is_flag=True, help="Add the majority vote, maj@k.  [default k: fewest samples per problem]"
+)
 @click.option(
     "--all",
     "is_complete",

@@ -218,7 +218,7 @@ class _Counts:
 
     @property
     def scores(self) -> Floats:
-        """Share of samples with a result that are correct."""
+        """Share of correct samples among those with a result."""
         return np.asarray(self.right / self.results, dtype=float)
 
     def at(self, is_kept: NDArray[np.bool_]) -> _Counts:

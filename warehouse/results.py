@@ -177,7 +177,7 @@ def report(
 ) -> None:
     """Grade and load the finished samples, print the result, and write `results.json` if the run is complete.
 
-    Raises WarehouseError, after saving traces and grades, and GraderFailed, as the last step, if samples are ungraded.
+    Raises WarehouseError after saving traces and grades. At the end, raises GraderFailed if samples are ungraded.
 
     `wait_seconds`: maximum wait for a locked database; None: the default of the warehouse's commands. `among`: prefix
     of the result, if the run is one of several; the result is then one line, and warnings and next commands follow

@@ -209,7 +209,7 @@ def _of_dataset(members: Sequence[Run], named: str | None) -> Iterator[Baseline]
 
 
 def _by_regime(members: Sequence[Run]) -> Sequence[Sequence[Run]]:
-    """Return a dataset's runs by regime, or all together unless each regime has runs of the target alone and others."""
+    """Group a dataset's runs by regime if each regime has runs of the target alone and others; else in one."""
     regimes: dict[str, list[Run]] = {}
     for run in members:
         regimes.setdefault(run.summary.regime, []).append(run)

@@ -105,8 +105,8 @@ class TimedRun:
     def measuring(self, values: Floats, *, grows_with_time: bool) -> TimedRun:
         """Return a copy of the run in which `values` (M,), another quantity of the timed chains, replace the seconds.
 
-        If `grows_with_time`, the predictions are proportional to the predicted seconds; otherwise they are constant.
-        The factor or the constant is fitted to the timed samples of the other folds, so the estimate stays unbiased.
+        If `grows_with_time`, the quantity is predicted as a factor times the predicted seconds, else as a constant. The
+        factor or the constant is fitted to the timed samples of the other folds, so the estimate stays unbiased.
         """
         predicted, own = np.empty_like(self.predicted), np.empty_like(self.predicted_timed)
         for fold in range(len(self.predicted)):
@@ -217,7 +217,7 @@ def _model(samples: Sequence[TimedSample], is_used: NDArray[np.bool_]) -> Latenc
 def _work(
     connection: Connection, run_id: str, places: dict[str, int], timed_places: dict[str, int]
 ) -> tuple[_Work, _Work]:
-    """Return the work of all the run's chains and of the timed chains."""
+    """Return the call and token counts of all chains and of the timed chains."""
     found: tuple[_Work, _Work] = ({}, {})
     by_part = groupby(
         rows(connection, _WORK, {"run_id": run_id}), key=lambda row: (str(row["part"]), str(row["model"]))

@@ -419,7 +419,7 @@ def _conclusions(plan: Plan) -> Iterator[str]:
         )
     there = counted(plan.num_problems, "problem")
     if plan.samples_there is not None:
-        yield f"Enough for {there}: {counted(plan.samples_there, 'sample')} per problem."
+        yield f"Needed with {there}: {counted(plan.samples_there, 'sample')} per problem."
     else:
         power = f"power at most {100 * plan.power_there:.0f} %"
         yield f"Not enough: {there}; {power}, even with {MOST_SAMPLES:,} samples per problem."

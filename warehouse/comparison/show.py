@@ -157,7 +157,7 @@ def _not_worse(comparison: Comparison) -> Table:
 
 
 def _needed(contrast: Contrast) -> int | None:
-    """Return the number of problems needed to show non-inferiority; None if it is shown, or the run is worse."""
+    """Return `Contrast.num_needed`, or None if the run is worse."""
     return None if contrast.is_worse else contrast.num_needed
 
 
@@ -251,8 +251,8 @@ def paper_caption(comparison: Comparison) -> str:
     loads = ", ".join(f"{number:,}" for number in sorted({one.concurrency for one in summaries}))
     return (
         f"{'; '.join(sizes)}. ± standard error over problems. Difference from {bases} in percentage points, paired by "
-        f"problem, with 95 % interval. Speed-up: baseline latency divided by run latency with {loads} samples in "
-        "flight, geometric mean over problems. Fallback: share of decisions that rejected every draft. Draft's share: "
+        f"problem, with 95 % interval. Speed-up with {loads} samples in flight: baseline latency divided by run "
+        "latency, geometric mean over problems. Fallback: share of decisions that rejected every draft. Draft's share: "
         "share of emitted tokens."
     )
 
@@ -604,9 +604,9 @@ def pairing_warnings(comparison: Comparison) -> Iterator[str]:
             if is_part:
                 yield (
                     f"COMPARED IN PART: {row.run.run_id} vs. {base}, {_metric(row)}: {n} problems with at least "
-                    f"{counted(row.k, 'common sample')}; the runs share {pair.num_shared_problems} problems (of {own} "
-                    f"and {of_base}), and {pair.num_common_samples} of the {pair.num_planned_samples} samples planned "
-                    "for these problems."
+                    f"{counted(row.k, 'common sample')}. The runs share {pair.num_shared_problems} problems (out of "
+                    f"{own} and {of_base}); {pair.num_common_samples} of the {pair.num_planned_samples} samples "
+                    "planned for the shared problems are compared."
                 )
 
 

@@ -47,8 +47,8 @@ def main(paths: list[str]) -> None:
     router = x @ np.linalg.solve(square, x[train].T @ (gain[train] - gain[train].mean()))
     better = gain[test] > 0
     _, group = np.unique([point["family"] or point["problem"] for point in points], return_inverse=True)
-    print(f"{train.sum()} training points; {test.sum()} test points from {len(set(group[test]))} problems or families.")
-    print(f"The target's step is better at {better.sum()} test points. AUROC for predicting at which:")
+    print(f"{train.sum()} training points; {test.sum()} test points from {len(set(group[test]))} problem families.")
+    print(f"The target's step is better at {better.sum()} test points. AUROC for predicting these points:")
     for name, rating in (("router", router), ("judge", np.array([judged(point) for point in points]))):
         area = auroc(rating[test], better, np.arange(test.sum()), group[test])
         span = f"{area.low:.2f} to {area.high:.2f}" if area.low is not None else UNKNOWN

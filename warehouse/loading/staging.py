@@ -137,7 +137,7 @@ def fingerprints(folder: RunFolder) -> list[LoadedFile]:
 
 
 def read_plan(folder: RunFolder) -> Plan:
-    """Read specification, problems and units. Raises one of UNREADABLE."""
+    """Read specification, problems and units. Raises an UNREADABLE exception."""
     return Plan(folder.spec(), folder.problems(), trace_files.read_columns(folder.plan_path, trace_files.SHARDS.names))
 
 
@@ -147,7 +147,7 @@ def stage(
     """Make a run's files readable as temporary tables.
 
     If `read_each`, trace files are read one by one and damaged ones are left out. Otherwise, staged_trace is a view of
-    all trace files, and reading the view raises one of UNREADABLE if a file is damaged.
+    all trace files, and reading it raises an UNREADABLE exception if a file is damaged.
     """
     run_id = folder.path.name
     _create_tables(connection)

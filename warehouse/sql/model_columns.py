@@ -32,7 +32,7 @@ _SAMPLING = "sampling"
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a model's record and its column. In its strings, `{owner}` is the role and `{model}` its name."""
+    """A field of a model's record and its column. In strings, `{owner}` is the role, `{model}` its `_NAMES` entry."""
 
     name: str
     """Name in `ModelSpec`; for fields of the adapter, the part after the dot."""

@@ -182,7 +182,7 @@ def rerun_standard_error(correct: Counts, samples: Counts) -> float | None:
 def mean_on_these(correct: Counts, samples: Counts) -> Interval | None:
     """Return the normal interval of pass@1 over reruns of the same problems; arguments as for `rerun_standard_error`.
 
-    It accounts only for the randomness of the samples. None if a problem has one sample; no ends if no answers vary.
+    It covers only the randomness of samples. None if any problem has one sample; without bounds if no answers vary.
     """
     error, estimate = rerun_standard_error(correct, samples), float(np.mean(correct / samples))
     if error is None:

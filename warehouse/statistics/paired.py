@@ -40,8 +40,8 @@ def tango(gained: int, lost: int, n: int) -> Interval:
     """Return the score interval of a difference of paired proportions, (gained − lost)/n, and McNemar's p.
 
     Source: Tango, Equivalence test and confidence interval for the difference in proportions for the paired-sample
-    design (Stat. Med. 17, 1998). The p has no continuity correction: it is below 5 % exactly if the interval excludes
-    0.
+    design (Stat. Med. 17, 1998). The p has no continuity correction: it is below 5 % if and only if the interval
+    excludes 0.
     """
     quantile = float(special.ndtri(TAIL))
     estimate = (gained - lost) / n

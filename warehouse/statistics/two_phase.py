@@ -191,8 +191,8 @@ def _half_and_error(
 ) -> tuple[float, float]:
     """Return half-width and standard error for the ratio (or difference) of two means.
 
-    influence (n,): each problem's influence, whose variance covers both phases. units: divisors of the means. quantile:
-    for the sampling of problems; timed samples use Student's t with Satterthwaite's degrees of freedom.
+    influence (n,): of each problem; its variance covers both phases. units: divisors of the means. quantile: factor for
+    the error from sampling problems. For timed samples, it is Student's t with Satterthwaite's degrees of freedom.
     """
     parts = [(one.timed_variance / unit**2, one.degrees) for one, unit in zip((first, second), units, strict=True)]
     of_timed = sum(variance for variance, _ in parts)

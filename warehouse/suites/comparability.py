@@ -322,7 +322,7 @@ def _placed(cards: placement.Placement) -> str:
 
 
 def _same_devices(suite: Suite, paper: Launch, run: Record) -> bool:
-    """Return whether every worker had GPUs of the paper's type, at least as many, and used no more than the paper."""
+    """Return whether every worker had at least the paper's GPUs (number and type) and used no more than that number."""
     words = re.findall(r"[AH]\d{2,4}[\w-]*", suite.devices)[0].lower().split("-")
     count = int(paper.sbatch.get("gpus-per-node", 1))
     widths = {role: int(run[f"engine_{role}_tensor_parallel"]) for role in _roles(run)}

@@ -75,7 +75,7 @@ def _added(batches: Forecast, timing: Forecast) -> Forecast:
 
 
 def same_cost(spec: RunSpec) -> Record:
-    """Return the columns in the table `run`, with values, by which runs of about the same cost are found."""
+    """Return the column values in the table `run` that identify runs of about the same cost."""
     return {
         **{name: getattr(spec, name) for name in SHARED_COLUMNS},
         "params": dict(spec.params),
@@ -95,7 +95,7 @@ def _read(database: Path, ask: Callable[[Connection], Forecast | None]) -> Forec
 
 
 def from_history(launch: Launch, like: Record, num_samples: int, database: Path) -> Forecast | None:
-    """Estimate the cost from recorded runs with the columns `like` in the table `run`; None if there are none.
+    """Estimate the cost from recorded runs with the column values `like` in the table `run`; None if there are none.
 
     Only runs with times count. If the launch sets a model's tensor-parallel size, the runs must have the same size.
     """

@@ -278,7 +278,7 @@ def _columns(runs: Sequence[OwnRun]) -> dict[str, str]:
 
 
 def _baselines(comparison: Comparison | None, runs: Mapping[str, OwnRun]) -> Iterator[str]:
-    """Yield the baseline row, once for all datasets that share it."""
+    """Yield a sentence per baseline row that names it, with its datasets if there are several."""
     datasets: dict[str, list[str]] = {}
     for base in comparison.baselines if comparison else ():
         datasets.setdefault(runs[base.run.run_id].row, []).append(base.run.dataset)
@@ -468,7 +468,7 @@ def about(suite: Suite) -> Iterator[str]:
         yield f"The paper does not state: {'; '.join(unstated.what for unstated in suite.unstated)}."
     for covered in ("thought", "answer"):
         if rows := "; ".join(row.label for row in suite.rows if row.includes == covered):
-            yield f"{rows}: published times and tokens, and ours, cover only the {covered}."
+            yield f"{rows}: times and tokens, both published and ours, cover only the {covered}."
     if (told := prompts.published().get(suite.paper)) is not None:
         hashes = ", ".join(f"{piece} {digest}" for piece, digest in told.pieces.items())
         yield (
