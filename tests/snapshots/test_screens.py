@@ -78,7 +78,7 @@ def _steady(printed: str, corpus: Corpus) -> str:
     """Return what a command printed without what the machine, the day and the code decide."""
     known = printed.replace(f"{corpus.where}/", "")
     for changing, steady in (
-        (r"\b(?=[0-9a-f]*[a-f])[0-9a-f]{10,64}(-dirty)?\b", "HASH"),
+        (r"\b(?:(?=[0-9a-f]*[a-f])[0-9a-f]{10,64}|(?<!\.)\d{16})(-dirty)?\b", "HASH"),
         (r"\S+\.py:\d+", "FILE.py:LINE"),
         (r"[\w-]+=\d+\.[\d.]+", "PACKAGE=VERSION"),
         (r"\b\d+\.\d+\.\d+(\+\w+)?(?!\S)", "VERSION"),
