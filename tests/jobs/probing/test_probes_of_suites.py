@@ -93,7 +93,7 @@ def test_a_suite_whose_probe_fails_is_compared_and_reported_unless_it_was_interr
 
 def test_a_dry_run_names_the_probe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     launched(write_suite(tmp_path, *RUNS, tables=LATENCY + PROBE, **COMMON), "--dry-run")
-    [line] = [line for line in capsys.readouterr().out.splitlines() if " probe " in line]
+    [line] = [line for line in capsys.readouterr().out.splitlines() if " probed: " in line]
     found = re.findall(r"\d+", line)
-    assert found == ["2", "4", "2"], "not the runs with one sample in flight; decisions, continuations each way"
+    assert found == ["2", "4", "2", "2"], "not the runs with one sample in flight; decisions, continuations each way"
     assert not (tmp_path / "runs").exists()
