@@ -62,7 +62,8 @@ class EarlyExit(Method):
 
     criterion: Literal["agreement", "confidence"] = parameter(
         "agreement",
-        help="When to end the thought. agreement: the last --window trial answers are equal (Dynasor). "
+        help="When to end the thought. agreement: the last --window trial answers are equal, without words "
+        "of doubt such as wait (Dynasor). "
         "confidence: a trial answer's tokens have a mean probability of at least --certainty (DEER).",
     )
     window: int = parameter(

@@ -302,8 +302,8 @@ class ChatTemplate:
             )
         if (count := whole.count(first)) != 1 or first not in bare:
             raise BadTemplate(
-                "the chat template must render the question exactly once, with and without the generation prompt; it "
-                f"renders it {count} times in a prompt that ends in {_end(whole)}"
+                "the chat template must render the question exactly once, with and without the generation prompt, not "
+                f"{count} and {bare.count(first)} times; with it, the prompt ends in {_end(whole)}"
             )
         if whole.replace(first, second) != other:
             raise BadTemplate(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pydantic import TypeAdapter
 
 from harness.chain import Limits, Stop
+from harness.cli.messages import counted
 from harness.engine import Choice, Completion, Finish, Generation, Likelihood, Rating, Role, Sampling, Timing, Tokenizer
 from harness.methods import build
 from harness.sample import run_sample
@@ -110,7 +111,7 @@ def prompts_of(run: RunFolder, problem_id: str, sample_index: int, step: int) ->
     plugin, spec = method_of(run), run.spec()
     recorded = _recorded(run, problem_id, sample_index)
     if not 0 <= step < len(recorded.steps):
-        raise ValueError(f"--prompt {step}: the sample has steps 0 to {len(recorded.steps) - 1}")
+        raise ValueError(f"--prompt {step}: the sample has {counted(len(recorded.steps), 'step')}, numbered from 0")
     method = build(plugin.name if plugin else spec.method, dict(spec.params))
     context = spec.engine.max_context or _NO_LIMIT
     taken, candidates = recorded.steps[step], list(recorded.steps[step].candidates)

@@ -253,7 +253,8 @@ class InProcessWorker(Worker):
 def _ends_at() -> float | None:
     """Return the time by which this job's samples should have ended, in seconds since the epoch.
 
-    This is the job's time limit minus the time by which Slurm's signal may be early; None if no limit is known.
+    The job's end minus the time by which Slurm's signal may be early: 60 s, or a tenth of the remaining time if that is
+    less. None if no end is known.
     """
     job = client.this_job()
     if job is None:
