@@ -235,6 +235,7 @@ def _sample(sample: Row, steps: list[Row], usage: list[Row]) -> EvalSample:
     text = "".join(step["text"] for step in steps)
     question, output = model.ChatMessageUser(content=sample["text"]), model.ModelOutput.from_content(MODELS, text)
     started = sample["started_at"].replace(tzinfo=UTC) if sample["started_at"] else None
+    began = started or datetime.fromtimestamp(0, UTC)
     ended = started and datetime.fromtimestamp(started.timestamp() + (sample["latency_seconds"] or 0), UTC)
     value = scorer.CORRECT if sample["verdict"] == "correct" else scorer.INCORRECT
     score = scorer.Score(
@@ -262,7 +263,7 @@ def _sample(sample: Row, steps: list[Row], usage: list[Row]) -> EvalSample:
             InfoEvent(
                 source=f"step {step['step_index']}",
                 data=json_value({name: value for name, value in step.items() if name != "sample_id"}),
-                timestamp=started or datetime.fromtimestamp(0, UTC),
+                timestamp=began,
                 working_start=step["elapsed_seconds"] or 0.0,
             )
             for step in steps
@@ -276,7 +277,7 @@ def _sample(sample: Row, steps: list[Row], usage: list[Row]) -> EvalSample:
                 tool_choice="none",
                 config=model.GenerateConfig(),
                 output=output,
-                timestamp=started or datetime.fromtimestamp(0, UTC),
+                timestamp=began,
             )
         ],
         model_usage={

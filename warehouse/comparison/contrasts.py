@@ -1,9 +1,9 @@
 """Results of every run, and contrasts of every run with the baseline of its dataset.
 
 One problem is one observation, and runs are paired by problem. Holm's correction covers all differences of the table,
-but not the tests of "not worse", each of which has a level of 2.5 %. Missing samples are excluded: results use the
-run's available samples, differences use samples available in both runs. Only the non-inferiority test counts missing
-samples, against the run.
+but not the tests of "not worse" (one-sided, 2.5 %; docs/statistics.md has their error rates). Missing samples are
+excluded: results use the run's available samples, differences use samples available in both runs. Only the
+non-inferiority test counts missing samples, against the run.
 """
 
 from __future__ import annotations

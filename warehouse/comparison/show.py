@@ -328,17 +328,18 @@ def brief_notes(comparison: Comparison, *, has_speed_interval: bool) -> list[str
     """Return the legend of the brief table and the differences, in at most eight lines of 80 columns."""
     affecting = [difference for difference in comparison.differences if difference.matter != "note"]
     differing = [f"Differs: {line}" for line in difference_lines(affecting, names(comparison), is_brief=True)]
+    speeds = [*_brief_speeds(comparison, has_speed_interval)]
     wanted = [
         *_brief_baselines(comparison),
         *_brief_contrasts(comparison),
         *_needed_lines(comparison),
-        *_brief_speeds(comparison, has_speed_interval),
+        *speeds,
         *differing,
         *at_one_lines(comparison),
         *_fallback_lines(comparison),
     ]
     kept: set[str] = set()
-    for line in (*_brief_speeds(comparison, has_speed_interval), *wanted):  # what an interval covers is never dropped
+    for line in (*speeds, *wanted):  # what an interval covers is never dropped
         if sum(map(_height, {*kept, line})) < _MOST_NOTES:
             kept.add(line)
     lines = [line for line in wanted if line in kept]
