@@ -94,7 +94,8 @@ def timed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def line_of(told: str) -> str:
-    return next(line for line in told.splitlines() if line.strip().startswith("SpecCoT, QwQ-32B"))
+    [line] = [line for line in told.splitlines() if line.strip().startswith("SpecCoT, QwQ-32B ")]
+    return line
 
 
 @pytest.mark.usefixtures("large_plan")
